@@ -7,8 +7,6 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from envs.crowd import REWARDS
 from envs.crowd.dynamics import DYNAMICS
 from envs.crowd.observations import FRAMES, PERCEPTIONS
@@ -17,7 +15,6 @@ from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.presets.crowd import tuned
-from jaxrl.results.statistics import probability_of_improvement
 
 if TYPE_CHECKING:
     import pandas
@@ -147,7 +144,7 @@ CLAIMS: dict[str, Callable[[Combination], Combination | None]] = {
     "egocentric against absolute": _egocentric,
     "polar against cartesian": _polar,
 }
-SIGNS = {"return": 1.0, "energy": -1.0, RATIO: -1.0}
+COMPARED = ("return", "energy", RATIO)
 
 
 def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
@@ -164,14 +161,14 @@ def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
     """
     import pandas
 
-    runs = {(cell.labels["scenario"], _combination(cell)): cell.runs for cell in cells}
+    of = {(cell.labels["scenario"], _combination(cell)): cell for cell in cells}
     places = list(dict.fromkeys(cell.labels["scenario"] for cell in cells))
     rows = []
     for claim, counterpart in CLAIMS.items():
-        pairs = {place: [] for place in places}
-        for (place, combination), ours in runs.items():
+        pairs: dict[str, list[tuple[Cell, Cell]]] = {place: [] for place in places}
+        for (place, combination), ours in of.items():
             other = counterpart(combination)
-            theirs = runs.get((place, other)) if other is not None else None
+            theirs = of.get((place, other)) if other is not None else None
             if theirs is not None:
                 pairs[place].append((ours, theirs))
         groups = {place: pairs_of for place, pairs_of in pairs.items() if pairs_of}
@@ -179,24 +176,12 @@ def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
             groups["all"] = [pair for pairs_of in pairs.values() for pair in pairs_of]
         for place, pairs_of in groups.items():
             row = {"claim": claim, "scenario": place, "combinations": len(pairs_of)}
-            rows.append(row | {measure: _chance(pairs_of, measure) for measure in SIGNS})
+            rows.append(row | {measure: crowds.chance(pairs_of, measure) for measure in COMPARED})
     return pandas.DataFrame(rows)
 
 
 def _combination(cell: Cell) -> Combination:
     return Combination(*(cell.labels[name] for name in Combination._fields))
-
-
-def _chance(pairs: Sequence[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]], measure: str) -> str:
-    """The probability that the first of a pair is better, its interval, and the verdict."""
-
-    def scores(side: int) -> np.ndarray:
-        values = SIGNS[measure] * np.stack([pair[side][measure] for pair in pairs])
-        return np.where(np.isnan(values), -np.inf, values)
-
-    chance = probability_of_improvement(scores(0), scores(1))
-    verdict = "better" if chance.low > 0.5 else "worse" if chance.high < 0.5 else "unclear"
-    return f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}] {verdict}"
 
 
 def _length(settings: Settings) -> str:

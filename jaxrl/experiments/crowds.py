@@ -18,7 +18,7 @@ from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.presets.crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
-from jaxrl.results.statistics import bootstrap_interval, iqm
+from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -28,17 +28,22 @@ if TYPE_CHECKING:
     from jaxrl.results.result import Result
 
 RATIO = "energy-plus over optimum"
-METRICS = {"success": "success", "return": "return", "energy": "energy", "mean speed": "mean_speed"}
-MEASURES = (*METRICS, RATIO, "contacts")
+TIME = "time to goal"
+METRICS = {name: name for name in ("success", "return", "energy")} | {"mean speed": "mean_speed", TIME: "time_to_goal"}
+MEASURES = ("success", "return", "energy", "mean speed", RATIO, "contacts")
+# The sign by which a larger value is better.
+SIGNS = {"success": 1.0, "return": 1.0, "energy": -1.0, RATIO: -1.0, TIME: -1.0, "contacts": -1.0}
 KINDS = {"": "greedy actions", "_sampled": "sampled actions"}
 
 __all__ = [
     "KINDS",
     "MEASURES",
     "RATIO",
+    "TIME",
     "Cell",
     "Place",
     "as_place",
+    "chance",
     "check_length",
     "dots",
     "estimate",
@@ -176,6 +181,23 @@ def estimate(values: np.ndarray) -> str:
     interval = bootstrap_interval(iqm, good)
     decimals = int(np.clip(2 - np.floor(np.log10(max(float(np.abs(good).max()), 1e-9))), 0, 4))
     return f"{interval.value:.{decimals}f} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
+
+
+def chance(pairs: Sequence[tuple[Cell, Cell]], measure: str) -> str:
+    """The probability that a run of the first of a pair is better than one of the second, its interval, and a verdict.
+
+    Args:
+      pairs: Pairs of cells, over which the probability is averaged.
+      measure: Measure to compare; a failed run is worse than all others.
+    """
+
+    def scores(side: int) -> np.ndarray:
+        values = SIGNS[measure] * np.stack([pair[side].runs[measure] for pair in pairs])
+        return np.where(np.isnan(values), -np.inf, values)
+
+    estimated = probability_of_improvement(scores(0), scores(1))
+    verdict = "better" if estimated.low > 0.5 else "worse" if estimated.high < 0.5 else "unclear"
+    return f"{estimated.value:.2f} [{estimated.low:.2f}, {estimated.high:.2f}] {verdict}"
 
 
 def frame_of(cells: Iterable[Cell], measures: Sequence[str]) -> pandas.DataFrame:

@@ -204,6 +204,7 @@ def made(quality: float, sweep: Any = None, failing: tuple[int, ...] = ()) -> Re
         **dict.fromkeys(("success", "mean_speed"), 0.25 * last),
         **{"return": last, "optimum": np.full(4, 40.0), "energy": 60 - last, "energy_plus": 80 - 8 * last},
         "contacts": 10 * last,
+        "time_to_goal": 20 - last,
     }
     for seed in failing:
         values["return"][seed] = np.nan
@@ -217,7 +218,7 @@ def made(quality: float, sweep: Any = None, failing: tuple[int, ...] = ()) -> Re
 
 def test_measures_are_those_of_the_last_point():
     (runs,) = crowds.measured(made(1.0))
-    assert tuple(runs) == crowds.MEASURES
+    assert set(runs) == {*crowds.MEASURES, *crowd_rewards.MEASURES}
     np.testing.assert_allclose(runs["return"], [1.0, 1.1, 1.2, 1.3])
     np.testing.assert_allclose(runs[crowds.RATIO], [1.8, 1.78, 1.76, 1.74])
     (sampled,) = crowds.measured(made(1.0), "_sampled")
@@ -344,7 +345,26 @@ def test_rewards_are_compared_with_their_curricula(monkeypatch: pytest.MonkeyPat
     own = f"exp:gamma={jaxrl.preset('ppo', 'crowd/circle').hparams['discount']}"
     assert table["discount"].tolist() == [own, "beta:mu=0.99,eta=1"] * 4
     assert table["contacts"].tolist()[0] == "21.5 [18.7, 24.3]"
+    discounts = pandas.read_csv(tmp_path / "discounts.csv")
+    assert discounts[["reward", "combinations"]].values.tolist() == [["base", 2], ["energy-drag", 2], ["all", 4]]
+    assert set(discounts["discount"]) == {"beta:mu=0.99,eta=1"}
+    assert set(discounts["compared with"]) == {own}
+    assert all(text.startswith("0.50 [") for text in discounts["success"])
     assert (tmp_path / "crowd_rewards.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_discount_is_compared_with_the_first_one():
+    def cell(discount: str, reward: str, time: float) -> crowds.Cell:
+        values = np.array([1.0, 2.0, 3.0, np.nan])
+        runs = {name: values for name in crowd_rewards.MEASURES} | {"time to goal": values + time}
+        return crowds.Cell({"scenario": "circle6", "reward": reward, "discount": discount}, runs)
+
+    cells = [cell("first", "base", 0.0), cell("second", "base", 10.0), cell("first", "speeding", 0.0)]
+    table = crowd_rewards.of_discounts([*cells, cell("second", "speeding", -10.0)])
+    assert table["reward"].tolist() == ["base", "speeding", "all"]
+    # Each of the three good runs is worse than all good ones and better than the failed one; two failed runs tie.
+    chances = [text.split(" [")[0] for text in table["time to goal"]]
+    assert chances == [f"{(3 + 0.5) / 16:.2f}", f"{(12 + 0.5) / 16:.2f}", "0.50"]
 
 
 def test_a_contact_can_be_given_another_weight():
