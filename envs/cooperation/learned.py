@@ -134,7 +134,10 @@ class LearnedCharacters(Learned):
     def check(self, task: Any, population: dict[str, Any]) -> None:
         """Reject parameters that are all 0, traits outside their ranges, and a network that does not exist."""
         super().check(task, population)
-        check_number("env.population.network", np.asarray(population["network"]), 0, self.num_networks - 1, "[]")
+        network = np.asarray(population["network"])
+        if not np.issubdtype(network.dtype, np.integer):
+            raise UserValueError(f"env.population.network must hold whole numbers, got dtype {network.dtype}")
+        check_number("env.population.network", network, 0, self.num_networks - 1, "[]")
         for name, least in (("weights", -1), ("order", 0), ("patience", 0), ("rationality", 0)):
             values = np.asarray(getattr(population["characters"], name))
             check_number(f"env.population.characters.{name}", values, least, 1, "[]")

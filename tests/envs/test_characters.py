@@ -219,6 +219,7 @@ def test_what_does_not_fit_is_refused() -> None:
         beside.check_params(beside.default_params)
     for wrong, sentence in (
         ({"network": np.array([0, 1], np.int32)}, r"env\.population\.network must lie in \[0, 0\], got 1"),
+        ({"network": np.zeros(2)}, r"env\.population\.network must hold whole numbers, got dtype float64"),
         ({"params": np.ones((2, 4), np.float32)}, r"\['params'\] must have the shape \(1, 4\)"),
         (
             {"characters": dataclasses.replace(several, order=2 * ones)},
