@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     result = jaxrl.train(algo, env_steps=32, evals=2, eval_episodes=1, out=out, progress=False)
     export_policy(result.policy(seed=0), out / "policy.safetensors")
     return out
+
+
+@pytest.fixture(autouse=True)
+def without_trap() -> Iterator[None]:
+    """The module of an edited run is not loaded before a test, nor by an earlier one."""
+    sys.modules.pop("evil", None)
+    yield
+    sys.modules.pop("evil", None)
 
 
 def edited(kept: Path, to: Path, change: dict[str, Any]) -> Path:
@@ -106,7 +115,6 @@ def test_what_the_user_names_is_imported(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = edited(kept, tmp_path / "run", {"environment": thing("evil:Thing")})
-    monkeypatch.delitem(sys.modules, "evil", raising=False)
     monkeypatch.syspath_prepend(str(run))
     assert cli.main(["evaluate", str(run), "--episodes", "1", "--allow", "other"]) == 2
     assert not (run / "sprung").exists()
@@ -126,7 +134,6 @@ def test_weights_import_nothing_that_they_name(kept: Path, tmp_path: Path, monke
 
     run = edited(kept, tmp_path / "run", {})
     monkeypatch.syspath_prepend(str(run))
-    monkeypatch.delitem(sys.modules, "evil", raising=False)
     file = run / "policy.safetensors"
     with safe_open(file, framework="numpy") as stream:
         arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118
