@@ -3,6 +3,7 @@
 Targets are distributions: atoms `[*B, M]` with probabilities `[*B, M]`; a number is a distribution with M = 1.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -150,11 +151,41 @@ def _cross_entropy(outputs: jax.Array, target: jax.Array) -> jax.Array:
 
 def _categorical_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:
     count = outputs.shape[-1]
-    # Positions of the atoms on the support; the share of each neighbour is 1 minus its distance.
+    atoms, probabilities = jax.lax.stop_gradient((atoms, probabilities))
     low, high = jnp.asarray(scale.low)[..., None], jnp.asarray(scale.high)[..., None]
     place = (jnp.clip(atoms, low, high) - low) / (high - low) * (count - 1)
+    return _cross_entropy(outputs, projection(place, probabilities, count))
+
+
+def projection(place: jax.Array, probabilities: jax.Array, count: int) -> jax.Array:
+    """Probabilities of points 0 to `count - 1`, each atom divided between its two neighbours, `[*B, count]`.
+
+    On a CPU the shares are scattered, which is 50 times faster than the product with a matrix of all shares. Elsewhere
+    the order in which a scatter adds would vary, and so would the last bits of a result.
+
+    Args:
+      place: Atoms `[*B, M]`, from 0 to `count - 1`.
+      probabilities: Probabilities of the atoms, `[*B, M]`.
+      count: Number of points, at least 2.
+    """
+    chex.assert_equal_shape([place, probabilities], custom_message="place, probabilities")
+    scattered, multiplied = (functools.partial(form, count=count) for form in (_scattered, _multiplied))
+    return jax.lax.platform_dependent(place, probabilities, cpu=scattered, default=multiplied)
+
+
+def _scattered(place: jax.Array, probabilities: jax.Array, count: int) -> jax.Array:
+    below = jnp.clip(jnp.floor(place), 0, count - 2)
+    upper = (place - below) * probabilities
+
+    def one(below: jax.Array, upper: jax.Array, lower: jax.Array) -> jax.Array:
+        return jnp.zeros(count).at[below].add(lower).at[below + 1].add(upper)
+
+    return jnp.vectorize(one, signature="(m),(m),(m)->(n)")(below.astype(jnp.int32), upper, probabilities - upper)
+
+
+def _multiplied(place: jax.Array, probabilities: jax.Array, count: int) -> jax.Array:
     share = jnp.maximum(1 - jnp.abs(place[..., None, :] - np.arange(count, dtype=np.float32)[:, None]), 0.0)
-    return _cross_entropy(outputs, jnp.sum(share * probabilities[..., None, :], axis=-1))
+    return jnp.sum(share * probabilities[..., None, :], axis=-1)
 
 
 def _hl_gauss_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.Array, scale: Scale) -> jax.Array:

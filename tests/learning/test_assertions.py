@@ -267,6 +267,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("exploration.correlated", "correlation", lambda: exploration.correlated(WALK, ones(4, 2), ones(2))),
     ("value_losses.expected", "atoms", lambda: value_losses.expected(ones(4, 2), ones(4))),
     ("value_losses.ValueLoss.value", "outputs", lambda: SQUARED.value(ones(4, 2), value_losses.Scale())),
+    ("value_losses.projection", "place", lambda: value_losses.projection(ones(4, 2), ones(4), 3)),
     ("value_losses._error", "outputs", lambda: SQUARED.loss(ones(4, 2), ones(4, 1), ones(4, 1), value_losses.Scale())),
     ("q_targets.mixture_values", "shares", lambda: q_targets.mixture_values(ones(4, 2), ones(3))),
     ("q_targets.masked_values", "mask", lambda: q_targets.masked_values(ones(4, 2), flags(4))),

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.learning import value_losses
 from jaxrl.learning.value_losses import SIGMA_BINS, Scale, value_loss
 
 LOW, HIGH, DELTA, COUNT = -3.0, 5.0, 0.7, 9
@@ -129,6 +130,20 @@ def test_a_histogram_learns_the_value_within_its_support(kind: str) -> None:
         outputs = jax.lax.fori_loop(0, 500, body, jnp.zeros((1, 51)))
         # A hundredth of the support, much less than a bin.
         np.testing.assert_allclose(loss.value(outputs, SCALE), target, atol=0.01 * (HIGH - LOW))
+
+
+@pytest.mark.parametrize("form", ["projection", "_scattered", "_multiplied"])
+def test_atoms_are_divided_between_their_neighbours_on_every_platform(form: str) -> None:
+    place = RNG.uniform(0, COUNT - 1, (3, 2, 40)).astype(np.float32)
+    place[..., :COUNT] = np.arange(COUNT)  # at those of the support, both ends included
+    probabilities = RNG.dirichlet(np.ones(40), (3, 2)).astype(np.float32)
+    expected = np.zeros((3, 2, COUNT))
+    for i, j, k in np.ndindex(place.shape):
+        for point in range(COUNT):
+            expected[i, j, point] += max(0.0, 1 - abs(float(place[i, j, k]) - point)) * float(probabilities[i, j, k])
+    actual = getattr(value_losses, form)(jnp.asarray(place), jnp.asarray(probabilities), COUNT)
+    # Each point sums at most 40 shares, which a place of up to 8 rounds by 8 * 2^-24.
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=(40 + 2 * COUNT) * 2.0**-24)
 
 
 def test_one_quantile_with_a_far_bound_is_half_of_the_squared_error() -> None:
