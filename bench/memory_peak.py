@@ -29,6 +29,11 @@ from jaxrl.runtime.memory import MIB, highest_ever, parse_size
 
 MOST_ABOVE = 0.25
 OUT = "OUT"  # placeholder in arguments for a directory that is deleted afterwards
+# Buffers that are full at the end, so that all of their memory is resident.
+REPLAY = (
+    "--env-steps 81920 --evals 2 --config.buffer-size 65536 --config.warm-up 1024 --config.num-envs 64 "
+    "--config.num-steps 8 --config.num-updates 1"
+)
 CONFIGURATIONS = (
     "ppo cartpole --env-steps 5120 --evals 2",
     "ppo cartpole --seeds 64 --env-steps 2048 --evals 2 --out OUT",
@@ -37,6 +42,8 @@ CONFIGURATIONS = (
     "ppo pendulum --seeds 16 --env-steps 4096 --evals 2",
     "ppo cartpole --seeds 1000 --env-steps 1024 --evals 2 --memory 1GiB --out OUT",
     "ppo crowd/circle --static num_agents=8 --seeds 4 --env-steps 2048 --evals 1 --memory 1GiB",
+    f"dqn cartpole --seeds 256 {REPLAY}",
+    f"dqn cartpole --seeds 512 {REPLAY}",
 )
 NO_CACHE = {"JAXRL_COMPILATION_CACHE": "", "JAX_COMPILATION_CACHE_DIR": "", "JAX_ENABLE_COMPILATION_CACHE": "false"}
 

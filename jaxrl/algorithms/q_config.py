@@ -41,7 +41,10 @@ class QConfig(TransitionsConfig):
         super().__post_init__(gamma)
         check_choice("value_loss", self.value_loss, value_losses.KINDS)
         check_choice("heads", self.heads, ("single", "own", "joint"))
-        check_count("num_atoms", self.num_atoms, value_losses.FEWEST_BINS if self.value_loss == "hl-gauss" else 2)
+        fewest, why = (
+            (value_losses.FEWEST_BINS, " with value_loss='hl-gauss'") if self.value_loss == "hl-gauss" else (2, "")
+        )
+        check_count("num_atoms", self.num_atoms, fewest, why=why)
         check_count("num_heads", self.num_heads)
         atoms = self.value_loss not in ("squared", "huber")
         self._refuse_without_effect("num_atoms", f"value_loss={self.value_loss!r}", atoms)

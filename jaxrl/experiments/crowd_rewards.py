@@ -1,4 +1,4 @@
-"""Rewards of a crowd: the study of 2023."""
+"""Rewards of a crowd: those of the study of 2023, and later ones."""
 
 from __future__ import annotations
 
@@ -160,8 +160,9 @@ def of_discounts(cells: Sequence[Cell]) -> pandas.DataFrame:
       cells: Cells labelled with scenario, reward and discount.
 
     Returns:
-      A row per discount and reward, and one for "all" if there are several rewards: the number of scenarios times
-      rewards, and for each measure the probability that a run is better than one with the first discount.
+      A row for each discount and reward, and for each discount one named "all" if there are several rewards: the
+      number of scenarios times rewards, and for each measure the probability that a run is better than one with the
+      first discount.
     """
     import pandas
 
@@ -242,8 +243,9 @@ def _discounts_caption(settings: Settings, words: str) -> str:
     return (
         f"Which discount is better, {words}: the probability that a run has more success, less energy-plus over the "
         f"optimum, less time to the goal and fewer contacts than one under the discount it is compared with, ties "
-        f"counting one half, averaged over scenarios; 95 % bootstrap intervals over {settings.seeds} seeds. A run is "
-        f"better or worse if the interval excludes 0.5."
+        f"counting one half, averaged over scenarios, and in the row 'all' over rewards; 95 % bootstrap intervals over "
+        f"{settings.seeds} seeds, not corrected for the number of comparisons. A discount is better or worse if its "
+        f"interval excludes 0.5."
     )
 
 

@@ -31,7 +31,7 @@ RATIO = "energy-plus over optimum"
 TIME = "time to goal"
 METRICS = {name: name for name in ("success", "return", "energy")} | {"mean speed": "mean_speed", TIME: "time_to_goal"}
 MEASURES = ("success", "return", "energy", "mean speed", RATIO, "contacts")
-# The sign by which a larger value is better.
+# Factors that make larger values better, of the measures that `chance` compares.
 SIGNS = {"success": 1.0, "return": 1.0, "energy": -1.0, RATIO: -1.0, TIME: -1.0, "contacts": -1.0}
 KINDS = {"": "greedy actions", "_sampled": "sampled actions"}
 
@@ -188,7 +188,7 @@ def chance(pairs: Sequence[tuple[Cell, Cell]], measure: str) -> str:
 
     Args:
       pairs: Pairs of cells, over which the probability is averaged.
-      measure: Measure to compare; a failed run is worse than all others.
+      measure: Name in `SIGNS`; a failed run is worse than all others.
     """
 
     def scores(side: int) -> np.ndarray:

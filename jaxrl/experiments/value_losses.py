@@ -68,9 +68,9 @@ def run(settings: Settings, study: Study) -> None:
     ends = ", ".join(f"{task} {count:,}" for task, count in steps.items())
     caption = (
         f"Presets of DQN with other value losses, {settings.seeds} seeds: greedy return at the end over "
-        f"{settings.eval_episodes} episodes of each seed, its interquartile mean with the 95 % bootstrap interval, how "
-        f"much better that is than with {settings.losses[0]}, in per cent, and the seconds of training and evaluation. "
-        f"Environment steps: {ends}."
+        f"{settings.eval_episodes} episodes of each seed, its interquartile mean with the 95 % bootstrap interval, the "
+        f"mean, the worst seed, how much better the interquartile mean is than with {settings.losses[0]}, in per cent, "
+        f"and the seconds of training and evaluation. Environment steps: {ends}."
     )
     study.table("returns", table(returns, seconds), caption)
 
@@ -96,6 +96,7 @@ def table(returns: dict[tuple[str, str], np.ndarray], seconds: dict[tuple[str, s
         good = values[np.isfinite(values)]
         row: dict[str, Any] = {"task": task, "loss": loss, "IQM": interval(iqm, good, 1)}
         row["mean"] = f"{float(mean(good)):.1f}" if good.size else MISSING
+        row["worst"] = f"{good.min():.1f}" if good.size else MISSING
         row["better by, %"] = MISSING
         if good.size:
             middle = float(iqm(good))

@@ -86,8 +86,13 @@ def episode_ends(steps: Transition) -> jax.Array:
 
 
 def value_ends(steps: Transition, time_limits: str) -> jax.Array:
-    """Steps after which the value is 0, bool `[T, N, *A]`: terminations, and truncations if limits are "terminal"."""
-    chex.assert_equal_shape_prefix([steps.reward, steps.truncated], 2, custom_message="reward, truncated")
+    """Steps after which the value is 0, bool `[T, N, *A]`.
+
+    Args:
+      steps: Transitions.
+      time_limits: Treatment of truncations: "terminal", as terminations, or "bootstrap".
+    """
+    chex.assert_equal_shape([steps.reward, steps.agent_terminated], custom_message="reward, agent_terminated")
     if time_limits == "terminal":
         return steps.agent_terminated | over_agents(steps.truncated, steps.reward)
     return steps.agent_terminated

@@ -160,8 +160,8 @@ def _categorical_loss(outputs: jax.Array, atoms: jax.Array, probabilities: jax.A
 def projection(place: jax.Array, probabilities: jax.Array, count: int) -> jax.Array:
     """Probabilities of points 0 to `count - 1`, each atom divided between its two neighbours, `[*B, count]`.
 
-    On a CPU the shares are scattered, which is 50 times faster than the product with a matrix of all shares. Elsewhere
-    the order in which a scatter adds would vary, and so would the last bits of a result.
+    On a CPU the shares are scattered, which is faster than a sum over all pairs of atoms and points (bench/NOTES.md).
+    On a GPU a scatter may add in a varying order, and so change the last bits of a result: there the sum is used.
 
     Args:
       place: Atoms `[*B, M]`, from 0 to `count - 1`.
@@ -175,10 +175,10 @@ def projection(place: jax.Array, probabilities: jax.Array, count: int) -> jax.Ar
 
 def _scattered(place: jax.Array, probabilities: jax.Array, count: int) -> jax.Array:
     below = jnp.clip(jnp.floor(place), 0, count - 2)
-    upper = (place - below) * probabilities
+    upper = jnp.clip(place - below, 0, 1) * probabilities
 
     def one(below: jax.Array, upper: jax.Array, lower: jax.Array) -> jax.Array:
-        return jnp.zeros(count).at[below].add(lower).at[below + 1].add(upper)
+        return jnp.zeros(count, jnp.result_type(lower, np.float32)).at[below].add(lower).at[below + 1].add(upper)
 
     return jnp.vectorize(one, signature="(m),(m),(m)->(n)")(below.astype(jnp.int32), upper, probabilities - upper)
 

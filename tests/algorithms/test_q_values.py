@@ -67,5 +67,7 @@ def test_bounds_in_the_wrong_order_are_refused(low: Any, high: Any) -> None:
 
 
 def test_too_few_bins_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"^num_atoms must be a whole number of at least 6, got 5$"):
+    with pytest.raises(
+        ValueError, match=r"^num_atoms must be a whole number of at least 6 with value_loss='hl-gauss', got 5$"
+    ):
         jaxrl.DQNConfig(value_loss="hl-gauss", num_atoms=5)

@@ -383,7 +383,7 @@ def test_the_whole_study_has_the_papers_switch():
     place = crowds.as_place("circle40", preset="2023")
     whole = crowd_rewards.curriculum(params, place, "base", preset.env_steps)
     assert whole.switch_env_steps == pytest.approx(params.switch_env_steps)
-    assert len(settings.rewards) == 15
+    assert len(settings.rewards) == 18 and {"straight", "yielding", "through"} < set(settings.rewards)
     assert preset.config.time_limits == "terminal"
 
 

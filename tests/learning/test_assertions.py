@@ -224,7 +224,11 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("cells.linear_recurrence", "inputs", lambda: recur(ones(2), ones(3, 2), ones(2))),
     ("rollout.agents_ended", "done", lambda: rollout.agents_ended(ones(3), flags(3), {})),
     ("rollout.episode_ends", "terminated", lambda: rollout.episode_ends(STEPS)),
-    ("rollout.value_ends", "truncated", lambda: rollout.value_ends(STEPS, "terminal")),
+    (
+        "rollout.value_ends",
+        "agent_terminated",
+        lambda: rollout.value_ends(STEPS._replace(agent_terminated=flags(4)), "bootstrap"),
+    ),
     ("schedules.linear_share", "env_steps", lambda: schedules.linear_share(ones(2), SCALAR, SCALAR)),
     ("schedules.tenth_share", "env_steps", lambda: schedules.tenth_share(ones(2), SCALAR)),
     ("losses.kept_means", "metrics", lambda: losses.kept_means({"loss": ones(3)}, flags(2))),

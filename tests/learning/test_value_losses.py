@@ -1,5 +1,6 @@
 """Value losses against float64 NumPy, one number at a time."""
 
+import functools
 import math
 from typing import Any
 
@@ -133,7 +134,7 @@ def test_a_histogram_learns_the_value_within_its_support(kind: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["projection", "_scattered", "_multiplied"])
-def test_atoms_are_divided_between_their_neighbours_on_every_platform(form: str) -> None:
+def test_atoms_are_divided_between_their_neighbours_in_every_form(form: str) -> None:
     place = RNG.uniform(0, COUNT - 1, (3, 2, 40)).astype(np.float32)
     place[..., :COUNT] = np.arange(COUNT)  # at those of the support, both ends included
     probabilities = RNG.dirichlet(np.ones(40), (3, 2)).astype(np.float32)
@@ -141,9 +142,20 @@ def test_atoms_are_divided_between_their_neighbours_on_every_platform(form: str)
     for i, j, k in np.ndindex(place.shape):
         for point in range(COUNT):
             expected[i, j, point] += max(0.0, 1 - abs(float(place[i, j, k]) - point)) * float(probabilities[i, j, k])
-    actual = getattr(value_losses, form)(jnp.asarray(place), jnp.asarray(probabilities), COUNT)
-    # Each point sums at most 40 shares, which a place of up to 8 rounds by 8 * 2^-24.
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=(40 + 2 * COUNT) * 2.0**-24)
+    function = jax.jit(jax.vmap(functools.partial(getattr(value_losses, form), count=COUNT)))
+    actual = function(place, probabilities)
+    # Sums of at most 40 products; a share, of a place of up to 8, is exact up to 8 * 2^-24.
+    np.testing.assert_allclose(actual, expected, rtol=0, atol=(40 + 8) * 2.0**-24)
+    one = function(place[..., :1], probabilities[..., :1])
+    np.testing.assert_allclose(one.sum(axis=-1), probabilities[..., 0], rtol=2.0**-22)
+
+
+def test_a_projection_keeps_float32_where_jax_has_float64() -> None:
+    arrays = np.float32([[0.5, 8.0]]), np.float32([[0.25, 0.75]])
+    with jax.enable_x64(True):
+        actual = jax.jit(functools.partial(value_losses.projection, count=COUNT))(*arrays)
+    assert actual.dtype == np.float32
+    np.testing.assert_array_equal(actual[0], [0.125, 0.125, 0, 0, 0, 0, 0, 0, 0.75])
 
 
 def test_one_quantile_with_a_far_bound_is_half_of_the_squared_error() -> None:
