@@ -41,9 +41,8 @@ class QConfig(TransitionsConfig):
         super().__post_init__(gamma)
         check_choice("value_loss", self.value_loss, value_losses.KINDS)
         check_choice("heads", self.heads, ("single", "own", "joint"))
-        fewest, why = (
-            (value_losses.FEWEST_BINS, " with value_loss='hl-gauss'") if self.value_loss == "hl-gauss" else (2, "")
-        )
+        bins = self.value_loss == "hl-gauss"
+        fewest, why = (value_losses.FEWEST_BINS, " with value_loss='hl-gauss'") if bins else (2, "")
         check_count("num_atoms", self.num_atoms, fewest, why=why)
         check_count("num_heads", self.num_heads)
         atoms = self.value_loss not in ("squared", "huber")

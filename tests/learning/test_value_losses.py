@@ -151,7 +151,7 @@ def test_atoms_are_divided_between_their_neighbours_in_every_form(form: str) -> 
 
 
 def test_a_projection_keeps_float32_where_jax_has_float64() -> None:
-    arrays = np.float32([[0.5, 8.0]]), np.float32([[0.25, 0.75]])
+    arrays = np.array([[0.5, 8.0]], np.float32), np.array([[0.25, 0.75]], np.float32)
     with jax.enable_x64(True):
         actual = jax.jit(functools.partial(value_losses.projection, count=COUNT))(*arrays)
     assert actual.dtype == np.float32
