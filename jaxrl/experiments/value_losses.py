@@ -11,7 +11,7 @@ import jaxrl
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments.frames import MISSING, interval
 from jaxrl.experiments.study import Experiment, Study
-from jaxrl.learning.value_losses import KINDS, WITH_SUPPORT
+from jaxrl.learning.value_losses import FEWEST_BINS, KINDS, WITH_SUPPORT
 from jaxrl.results.statistics import iqm, mean
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ class Settings:
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "dqn"]
         check_choices("tasks", self.tasks, known)
         check_choices("losses", self.losses, tuple(KINDS))
-        check_counts(self, quantiles=2, bins=2, seeds=2, env_steps=0, eval_episodes=1)
+        bins = FEWEST_BINS if "hl-gauss" in self.losses else 2
+        check_counts(self, quantiles=2, bins=bins, seeds=2, env_steps=0, eval_episodes=1)
 
 
 def run(settings: Settings, study: Study) -> None:

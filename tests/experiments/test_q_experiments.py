@@ -17,7 +17,7 @@ from jaxrl.experiments import EXPERIMENTS, run_experiment, time_limits, value_lo
         ({"tasks": ("cartpol",)}, "tasks has 'cartpol'; did you mean 'cartpole'?"),
         ({"losses": ("hl-gaus",)}, "losses has 'hl-gaus'; did you mean 'hl-gauss'?"),
         ({"losses": ("huber", "huber")}, "losses takes one or more different values, got huber huber"),
-        ({"bins": 1}, "bins must be a whole number of at least 2, got 1"),
+        ({"bins": 1}, "bins must be a whole number of at least 6, got 1"),
     ],
 )
 def test_settings_of_value_losses_are_checked(settings: dict[str, Any], sentence: str) -> None:
@@ -77,7 +77,7 @@ def test_treatments_are_compared_limit_by_limit() -> None:
 
 @pytest.mark.slow
 def test_a_small_run_of_value_losses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = value_losses.Settings(tasks=("acrobot",), quantiles=3, bins=5, seeds=2, env_steps=64, eval_episodes=2)
+    settings = value_losses.Settings(tasks=("acrobot",), quantiles=3, bins=7, seeds=2, env_steps=64, eval_episodes=2)
     for _ in range(2):  # the second reads what the first wrote
         run_experiment(EXPERIMENTS["value-losses"], settings, tmp_path, progress=False)
         shown = capsys.readouterr().out
