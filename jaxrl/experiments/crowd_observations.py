@@ -161,14 +161,14 @@ def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
     """
     import pandas
 
-    of = {(cell.labels["scenario"], _combination(cell)): cell for cell in cells}
+    cell_at = {(cell.labels["scenario"], _combination(cell)): cell for cell in cells}
     places = list(dict.fromkeys(cell.labels["scenario"] for cell in cells))
     rows = []
     for claim, counterpart in CLAIMS.items():
         pairs: dict[str, list[tuple[Cell, Cell]]] = {place: [] for place in places}
-        for (place, combination), ours in of.items():
+        for (place, combination), ours in cell_at.items():
             other = counterpart(combination)
-            theirs = of.get((place, other)) if other is not None else None
+            theirs = cell_at.get((place, other)) if other is not None else None
             if theirs is not None:
                 pairs[place].append((ours, theirs))
         groups = {place: pairs_of for place, pairs_of in pairs.items() if pairs_of}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -166,13 +167,13 @@ def of_discounts(cells: Sequence[Cell]) -> pandas.DataFrame:
     """
     import pandas
 
-    of = {tuple(cell.labels[name] for name in ("scenario", "reward", "discount")): cell for cell in cells}
-    places, rewards, (first, *others) = (tuple(dict.fromkeys(column)) for column in zip(*of, strict=True))
+    cell_at = {tuple(cell.labels[name] for name in ("scenario", "reward", "discount")): cell for cell in cells}
+    places, rewards, (first, *others) = (tuple(dict.fromkeys(column)) for column in zip(*cell_at, strict=True))
     groups = {reward: (reward,) for reward in rewards} | ({"all": rewards} if len(rewards) > 1 else {})
     rows = []
     for other in others:
         for name, group in groups.items():
-            pairs = [(of[place, reward, other], of[place, reward, first]) for place in places for reward in group]
+            pairs = [(cell_at[*where, other], cell_at[*where, first]) for where in itertools.product(places, group)]
             row = {"discount": other, "compared with": first, "reward": name, "combinations": len(pairs)}
             rows.append(row | {measure: crowds.chance(pairs, measure) for measure in COMPARED})
     return pandas.DataFrame(rows)

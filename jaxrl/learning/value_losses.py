@@ -69,8 +69,8 @@ def value_loss(kind: Kind, num_atoms: int) -> ValueLoss:
     Args:
       kind: Kind of representation: "squared", half the squared error; "huber"; "quantile", quantile regression of the
         return distribution; "categorical", its projection on fixed atoms; or "hl-gauss", the value as a histogram.
-      num_atoms: Number of quantiles, atoms or bins; without effect for "squared" and "huber". Of the bins of
-        "hl-gauss", at least 6, 2.25 lie beyond each end of the support.
+      num_atoms: Number of quantiles, atoms or bins; without effect for "squared" and "huber". Bins are at least
+        6, because 2.25 of them lie beyond each end of the support.
 
     Source: Dabney et al. (2018) for "quantile", Bellemare et al. (2017) for "categorical", Farebrother et al. (2024),
     arXiv 2403.03950, for "hl-gauss".
