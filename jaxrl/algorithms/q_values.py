@@ -199,7 +199,7 @@ def action_values(name: str, env: Environment, config: QConfig, agents: tuple[in
     if not isinstance(space, spaces.Discrete):
         raise UserTypeError(
             f"{name} takes an environment with a Discrete action space, got {space!r}; "
-            "envs.wrappers.discretise_actions makes bounded numbers discrete"
+            "sac, td3 and ppo take it, or envs.wrappers.discretise_actions makes bounded numbers discrete"
         )
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation, obs_shape)

@@ -1,7 +1,6 @@
 """`jaxrl sweep`: search of hyper-parameters and configurations for the best final return."""
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -24,6 +23,7 @@ from jaxrl.cli.fields import (
     values_class,
     xla_flags_option,
 )
+from jaxrl.cli.leading import algorithm_and_environment
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.cli.train import beginning
@@ -52,13 +52,9 @@ def run_sweep(args: Sequence[str]) -> int:
     Returns:
       Exit status: 0, or 128 plus the number of the signal that stopped the search.
     """
-    named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
-    if len(named) < 2:
-        if {"-h", "--help"} & set(args):
-            print("The algorithm and the environment come first; the options below are those of ppo and pendulum.\n")
-            _parse_options("ppo", "pendulum", ["--help"], "jaxrl sweep ALGORITHM ENVIRONMENT")
-        raise CommandError("sweep takes an algorithm and an environment first, such as: jaxrl sweep ppo pendulum")
-    name, environment = named
+    name, environment = algorithm_and_environment(
+        args, "sweep", lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog)
+    )
     options, base, preset = _parse_options(name, environment, args[2:], f"jaxrl sweep {name} {environment}")
 
     algo = algorithms.make(name, base.env, config_of(options, base.config))

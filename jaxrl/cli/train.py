@@ -1,7 +1,6 @@
 """`jaxrl train`, whose options are the fields of an algorithm and of an environment."""
 
 import dataclasses
-import itertools
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +27,7 @@ from jaxrl.cli.fields import (
     xla_flags_option,
 )
 from jaxrl.cli.joining import distributed_options, is_asked_for
+from jaxrl.cli.leading import algorithm_and_environment
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.cli.shards import shard_and_directory
@@ -104,15 +104,11 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
       heading: Heading of the help, with placeholders for the algorithm and the environment.
       unlisted: Options that the help does not list.
     """
-    named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
-    if len(named) < 2:
-        if {"-h", "--help"} & set(args):
-            print("The algorithm and the environment come first; the options below are those of ppo and cartpole.\n")
-            _parse_options("ppo", "cartpole", ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT", heading, unlisted)
-        raise CommandError(
-            f"{command} takes an algorithm and an environment first, such as: jaxrl {command} ppo cartpole"
-        )
-    name, environment = named
+    name, environment = algorithm_and_environment(
+        args,
+        command,
+        lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog, heading, unlisted),
+    )
     prog = f"jaxrl {command} {name} {environment}"
     options, defaults = _parse_options(name, environment, args[2:], prog, heading, unlisted)
 
