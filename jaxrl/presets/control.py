@@ -10,6 +10,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.evolution import EVOLUTION
+from jaxrl.presets.minatar import MINATAR
 from jaxrl.presets.off_policy import OFF_POLICY
 from jaxrl.presets.on_policy import ON_POLICY
 from jaxrl.presets.preset import Preset
@@ -148,6 +149,7 @@ PRESETS = (
         30_000,
         {"num_agents": 20, "perception": "both", "reward": "through"},
     ),
+    *MINATAR,
     *REMEMBERING,
     *ON_POLICY,
     *OFF_POLICY,
