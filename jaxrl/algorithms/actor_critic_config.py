@@ -29,8 +29,8 @@ class ActorCriticConfig(OffPolicyConfig):
       heads: Heads of a critic: "single", one for an exponential discount; or "joint", one for each exponential of a
         mixture, all of which evaluate the policy.
       num_heads: Number of exponentials of the mixture.
-      noise: Noise of continuous actions: "gaussian", independent at every step, or "ornstein-uhlenbeck", correlated
-        within an episode.
+      noise: Noise of actions: "gaussian", independent at every step, or "ornstein-uhlenbeck", correlated within an
+        episode. Discrete actions are sampled with Gumbel noise at the quantiles of this noise, in the warm-up too.
     """
 
     num_updates: int = 16

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import Environment, spaces
-from envs.errors import UserValueError
 from jaxrl.algorithms.actor_critic import Acting, parts_of
 from jaxrl.algorithms.critic_ensemble import Critics, critics_of
 from jaxrl.algorithms.observations import leading_axes, observation_shapes, zeros
@@ -16,7 +15,7 @@ from jaxrl.algorithms.sac_config import SACConfig
 from jaxrl.algorithms.value_step import Nodes, Target
 from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import Actor, Scores, head_actor
-from jaxrl.learning.exploration import uniform_actor
+from jaxrl.learning.exploration import CORRELATION, persistent_actor, uniform_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import apply_over
 from jaxrl.learning.output_networks import OutputNetwork
@@ -116,8 +115,7 @@ def discrete_policy(env: Environment, config: SACConfig, agents: tuple[int, ...]
 
     Source: Christodoulou (2019), arXiv 1910.07207.
     """
-    if config.noise != "gaussian":
-        raise UserValueError(f"noise takes 'gaussian' where actions are discrete, got {config.noise!r}; leave it out")
+    walks = config.noise == "ornstein-uhlenbeck"
     shapes, axes = observation_shapes(env, agents), 1 + len(agents)
     head = action_head(space)
     network = OutputNetwork(config.encoder(shapes), space.n, 0.01)
@@ -131,7 +129,9 @@ def discrete_policy(env: Environment, config: SACConfig, agents: tuple[int, ...]
 
     def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        return {"logits": apply_over(network, policy.acting.params, policy.see(obs), leading_axes(obs, shapes))}
+        logits = apply_over(network, policy.acting.params, policy.see(obs), leading_axes(obs, shapes))
+        walk = {CORRELATION: jnp.broadcast_to(policy.acting.correlation, logits.shape[:-1])} if walks else {}
+        return {"logits": logits} | walk
 
     def probabilities(policy: Any, obs: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
         """Probabilities and their logarithms, `[B, *A, num_actions]`, finite for actions that a mask forbids, too."""
@@ -178,8 +178,8 @@ def discrete_policy(env: Environment, config: SACConfig, agents: tuple[int, ...]
 
     def scores_in_warm_up(policy: Any, memory: Any, obs: Any, mask: Any) -> tuple[Scores, Any]:
         scores, memory = actor.scores(policy, memory, obs, mask)
-        return {"logits": jnp.zeros_like(scores["logits"])}, memory
+        return scores | {"logits": jnp.zeros_like(scores["logits"])}, memory
 
-    actor = head_actor(scores, head)
+    actor = persistent_actor(scores, head) if walks else head_actor(scores, head)
     warming = actor._replace(scores=scores_in_warm_up)
     return SoftPolicy(critics, actor, warming, init, following, taken, loss, target_entropy)

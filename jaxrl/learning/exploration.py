@@ -1,4 +1,4 @@
-"""Actors of continuous actions: independent or correlated noise, and uniformly random actions."""
+"""Actors with independent or correlated noise, of continuous and of discrete actions, and uniformly random actions."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -6,14 +6,15 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import log_ndtr, ndtr
 
 from envs.threefry import unrolled
 from jaxrl.learning.action_heads import ActionHead
-from jaxrl.learning.actor import Actor, Memory, Noise, Policy, Scores, memoryless
+from jaxrl.learning.actor import Actor, Memory, Noise, Policy, Scores, choose_by, memoryless
 
 CORRELATION = "noise_correlation"  # entry of the scores
 
-__all__ = ["CORRELATION", "Walk", "correlated", "noisy_actor", "uniform_actor"]
+__all__ = ["CORRELATION", "Walk", "correlated", "gumbel_of", "noisy_actor", "persistent_actor", "uniform_actor"]
 
 
 class Walk(NamedTuple):
@@ -60,9 +61,6 @@ def noisy_actor(
       with_memory: Whether noise is correlated within an episode, and the actor has a memory `Walk`.
     """
 
-    def noise_of(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        return jax.random.normal(unrolled(key), (*shape, head.num_outputs))
-
     def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, jax.Array]:
         del mask
         if isinstance(greedy, bool):
@@ -71,22 +69,56 @@ def noisy_actor(
             raw = jnp.where(greedy, act(None, scores), act(noise, scores))
         return head.to_env(raw), raw
 
-    if not with_memory:
-        return memoryless(scores, noise_of, choose)
+    actor = memoryless(scores, _normal(head.num_outputs), choose)
+    return _walking(actor, head.num_outputs) if with_memory else actor
+
+
+def persistent_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -> Actor:
+    """Actor of discrete actions that are correlated within an episode, each distributed as the policy states.
+
+    An action is the largest sum of a logit and Gumbel noise, which is at the quantiles of correlated normal noise. So
+    policies with much entropy repeat their actions for some steps, which explores further than independent actions.
+
+    Args:
+      scores: Function `(policy, obs, mask) -> scores`, those of the head and `CORRELATION`, `[*B]`.
+      head: Action head of the environment's action space.
+    """
+    by_head = choose_by(head)
+
+    def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, Any]:
+        return by_head(None if noise is None else gumbel_of(noise), scores, greedy, mask)
+
+    return _walking(memoryless(scores, _normal(head.num_outputs), choose), head.num_outputs)
+
+
+def gumbel_of(noise: jax.Array) -> jax.Array:
+    """Standard Gumbel noise at the quantiles of standard normal noise, `[...]`."""
+    upper = jnp.log1p(-ndtr(-jnp.maximum(noise, 0.0)))  # accurate where the probability is close to 1
+    return -jnp.log(-jnp.where(noise > 0, upper, log_ndtr(jnp.minimum(noise, 0.0))))
+
+
+def _normal(size: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
+    """Function `Actor.noise` of standard normal noise, `[*B, size]`."""
+    return lambda key, shape: jax.random.normal(unrolled(key), (*shape, size))
+
+
+def _walking(actor: Actor, size: int) -> Actor:
+    """Actor with correlated noise, its memory `Walk`, from one without memory, whose noise is `_normal(size)`."""
 
     def start(policy: Policy) -> Walk:
         del policy
-        return Walk(jnp.zeros(head.num_outputs, jnp.float32), jnp.zeros((), bool))
+        return Walk(jnp.zeros(size, jnp.float32), jnp.zeros((), bool))
 
     def scores_with_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
-        return scores(policy, obs, mask), memory
+        return actor.scores(policy, (), obs, mask)[0], memory
 
-    def choose_with_memory(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+    def choose(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
         if noise is not None:
             memory = correlated(memory, noise, scores[CORRELATION])
-        return *choose(None if noise is None else memory.noise, scores, greedy, mask), memory
+        action, raw, _ = actor.choose(None if noise is None else memory.noise, scores, (), greedy, mask)
+        return action, raw, memory
 
-    return Actor(start, scores_with_memory, noise_of, choose_with_memory)
+    return Actor(start, scores_with_memory, actor.noise, choose)
 
 
 def uniform_actor(actor: Actor, head: ActionHead) -> Actor:

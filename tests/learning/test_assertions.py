@@ -348,6 +348,7 @@ EXEMPT = {
     "critics.discount_name": "takes a discount, any",
     "network_config.NetworkConfig.centralised": "takes shapes alone, and refuses them by errors which tests hold",
     "network_config.NetworkConfig.actor_critic": "takes shapes alone, and refuses them by errors which tests hold",
+    "exploration.gumbel_of": ANY_SHAPE,
     "exploration.noisy_actor": "takes functions and a head",
     "exploration.uniform_actor": "takes an actor and a head",
     "networks.MLPActorCritic.__call__": ANY_SHAPE,
