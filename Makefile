@@ -68,12 +68,12 @@ REJAX012 := $(subst -rejax,-rejax012,$(REJAX))
 # Environments of the peers that the named benchmarks compare with, all if none is named.
 asked = $(if $(NAMES),$(filter $(1),$(NAMES)),all)
 rivals = $(if $(call asked,train compile_time off_policy),$(REJAX)) \
-	$(if $(call asked,off_policy),$(REJAX012)) $(if $(call asked,train),$(VENV)-sb3/.installed) \
+	$(if $(call asked,off_policy),$(REJAX012) $(VENV)-sbx/.installed) $(if $(call asked,train),$(VENV)-sb3/.installed) \
 	$(if $(call asked,crowd bandits),$(VENV)-peers/.installed)
 
 bench: $(call stamp,test) $(rivals)  ## all benchmarks, compared with their peers, and the table of docs/results
 	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --rejax012 $(VENV)-rejax012/bin/python \
-		--sb3 $(VENV)-sb3/bin/python --peers $(VENV)-peers/bin/python
+		--sbx $(VENV)-sbx/bin/python --sb3 $(VENV)-sb3/bin/python --peers $(VENV)-peers/bin/python
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .
@@ -121,7 +121,12 @@ $(VENV)-rliable/.installed: $(call stamp,test)
 	@$(call pip,$(VENV)-rliable/bin/python,rliable==1.2.0 'pandas<3')
 	@touch '$@'
 
-# Stable-Baselines3 brings torch, which nothing else here needs.
+# Stable-Baselines3 brings torch, which nothing else here needs; SBX brings both.
+$(VENV)-sbx/.installed: $(call stamp,test)
+	$(PYTHON) -m venv $(VENV)-sbx
+	@$(call pip,$(VENV)-sbx/bin/python,sbx-rl==0.28.0)
+	@touch '$@'
+
 $(VENV)-sb3/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-sb3
 	@$(call pip,$(VENV)-sb3/bin/python,stable-baselines3==2.9.2)

@@ -1,7 +1,7 @@
-"""DQN, PQN, SAC and TD3 compared with rejax, with equal settings, in one invocation.
+"""DQN, PQN, SAC and TD3 compared with rejax and SBX, with equal settings, in one invocation.
 
     python bench/off_policy.py [--algorithms dqn pqn sac td3] [--seeds 1 8 64] [--repeats 3] [--share 1]
-        [--rejax PYTHON] [--rejax012 PYTHON] [--no-peers] [--json FILE]
+        [--rejax PYTHON] [--rejax012 PYTHON] [--sbx PYTHON] [--no-peers] [--json FILE]
 
 Both versions of rejax are measured, because 0.1.2 has the faster replay buffer: 0.1.3 sorts it at every gradient step.
 DQN and PQN run on CartPole, SAC and TD3 on Pendulum, all with the settings of rejax's own configuration, except for
@@ -14,13 +14,17 @@ the norm of their gradients, rejax each number. While SAC fills the buffer, with
 policy and jaxrl at random. The policy of TD3 maximises the mean of both critics in rejax, the first one in jaxrl.
 rejax treats time limits as terminations; jaxrl bootstraps.
 
+SAC and TD3 are also compared with SBX (Stable-Baselines-Jax), at one seed, because it trains one. Its environment is
+Gymnasium's, its run time contains no evaluation, and it does not normalise observations.
+
 Each side compiles once in its own process; then they run alternately. Run time is that of a whole call of jaxrl and of
 rejax's compiled function; both evaluate 128 whole episodes per seed at the end, within the run time: jaxrl 64 greedily
 and 64 with the actions of training, rejax all of them greedily, with 0.5 % of random actions for DQN and PQN. Returns
 of jaxrl are the greedy ones. Gradient steps a second are those of all seeds, over the whole run time. A ratio is of
 medians, with the minimum and maximum of the ratios within a turn. The exit status is 1 if jaxrl's DQN, SAC or TD3 is
-less than 1.5 times as fast as that of rejax 0.1.2, if its PQN is less than 1.2 times as fast as rejax's, or if, with
-more than one seed, its return is below theirs by over three standard errors of the difference over seeds.
+less than 1.5 times as fast as that of rejax 0.1.2, if its PQN is less than 1.2 times as fast as rejax's, if its SAC or
+TD3 is slower than SBX's, or if, with more than one seed, its return is below theirs by over three standard errors of
+the difference over seeds.
 """
 
 import argparse
@@ -41,6 +45,8 @@ from bench.sides import PEERS, ROOT, Side, add_peers, find_peer, require_same_de
 from bench.train import STANDARD_ERRORS, below, rejax_command
 
 REJAX = ("rejax012", "rejax")
+RIVALS = (*REJAX, "sbx")
+BY_SBX = ("sac", "td3")
 
 
 class Setting(NamedTuple):
@@ -118,7 +124,7 @@ SETTINGS = {
         ONE_BY_ONE | {"warm_up": 256, "normalise_observation": True},
         {"lr": 1e-2, "policy_lr": 1e-2, "temperature_lr": 1e-2, "target_rate": 0.02},
         10_000,
-        {"rejax012": 1.5},
+        {"rejax012": 1.5, "sbx": 1.0},
     ),
     "td3": Setting(
         "pendulum",
@@ -126,7 +132,7 @@ SETTINGS = {
         # rejax adds noise to torques, which are up to 2, and updates the target networks with the policy.
         {"discount": 0.98, "target_rate": 0.02, "noise_std": 0.3, "target_noise": 0.2, "target_noise_clip": 0.5},
         10_000,
-        {"rejax012": 1.5},
+        {"rejax012": 1.5, "sbx": 1.0},
     ),
 }
 
@@ -164,9 +170,14 @@ def sides_of(name: str, num_seeds: int, env_steps: int, peers: dict[str, str]) -
     """The processes by name, ours first."""
     script = [sys.executable, str(ROOT / "bench/off_policy.py"), "--worker", name]
     ours = Side([*script, str(num_seeds), str(env_steps)])
-    return {"ours": ours} | {
-        peer: Side(rejax_command(python, num_seeds, env_steps, name.upper())) for peer, python in peers.items()
+    commands = {
+        peer: rejax_command(python, num_seeds, env_steps, name.upper())
+        for peer, python in peers.items()
+        if peer in REJAX
     }
+    if "sbx" in peers and name in BY_SBX and num_seeds == 1:
+        commands["sbx"] = [peers["sbx"], str(ROOT / "bench/peers/sbx_train.py"), name, str(env_steps)]
+    return {"ours": ours} | {peer: Side(command) for peer, command in commands.items()}
 
 
 def compare(report: Report, name: str, arguments: argparse.Namespace, peers: dict[str, str]) -> str:
@@ -220,7 +231,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--share", type=float, default=1.0, help="share of the env steps of the settings")
-    add_peers(parser, *REJAX)
+    add_peers(parser, *RIVALS)
     parser.add_argument("--no-peers", action="store_true", help="measure ours alone")
     parser.add_argument("--worker", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -228,10 +239,10 @@ def main() -> None:
         name, num_seeds, env_steps = arguments.worker
         worker(name, int(num_seeds), int(env_steps))
         return
-    asked = () if arguments.no_peers else REJAX
+    asked = () if arguments.no_peers else RIVALS
     paths = {name: find_peer(parser, name, vars(arguments)[name]) for name in asked}
     peers = {name: path for name, path in paths.items() if path is not None}
-    versions = " and ".join(PEERS[name][1] for name in peers)
+    versions = ", ".join(PEERS[name][1] for name in peers)
     what = (
         f"{', '.join(f'{name.upper()} on {SETTINGS[name].env}' for name in arguments.algorithms)}, evaluated at the end"
     )

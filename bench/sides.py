@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PEERS = {
     "rejax": (ROOT / ".venv-rejax/bin/python", "rejax 0.1.3"),
     "rejax012": (ROOT / ".venv-rejax012/bin/python", "rejax 0.1.2"),
+    "sbx": (ROOT / ".venv-sbx/bin/python", "SBX 0.28.0"),
     "sb3": (ROOT / ".venv-sb3/bin/python", "Stable-Baselines3"),
     "peers": (ROOT / ".venv-peers/bin/python", "the peers of crowds and bandits"),
 }

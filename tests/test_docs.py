@@ -84,7 +84,14 @@ def rows_of_presets() -> dict[tuple[str, str], int]:
     """Environment steps in the rows of presets, by algorithm and environment."""
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
-        for name in ("presets", "presets-algorithms", "presets-off-policy", "presets-memory", "presets-crowds")
+        for name in (
+            "presets",
+            "presets-algorithms",
+            "presets-off-policy",
+            "presets-actor-critic",
+            "presets-memory",
+            "presets-crowds",
+        )
         for line in PAGES[f"results/{name}.md"].splitlines()
         if "`jaxrl train " in line and "--env-steps" not in line  # which takes other steps than the preset
     ]

@@ -74,6 +74,24 @@ OFF_POLICY = (
         {"lr": 3e-3, "target_rate": 0.05, "target_entropy_fraction": 0.6},
         49_152,
     ),
+    # With the warm-up, 98,304 environment steps, and a gradient step for every two of the others. Independent random
+    # actions rarely reach the goal.
+    Preset(
+        "sac",
+        "acrobot",
+        SACConfig(
+            num_envs=8,
+            num_steps=8,
+            num_updates=32,
+            batch_size=64,
+            buffer_size=102_400,
+            warm_up=32_768,
+            normalise_observation=True,
+            noise="ornstein-uhlenbeck",
+        ),
+        {"target_rate": 0.01, "temperature": 0.2, "target_entropy_fraction": 0.2, "noise_correlation": 0.87},
+        65_536,
+    ),
     # With the warm-up, 49,664 environment steps; a gradient step for every four of them.
     Preset(
         "sac",
@@ -91,6 +109,32 @@ OFF_POLICY = (
         ),
         {"discount": 0.999, "target_rate": 0.02, "temperature": 0.1, "noise_correlation": 0.95},
         49_152,
+    ),
+    # With the warm-up, 10,752 environment steps.
+    Preset(
+        "sac",
+        "brax/inverted_pendulum",
+        SACConfig(**_PENDULUM, normalise_observation=True),
+        {"target_rate": 0.02},
+        10_240,
+        {"backend": "generalized"},
+    ),
+    # With the warm-up, 102,400 environment steps.
+    Preset(
+        "sac",
+        "brax/hopper",
+        SACConfig(
+            num_envs=16,
+            num_steps=4,
+            num_updates=64,
+            batch_size=128,
+            buffer_size=102_400,
+            warm_up=4_096,
+            normalise_observation=True,
+        ),
+        {"target_rate": 0.005},
+        98_304,
+        {"backend": "spring"},
     ),
     Preset(
         "td3", "pendulum", TD3Config(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456

@@ -1,0 +1,58 @@
+"""SAC or TD3 by SBX (Stable-Baselines-Jax) on Pendulum, with the settings of bench/off_policy.py.
+
+    python bench/peers/sbx_train.py ALGORITHM ENV_STEPS
+
+Runs in a separate environment with sbx-rl but without jaxrl: one JSON line when compiled, and one for each line that it
+reads. A short run comes first, which compiles; evaluation is not timed.
+"""
+
+import json
+import sys
+import time
+
+import jax
+import numpy as np
+from sbx import SAC, TD3  # pyright: ignore[reportMissingImports] -- installed in another environment
+from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.evaluation import evaluate_policy  # pyright: ignore[reportMissingImports]
+from stable_baselines3.common.noise import NormalActionNoise  # pyright: ignore[reportMissingImports]
+
+EQUAL = {
+    "batch_size": 256,
+    "buffer_size": 10_000,
+    "train_freq": 1,
+    "gradient_steps": 1,
+    "tau": 0.02,
+    "policy_kwargs": {"net_arch": [64, 64], "activation_fn": jax.nn.silu},
+}
+
+
+def make(name: str, seed: int):
+    """The untrained algorithm."""
+    env = make_vec_env("Pendulum-v1", n_envs=1, seed=seed)
+    if name == "sac":
+        return SAC("MlpPolicy", env, learning_rate=1e-2, qf_learning_rate=1e-2, learning_starts=256, seed=seed, **EQUAL)
+    noise = NormalActionNoise(np.zeros(1), np.full(1, 0.3))
+    others = {"learning_starts": 500, "gamma": 0.98, "policy_delay": 2, "action_noise": noise}
+    return TD3("MlpPolicy", env, learning_rate=1e-3, qf_learning_rate=1e-3, seed=seed, **others, **EQUAL)
+
+
+def main() -> None:
+    name, env_steps = sys.argv[1], int(sys.argv[2])
+    started = time.perf_counter()
+    make(name, 0).learn(600)
+    device = f"{jax.default_backend()} {jax.devices()[0].device_kind}"
+    compiled = {"compile_seconds": time.perf_counter() - started, "jax": jax.__version__, "device": device}
+    print(json.dumps(compiled), flush=True)
+    for seed, _ in enumerate(sys.stdin):
+        algo = make(name, seed)
+        started = time.perf_counter()
+        algo.learn(env_steps)
+        seconds = time.perf_counter() - started
+        env = make_vec_env("Pendulum-v1", n_envs=4, seed=1_000 + seed)
+        mean = float(evaluate_policy(algo, env, n_eval_episodes=64, deterministic=True)[0])
+        print(json.dumps({"run_seconds": seconds, "return": mean, "deviation": 0.0}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
