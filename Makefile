@@ -121,7 +121,7 @@ $(VENV)-rliable/.installed: $(call stamp,test)
 	@$(call pip,$(VENV)-rliable/bin/python,rliable==1.2.0 'pandas<3')
 	@touch '$@'
 
-# Stable-Baselines3 brings torch, which nothing else here needs; SBX brings both.
+# Stable-Baselines3 brings torch, which nothing else here needs; SBX brings Stable-Baselines3.
 $(VENV)-sbx/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-sbx
 	@$(call pip,$(VENV)-sbx/bin/python,sbx-rl==0.28.0)

@@ -14,8 +14,10 @@ the norm of their gradients, rejax each number. While SAC fills the buffer, with
 policy and jaxrl at random. The policy of TD3 maximises the mean of both critics in rejax, the first one in jaxrl.
 rejax treats time limits as terminations; jaxrl bootstraps.
 
-SAC and TD3 are also compared with SBX (Stable-Baselines-Jax), at one seed, because it trains one. Its environment is
-Gymnasium's, its run time contains no evaluation, and it does not normalise observations.
+SAC and TD3 are also compared with SBX (Stable-Baselines-Jax), at one seed, because it trains one, and another one in
+each turn. Its environment is Gymnasium's, in NumPy; its run time contains neither evaluation nor compilation, and it
+does not normalise observations. Its TD3 moves the targets at every gradient step, and its policy maximises the lowest
+critic.
 
 Each side compiles once in its own process; then they run alternately. Run time is that of a whole call of jaxrl and of
 rejax's compiled function; both evaluate 128 whole episodes per seed at the end, within the run time: jaxrl 64 greedily

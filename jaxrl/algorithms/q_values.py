@@ -197,10 +197,13 @@ def action_values(name: str, env: Environment, config: QConfig, agents: tuple[in
     """
     space = env.action_space(env.default_params)
     if not isinstance(space, spaces.Discrete):
-        raise UserTypeError(
-            f"{name} takes an environment with a Discrete action space, got {space!r}; "
-            "sac, td3 and ppo take it, or envs.wrappers.discretise_actions makes bounded numbers discrete"
+        numbers = isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating)
+        hint = (
+            "; sac, td3 and ppo take bounded numbers, and envs.wrappers.discretise_actions makes them discrete"
+            if numbers
+            else ""
         )
+        raise UserTypeError(f"{name} takes an environment with a Discrete action space, got {space!r}{hint}")
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation, obs_shape)
     num_heads = 1 if config.heads == "single" else config.num_heads

@@ -15,8 +15,8 @@ def algorithm_and_environment(
 ) -> tuple[str, str]:
     """Algorithm and environment from the beginning of the arguments.
 
-    If one is missing and help is requested, shows the help of the algorithm, PPO if missing, on the first environment
-    for which it has a preset.
+    If one is missing and help is requested, shows the help of the algorithm, PPO if missing or unknown, on the first
+    environment for which it has a preset.
 
     Args:
       args: Arguments after the command.

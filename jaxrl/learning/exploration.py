@@ -74,10 +74,12 @@ def noisy_actor(
 
 
 def persistent_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -> Actor:
-    """Actor of discrete actions that are correlated within an episode, each distributed as the policy states.
+    """Actor of discrete actions sampled with noise that is correlated within an episode.
 
-    An action is the largest sum of a logit and Gumbel noise, which is at the quantiles of correlated normal noise. So
-    policies with much entropy repeat their actions for some steps, which explores further than independent actions.
+    An action is the one with the largest sum of logit and Gumbel noise, which is at the quantiles of correlated normal
+    noise. The noise of a single step is distributed as independent Gumbel noise. Policies with much entropy tend to
+    repeat their actions, which explores further than independent actions. Since an observation depends on earlier
+    noise, the actions that follow it need not have the probabilities of the policy.
 
     Args:
       scores: Function `(policy, obs, mask) -> scores`, those of the head and `CORRELATION`, `[*B]`.

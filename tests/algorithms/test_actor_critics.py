@@ -18,9 +18,12 @@ import jaxrl
 from envs import wrappers
 from envs.base import spaces
 from envs.threefry import unrolled
-from jaxrl.algorithms.actor_critic import parts_of
+from jaxrl.algorithms.actor_critic import Acting, parts_of
+from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.registry import ROWS, default_space
+from jaxrl.algorithms.soft_policies import discrete_policy
 from jaxrl.cli.fields import hparam_leaves, split, values_class
+from jaxrl.learning.actor import memories
 from jaxrl.learning.replay import uniform_rows
 from jaxrl.results.description import config_of
 from jaxrl.runtime.loop import make_loop
@@ -454,6 +457,31 @@ def test_numbers_without_an_effect_are_refused() -> None:
     with pytest.raises(ValueError, match="target_entropy_fraction has no effect"):
         fixed.prepare(dataclasses.replace(fixed.hparams, target_entropy_fraction=0.5))
     assert small("td3", **DDPG).hparams.target_noise is None
+
+
+def test_the_warm_up_of_correlated_discrete_actions_is_uniform_and_correlated() -> None:
+    env, runs = LinearTask(discrete=True), 2_000
+    config = jaxrl.SACConfig(noise="ornstein-uhlenbeck", hidden=(4,))
+    soft = discrete_policy(env, config, (), spaces.Discrete(2))
+    # Scores of the policy that prefer the second action by far, whatever is observed.
+    params, _ = soft.init(jax.random.key(0))
+    one_sided = jax.tree.map(lambda leaf: jnp.arange(2.0) * 50 if leaf.shape == (2,) else jnp.zeros_like(leaf), params)
+    policy = OffPolicyPolicy(Acting(one_sided, None, jnp.float32(1.0)), None, None)
+    obs = jnp.zeros((runs, 2))
+
+    def actions(actor: Any) -> list[np.ndarray]:
+        memory, rows = memories(actor.start(policy), (runs,)), []
+        for key in jax.random.split(jax.random.key(1), 3):
+            scores, memory = actor.scores(policy, memory, obs, None)
+            _, raw, memory = actor.choose(actor.noise(key, (runs,)), scores, memory, False, None)
+            rows.append(np.asarray(raw))
+        return rows
+
+    assert all((row == 1).all() for row in actions(soft.actor))
+    first, *later = actions(soft.warming)
+    np.testing.assert_allclose(first.mean(), 0.5, atol=5 * 0.5 / runs**0.5)  # five standard errors
+    for row in later:
+        np.testing.assert_array_equal(row, first)  # at a correlation of 1
 
 
 @pytest.mark.parametrize(("discrete", "fraction"), [(False, 1.0), (True, 0.5)])

@@ -100,7 +100,7 @@ def actions_of(correlation: float, logits: jax.Array, mask: jax.Array | None, st
     return np.array(rows)
 
 
-def test_persistent_actions_have_the_probabilities_of_the_policy_at_every_step() -> None:
+def test_persistent_actions_have_the_probabilities_of_constant_scores() -> None:
     runs = 20_000
     logits = jnp.float32([1.0, 0.0, -1.0])
     probability = np.asarray(jax.nn.softmax(logits))
@@ -132,5 +132,8 @@ def test_a_greedy_persistent_action_ignores_the_walk() -> None:
     scores, walk = acting.scores(None, walk, jnp.float32([0.2, 0.1, 0.0]), None)
     action, _, after = acting.choose(None, scores, walk, True, None)
     assert int(action) == 0 and after is walk
-    action, _, _ = acting.choose(jnp.zeros(3), scores, walk, False, None)
-    assert int(action) == 1
+    for greedy in (False, jnp.bool_(False)):
+        action, _, _ = acting.choose(jnp.zeros(3), scores, walk, greedy, None)
+        assert int(action) == 1
+    action, _, _ = acting.choose(jnp.zeros(3), scores, walk, jnp.bool_(True), None)
+    assert int(action) == 0
