@@ -30,6 +30,14 @@ _PENDULUM: Any = {
     "buffer_size": 20_480,
     "warm_up": 512,
 }
+_DISCRETE: Any = {
+    "num_envs": 8,
+    "num_steps": 8,
+    "num_updates": 32,
+    "batch_size": 64,
+    "buffer_size": 102_400,
+    "normalise_observation": True,
+}
 OFF_POLICY = (
     # With the warm-up, 99,328 environment steps.
     Preset(
@@ -62,15 +70,7 @@ OFF_POLICY = (
     Preset(
         "sac",
         "cartpole",
-        SACConfig(
-            num_envs=8,
-            num_steps=8,
-            num_updates=32,
-            batch_size=64,
-            buffer_size=102_400,
-            warm_up=1_024,
-            normalise_observation=True,
-        ),
+        SACConfig(**_DISCRETE, warm_up=1_024),
         {"lr": 3e-3, "target_rate": 0.05, "target_entropy_fraction": 0.6},
         49_152,
     ),
@@ -79,16 +79,7 @@ OFF_POLICY = (
     Preset(
         "sac",
         "acrobot",
-        SACConfig(
-            num_envs=8,
-            num_steps=8,
-            num_updates=32,
-            batch_size=64,
-            buffer_size=102_400,
-            warm_up=32_768,
-            normalise_observation=True,
-            noise="ornstein-uhlenbeck",
-        ),
+        SACConfig(**_DISCRETE, warm_up=32_768, noise="ornstein-uhlenbeck"),
         {"target_rate": 0.01, "temperature": 0.2, "target_entropy_fraction": 0.2, "noise_correlation": 0.87},
         65_536,
     ),
