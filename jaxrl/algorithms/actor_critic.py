@@ -137,7 +137,8 @@ def parts_of(
 
 def _bounded_head(name: str, space: spaces.Space, kinds: str) -> ActionHead:
     if not isinstance(space, spaces.Box) or not jnp.issubdtype(space.dtype, jnp.floating):
-        raise UserTypeError(f"{name} takes an environment whose action space is {kinds}, got {space!r}")
+        hint = "; dqn, pqn, sac and ppo take discrete actions" if isinstance(space, spaces.Discrete) else ""
+        raise UserTypeError(f"{name} takes an environment whose action space is {kinds}, got {space!r}{hint}")
     low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
     if not np.all((high - low) < np.finfo(np.float32).max):
         raise UserValueError(

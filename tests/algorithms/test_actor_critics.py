@@ -387,7 +387,7 @@ class SeveralActions(LinearTask):
             "td3",
             LinearTask(discrete=True),
             TypeError,
-            "takes an environment whose action space is a Box of floats, got ",
+            "takes an environment whose action space is a Box of floats, got .*; dqn, pqn, sac and ppo take discrete",
         ),
         (
             "td3",
