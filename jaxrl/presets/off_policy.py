@@ -110,23 +110,6 @@ OFF_POLICY = (
         10_240,
         {"backend": "generalized"},
     ),
-    # With the warm-up, 102,400 environment steps.
-    Preset(
-        "sac",
-        "brax/hopper",
-        SACConfig(
-            num_envs=16,
-            num_steps=4,
-            num_updates=64,
-            batch_size=128,
-            buffer_size=102_400,
-            warm_up=4_096,
-            normalise_observation=True,
-        ),
-        {"target_rate": 0.005},
-        98_304,
-        {"backend": "spring"},
-    ),
     Preset(
         "td3", "pendulum", TD3Config(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456
     ),

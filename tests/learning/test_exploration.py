@@ -8,6 +8,7 @@ import scipy.stats
 
 from envs.base import spaces
 from jaxrl.learning.action_heads import action_head
+from jaxrl.learning.actor import memories
 from jaxrl.learning.exploration import (
     CORRELATION,
     Walk,
@@ -75,7 +76,7 @@ def test_uniform_actions_fill_the_bounds() -> None:
 
 def test_gumbel_noise_is_at_the_quantiles_of_normal_noise() -> None:
     normal = np.linspace(-12.0, 12.0, 97, dtype=np.float32)
-    expected = -np.log(-scipy.stats.norm.logcdf(normal.astype(np.float64)))  # from -log(72) to 72 and more
+    expected = -np.log(-scipy.stats.norm.logcdf(normal.astype(np.float64)))  # from -4.3 to 75
     # Both logarithms are rounded, the inner one to a few units in the last place of its value.
     np.testing.assert_allclose(gumbel_of(jnp.asarray(normal)), expected, rtol=2e-6, atol=2e-6)
 
@@ -90,8 +91,9 @@ def persistent(correlation: float):
 def actions_of(correlation: float, logits: jax.Array, mask: jax.Array | None, steps: int, runs: int) -> np.ndarray:
     """Actions `[steps, runs]` of independent episodes with the same scores at every step."""
     acting = persistent(correlation)
-    memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (runs, *leaf.shape)), acting.start(None))
-    scores, memory = acting.scores(None, memory, jnp.broadcast_to(logits, (runs, 3)), mask)
+    scores, memory = acting.scores(
+        None, memories(acting.start(None), (runs,)), jnp.broadcast_to(logits, (runs, 3)), mask
+    )
     rows = []
     for key in jax.random.split(jax.random.key(3), steps):
         action, raw, memory = acting.choose(acting.noise(key, (runs,)), scores, memory, False, mask)
