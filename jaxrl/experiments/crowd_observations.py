@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+import jaxrl
 from envs.crowd import REWARDS
 from envs.crowd.dynamics import DYNAMICS
 from envs.crowd.observations import FRAMES, PERCEPTIONS
+from envs.errors import UserValueError
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
@@ -18,11 +23,16 @@ from jaxrl.presets.crowd import tuned
 
 if TYPE_CHECKING:
     import pandas
+    import xarray
 
     from jaxrl.presets.preset import Preset
 
 MEASURES = ("success", "return", "energy", RATIO, "contacts")
 OF_PAPER = "2022"
+LEARNING = ("searched", "library", "tuned")
+SEARCHED_ON = "circle12"
+SEARCHED = {"lr": (5e-4, 2e-3), "discount": (0.97, 0.99)}  # the library's settings for crowds have 0.002 and 0.97
+FIRST_OF_SEARCH = 1000  # seed of the first run of a search; those of the comparison begin at 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,18 +45,20 @@ class Settings:
     """Dynamics: cartesian or polar, velocity or acceleration."""
     perceptions: tuple[str, ...] = PERCEPTIONS
     """Kinds of perception: neighbours, rays, both."""
-    scenarios: tuple[str, ...] = ("circle12", "circle30", "crossway50", "corridor50", "random20")
+    scenarios: tuple[str, ...] = ("circle12", "corridor50", "crossway50")
     """Scenarios, each with its number of agents, such as circle12."""
     reward: str = OF_PAPER
     """Name of the reward: 2022 for the reward of the paper, or another one, such as straight."""
-    tuned: bool = False
-    """Settings tuned for each frame and dynamics in place of the library's settings for crowds."""
-    seeds: int = 8
+    learning: str = LEARNING[0]
+    """PPO settings: searched for each combination, library for those of its crowds, or tuned for those of 2022."""
+    search_seeds: int = 2
+    """Number of seeds of each of the four trials of a search on circle12; none of them is a seed of the comparison."""
+    seeds: int = 4
     """Number of seeds of every combination."""
+    agent_steps: int = 1_000_000
+    """Number of agent-steps of a run, equal for scenarios with few and with many agents."""
     env_steps: int = 0
-    """Number of environment steps of a run; 0 for the paper's 1000 iterations of 200 steps in each world."""
-    agent_steps: int = 0
-    """Number of agent-steps of a run, in place of env_steps; equal for scenarios with few and with many agents."""
+    """Number of environment steps of a run, in place of agent_steps; the paper has 400000, or 200000 for 50 agents."""
     evals: int = 1
     """Number of evaluations, evenly spaced; only the last one, at the end, is reported."""
     eval_episodes: int = 10
@@ -62,8 +74,8 @@ class Settings:
         check_choices("reward", (self.reward,), (OF_PAPER, *REWARDS))
         for name in self.scenarios:
             crowds.as_place(name)
-        check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
-        crowds.check_length(self)
+        check_choices("learning", (self.learning,), LEARNING)
+        check_counts(self, search_seeds=1, seeds=2, agent_steps=1, env_steps=0, evals=1, eval_episodes=1, block=0)
 
 
 class Combination(NamedTuple):
@@ -73,27 +85,32 @@ class Combination(NamedTuple):
     dynamics: str
     perception: str
 
+    def __str__(self) -> str:
+        return "_".join(self)
+
 
 def run(settings: Settings, study: Study) -> None:
     """Train every combination with all seeds in one call, then write tables and a figure."""
     cells: dict[str, list[Cell]] = {kind: [] for kind in KINDS}
+    combinations = [
+        Combination(*names) for names in itertools.product(settings.frames, settings.dynamics, settings.perceptions)
+    ]
+    trials = {
+        combination: study.compute(f"search_{combination}", functools.partial(_searched, combination, settings, study))
+        for combination in combinations
+        if settings.learning == "searched"
+    }
+    if trials:
+        study.table("search", searches(trials), _search_caption(settings))
     for name in settings.scenarios:
-        for combination in map(
-            Combination._make, itertools.product(settings.frames, settings.dynamics, settings.perceptions)
-        ):
-            place = crowds.as_place(name)
-            preset = learning(settings, place, combination)
-            result = study.train(
-                "_".join((name, *combination)),
-                preset.algo,
-                seeds=settings.seeds,
-                env_steps=crowds.run_length(settings, place, preset),
-                evals=settings.evals,
-                eval_episodes=settings.eval_episodes,
-                block=settings.block or None,
+        for combination in combinations:
+            hparams = best_trial(trials[combination]) if trials else {}
+            measures = study.compute(
+                f"{name}_{combination}_measures",
+                functools.partial(_measured, name, combination, hparams, settings, study),
             )
             for kind, cells_of in cells.items():
-                cells_of.append(Cell({"scenario": name, **combination._asdict()}, crowds.measured(result, kind)[0]))
+                cells_of.append(crowds.cell(measures, {"scenario": name, **combination._asdict()}, kind))
     for kind, words in KINDS.items():
         study.table(f"cells{kind}", crowds.frame_of(cells[kind], MEASURES), _caption(settings, words))
         claims = comparison(cells[kind])
@@ -110,10 +127,78 @@ def run(settings: Settings, study: Study) -> None:
     )
 
 
+def _searched(combination: Combination, settings: Settings, study: Study) -> xarray.Dataset:
+    """Train the trials of a combination: the returns of their runs, nan for a failed one, `[lr, discount, seed]`."""
+    import xarray
+
+    place = crowds.as_place(SEARCHED_ON)
+    algo = learning(settings, place, combination).algo
+    result = study.train(
+        f"search_{combination}_runs",
+        algo,
+        jaxrl.grid(algo.hparams, SEARCHED),
+        seeds=range(FIRST_OF_SEARCH, FIRST_OF_SEARCH + settings.search_seeds),
+        env_steps=crowds.run_length(settings, place),
+        evals=1,
+        eval_episodes=settings.eval_episodes,
+        block=settings.block or None,
+    )
+    returns = np.stack([runs["return"] for runs in crowds.measured(result)])
+    coords = {path: list(values) for path, values in SEARCHED.items()}
+    sizes = map(len, coords.values())
+    return xarray.Dataset({"return": ((*SEARCHED, "seed"), returns.reshape(*sizes, -1))}, coords)
+
+
+def best_trial(trials: xarray.Dataset) -> dict[str, float]:
+    """The values of the trial with the highest mean return over its seeds; one with a failed run is worse than others.
+
+    Raises:
+      ValueError: Every trial has a failed run.
+    """
+    returns = trials["return"].mean("seed", skipna=False)
+    if not np.isfinite(returns).any():
+        raise UserValueError("every trial of a search has a failed run, so that none can be chosen: set another reward")
+    best = returns.where(np.isfinite(returns), -np.inf).argmax(...)
+    return {path: float(trials[path][best[path]]) for path in SEARCHED}
+
+
+def searches(trials: dict[Combination, xarray.Dataset]) -> pandas.DataFrame:
+    """A row per combination with the mean return of each trial and the values that were chosen."""
+    import pandas
+
+    rows = []
+    for combination, of_combination in trials.items():
+        returns = of_combination["return"].mean("seed", skipna=False)
+        columns = {
+            f"lr {lr:g}, discount {discount:g}": f"{float(returns.sel(lr=lr, discount=discount)):.2f}"
+            for lr, discount in itertools.product(*SEARCHED.values())
+        }
+        rows.append(combination._asdict() | columns | best_trial(of_combination))
+    return pandas.DataFrame(rows)
+
+
+def _measured(
+    name: str, combination: Combination, hparams: dict[str, float], settings: Settings, study: Study
+) -> xarray.Dataset:
+    """Train a combination in a scenario with all seeds in one call: the measures of its runs."""
+    place = crowds.as_place(name)
+    preset = learning(settings, place, combination)
+    result = study.train(
+        f"{name}_{combination}",
+        preset._replace(hparams={**preset.hparams, **hparams}).algo,
+        seeds=settings.seeds,
+        env_steps=crowds.run_length(settings, place),
+        evals=settings.evals,
+        eval_episodes=settings.eval_episodes,
+        block=settings.block or None,
+    )
+    return crowds.measures_of(result)
+
+
 def learning(settings: Settings, place: Place, combination: Combination) -> Preset:
     """The preset with which a combination is trained: two worlds for up to 20 agents, one for more."""
     reward = {} if settings.reward == OF_PAPER else {"reward": settings.reward}
-    if settings.tuned:
+    if settings.learning == "tuned":
         preset = tuned(combination.frame, combination.dynamics, *place, combination.perception)
     else:
         preset = crowds.library_settings(place, 2 if place.num_agents <= 20 else 1, combination._asdict())
@@ -185,8 +270,20 @@ def _combination(cell: Cell) -> Combination:
 
 
 def _length(settings: Settings) -> str:
-    learned = "with the settings tuned for each" if settings.tuned else "with the library's settings for crowds"
+    learned = {
+        "searched": "with the settings chosen by a search for each combination",
+        "library": "with the library's settings for crowds",
+        "tuned": "with the settings of 2022 for each combination",
+    }[settings.learning]
     return f"after {crowds.said_length(settings)} of PPO {learned} under the reward {settings.reward}"
+
+
+def _search_caption(settings: Settings) -> str:
+    return (
+        f"The search for the settings of each combination: the mean return of {settings.search_seeds} seeds of "
+        f"{SEARCHED_ON} after {crowds.said_length(settings)}, greedy actions, and the values of the best trial. "
+        "The comparison has other seeds."
+    )
 
 
 def _caption(settings: Settings, words: str) -> str:

@@ -120,17 +120,21 @@ def _sizes(settings: Settings) -> tuple[tuple[str, int], ...]:
 
 def _learned(scene: str, number: int, settings: Settings, study: Study) -> xarray.Dataset:
     """Train the preset of a scene, then let each seed walk; a unit is a seed, with a sample per episode."""
-    preset = learning(Place(scene, number))
-    result = study.train(
-        f"{scene}_learned",
-        preset.algo,
-        seeds=settings.seeds,
-        env_steps=settings.env_steps or preset.env_steps,
-        evals=1,
-        eval_episodes=2,
-        block=settings.block or None,
-    )
-    return study.compute(f"{scene}_learned_walks", lambda: _each_seed(scene, number, settings, result))
+
+    def walk_after_training() -> xarray.Dataset:
+        preset = learning(Place(scene, number))
+        result = study.train(
+            f"{scene}_learned",
+            preset.algo,
+            seeds=settings.seeds,
+            env_steps=settings.env_steps or preset.env_steps,
+            evals=1,
+            eval_episodes=2,
+            block=settings.block or None,
+        )
+        return _each_seed(scene, number, settings, result)
+
+    return study.compute(f"{scene}_learned_walks", walk_after_training)
 
 
 def _each_seed(scene: str, number: int, settings: Settings, result: Result) -> xarray.Dataset:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Sequence
@@ -42,8 +43,10 @@ class Settings:
     """Names of rewards in envs.crowd.REWARDS."""
     scenarios: tuple[str, ...] = ("circle12", "corridor50", "choke20")
     """Scenarios, each with its number of agents; the paper has circle40 and car20."""
-    discounts: tuple[str, ...] = (OWN_DISCOUNT,)
-    """Discounts: own for the one of the learning settings, or others such as exp:gamma=1 and beta:mu=0.99,eta=1."""
+    discounts: tuple[str, ...] = ("exp:gamma=0.99", "beta:mu=0.99,eta=0.5", "beta:mu=0.99,eta=1")
+    """Discounts, the first of all rewards; own is the one of the learning settings, eta=1 makes Beta hyperbolic."""
+    discounted: tuple[str, ...] = ("base", "energy-drag", "straight")
+    """Rewards that are trained with every discount."""
     collision: float | None = None
     """Weight of a contact, in place of the weight of each reward."""
     tuned: bool = False
@@ -52,10 +55,10 @@ class Settings:
     """Further numbers of agents with which the learned policies are tested."""
     seeds: int = 4
     """Number of seeds of every combination."""
+    agent_steps: int = 1_000_000
+    """Number of agent-steps of a run, equal for scenarios with few and with many agents."""
     env_steps: int = 0
-    """Number of environment steps of a run; if it and agent_steps are 0, 1000 iterations, as in the paper."""
-    agent_steps: int = 0
-    """Number of agent-steps of a run, in place of env_steps; equal for scenarios with few and with many agents."""
+    """Number of environment steps of a run, in place of agent_steps; the paper has 400000, or 200000 for 50 agents."""
     evals: int = 1
     """Number of evaluations, evenly spaced; only the last one, at the end, is reported."""
     eval_episodes: int = 10
@@ -78,8 +81,12 @@ class Settings:
             check_choices("test_agents", self.test_agents)
         if self.collision is not None and not math.isfinite(self.collision):
             raise UserValueError(f"collision must be finite, got {self.collision}")
-        check_counts(self, seeds=2, evals=1, eval_episodes=1, block=0)
-        crowds.check_length(self)
+        check_choices("discounted", self.discounted, tuple(REWARDS))
+        if len(self.discounts) > 1 and not set(self.discounted) & set(self.rewards):
+            raise UserValueError(
+                f"discounted must have one of the rewards, {' '.join(self.rewards)}, got {' '.join(self.discounted)}"
+            )
+        check_counts(self, seeds=2, agent_steps=1, env_steps=0, evals=1, eval_episodes=1, block=0)
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -88,30 +95,17 @@ def run(settings: Settings, study: Study) -> None:
     tests: list[Cell] = []
     for name in settings.scenarios:
         for reward in settings.rewards:
-            place = crowds.as_place(name, preset=PRESET)
-            preset = learning(settings, place, reward)
-            algo = preset.algo
-            env_steps = crowds.run_length(settings, place, preset)
-            own = str(algo.hparams.discount)
-            discounts = [own if discount == OWN_DISCOUNT else discount for discount in settings.discounts]
-            result = study.train(
-                f"{name}_{reward}",
-                algo,
-                jaxrl.grid(algo.hparams, {"discount": discounts}),
-                seeds=settings.seeds,
-                env_steps=env_steps,
-                evals=settings.evals,
-                eval_episodes=settings.eval_episodes,
-                env_params=curriculum(algo.env.default_params, place, reward, env_steps, settings.collision),
-                block=settings.block or None,
-            )
+            # Trained only for parts that are not finished.
+            trained = functools.cache(functools.partial(_trained, name, reward, settings, study))
+            measures = study.compute(f"{name}_{reward}_measures", lambda run=trained: crowds.measures_of(run()))
+            discounts = of_reward(name, reward, settings)
             labels = [{"scenario": name, "reward": reward, "discount": text} for text in discounts]
             for kind, cells_of in cells.items():
-                cells_of += map(Cell, labels, crowds.measured(result, kind))
+                cells_of += [crowds.cell(measures, at, kind, i) for i, at in enumerate(labels)]
             if settings.test_agents:
                 tested = study.compute(
                     f"{name}_{reward}_tests",
-                    lambda result=result: among_others(result, settings.test_agents, settings.eval_episodes),
+                    lambda run=trained: among_others(run(), settings.test_agents, settings.eval_episodes),
                 )
                 tests += [
                     Cell(
@@ -124,19 +118,44 @@ def run(settings: Settings, study: Study) -> None:
     for kind, words in KINDS.items():
         study.table(f"rewards{kind}", crowds.frame_of(cells[kind], MEASURES), _caption(settings, words))
         if len(settings.discounts) > 1:
-            study.table(f"discounts{kind}", of_discounts(cells[kind]), _discounts_caption(settings, words))
+            several = [cell for cell in cells[kind] if cell.labels["reward"] in settings.discounted]
+            study.table(f"discounts{kind}", of_discounts(several), _discounts_caption(settings, words))
     if tests:
         caption = f"The same policies with other numbers of agents. {_caption(settings, KINDS[''])}"
         study.table("tests", crowds.frame_of(tests, MEASURES), caption)
-    several = len(settings.discounts) > 1
     study.figure(
         "crowd_rewards",
         crowds.dots(
             cells[""],
             MEASURES,
             lambda cell: cell.labels["reward"],
-            lambda cell: cell.labels["discount"] if several else "",
+            lambda cell: cell.labels["discount"] if len(settings.discounts) > 1 else "",
         ),
+    )
+
+
+def of_reward(name: str, reward: str, settings: Settings) -> list[str]:
+    """The discounts with which a reward is trained in a scenario, in full."""
+    own = learning(settings, crowds.as_place(name, preset=PRESET), reward).hparams["discount"]
+    chosen = settings.discounts if reward in settings.discounted else settings.discounts[:1]
+    return [str(jaxrl.as_discount(own if discount == OWN_DISCOUNT else discount)) for discount in chosen]
+
+
+def _trained(name: str, reward: str, settings: Settings, study: Study) -> Result:
+    """Train a reward in a scenario with its discounts and all seeds in one call."""
+    place = crowds.as_place(name, preset=PRESET)
+    algo = learning(settings, place, reward).algo
+    env_steps = crowds.run_length(settings, place)
+    return study.train(
+        f"{name}_{reward}",
+        algo,
+        jaxrl.grid(algo.hparams, {"discount": of_reward(name, reward, settings)}),
+        seeds=settings.seeds,
+        env_steps=env_steps,
+        evals=settings.evals,
+        eval_episodes=settings.eval_episodes,
+        env_params=curriculum(algo.env.default_params, place, reward, env_steps, settings.collision),
+        block=settings.block or None,
     )
 
 

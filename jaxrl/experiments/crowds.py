@@ -15,7 +15,6 @@ from envs.crowd import SCENARIOS, Crowd
 from envs.errors import UserValueError
 from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
-from jaxrl.checks import check_counts
 from jaxrl.experiments.frames import MISSING
 from jaxrl.presets.crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
@@ -23,6 +22,7 @@ from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_imp
 if TYPE_CHECKING:
     import matplotlib.figure
     import pandas
+    import xarray
 
     from jaxrl.presets.preset import Preset
     from jaxrl.results.result import Result
@@ -43,13 +43,14 @@ __all__ = [
     "Cell",
     "Place",
     "as_place",
+    "cell",
     "chance",
-    "check_length",
     "dots",
     "estimate",
     "frame_of",
     "library_settings",
     "measured",
+    "measures_of",
     "run_length",
     "said_length",
 ]
@@ -130,29 +131,16 @@ def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Pre
     )
 
 
-def run_length(settings: Any, place: Place, preset: Preset) -> int:
-    """Number of environment steps of a run: from the settings, from their agent-steps, or else from the preset."""
-    return settings.env_steps or math.ceil(settings.agent_steps / place.num_agents) or preset.env_steps
+def run_length(settings: Any, place: Place) -> int:
+    """Number of environment steps of a run: that of the settings, or else the one of their agent-steps."""
+    return settings.env_steps or math.ceil(settings.agent_steps / place.num_agents)
 
 
 def said_length(settings: Any) -> str:
     """The length of a run as text for a caption."""
-    if settings.agent_steps:
-        return f"{settings.agent_steps:,} agent-steps"
-    return f"{settings.env_steps:,} environment steps" if settings.env_steps else "1000 iterations"
-
-
-def check_length(settings: Any) -> None:
-    """Check that the length of a run is set once and is not below 0.
-
-    Raises:
-      ValueError: A length is set twice or is below 0.
-    """
-    check_counts(settings, env_steps=0, agent_steps=0)
-    if settings.env_steps and settings.agent_steps:
-        raise UserValueError(
-            f"agent_steps and env_steps are both set, to {settings.agent_steps} and {settings.env_steps}: set one"
-        )
+    if settings.env_steps:
+        return f"{settings.env_steps:,} environment steps"
+    return f"{settings.agent_steps:,} agent-steps"
 
 
 def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
@@ -171,6 +159,22 @@ def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
     runs[RATIO] = last("energy_plus") / last("optimum")
     runs["contacts"] = last("contacts")
     return [{measure: values[i] for measure, values in runs.items()} for i in range(len(failed))]
+
+
+def measures_of(result: Result) -> xarray.Dataset:
+    """The measures of the runs with greedy and with sampled actions, each `[actions, setting, seed]`."""
+    import xarray
+
+    kinds = [measured(result, kind) for kind in KINDS]
+    runs = {measure: [[runs[measure] for runs in settings] for settings in kinds] for measure in kinds[0][0]}
+    dims = ("actions", "setting", "seed")
+    return xarray.Dataset({measure: (dims, np.array(values)) for measure, values in runs.items()})
+
+
+def cell(measures: xarray.Dataset, labels: dict[str, str], kind: str, setting: int = 0) -> Cell:
+    """The runs of one setting in `measures_of` a result, with actions of a kind in `KINDS`."""
+    one = measures.isel(actions=list(KINDS).index(kind), setting=setting)
+    return Cell(labels, {str(name): values.values for name, values in one.items()})
 
 
 def estimate(values: np.ndarray) -> str:
