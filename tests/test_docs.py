@@ -25,7 +25,7 @@ WITH_PYTHON = [name for name, text in PAGES.items() if blocks(text, "python")]
 COMMANDS = {command for text in PAGES.values() for command in commands(text) if command.startswith("jaxrl ")}
 
 # Experiments without results, which the index of the results names.
-NOT_RUN = ("crowd-people", "crowd-rewards")
+NOT_RUN = ("crowd-rewards",)
 # Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",

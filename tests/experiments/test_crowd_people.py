@@ -1,6 +1,7 @@
 """The study that compares crowds with pedestrians: refusals, scenes, measures that are known, tables, resuming."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -228,3 +229,22 @@ def test_the_learned_are_a_row_too(tmp_path: Path) -> None:
     assert dict(walked.sizes) == {"unit": 2, "sample": 2, "people": 2, "density": 12, "time": 201}
     assert not np.array_equal(*walked["speed"].fillna(0.0).values)  # two seeds, two policies
     assert pandas.read_csv(tmp_path / "people.csv")["policy"].tolist() == ["learned", "people"]
+
+
+def test_the_finished_parts_have_the_published_tables(tmp_path: Path) -> None:
+    """The numbers of `docs/results/crowd-people.md`, of parts whose resuming computes nothing."""
+    out = shutil.copytree(Path(__file__).parents[2] / "docs/results/cells/crowd-people", tmp_path / "out")
+    run_experiment(EXPERIMENTS["crowd-people"], Settings(), out, progress=False)
+    assert not [part for part in out.iterdir() if part.is_dir()]
+    people = pandas.read_csv(out / "people.csv").set_index("policy")
+    assert people["distance from Weidmann"].to_dict() == {
+        "learned": "0.685 [0.580, 0.743]",
+        "orca": "0.312 [0.244, 0.385]",
+        "social-force": "0.337 [0.320, 0.339]",
+        "straight": "0.359 [0.341, 0.379]",
+        "people": "–",
+    }
+    assert people.loc["learned", "reduced order"] == "0.660 [0.377, 0.919]"
+    doors = pandas.read_csv(out / "doors.csv").set_index(["policy", "width"])
+    assert doors.loc[("learned", 1.0), "1/(m s)"] == "2.91 [0.92, 4.56]"
+    assert doors.loc[("social-force", 2.0), "1/(m s)"] == "1.11 [1.10, 1.13]"
