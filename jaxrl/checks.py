@@ -2,7 +2,7 @@
 
 import dataclasses
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import jax
@@ -94,7 +94,8 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
 class Settings:
     """Base of configurations and hyper-parameters, which are dataclasses.
 
-    Unknown fields raise an error of one sentence, and the repr shows the fields that differ from their defaults.
+    Unknown fields raise an error of one sentence. The repr shows the fields that differ from their defaults, and `str`,
+    which `print` uses, all fields that are not None.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -112,12 +113,15 @@ class Settings:
         return super().__new__(cls)
 
     def __repr__(self) -> str:
-        shown, settings = [], cast(Any, self)
-        for field in dataclasses.fields(settings):
-            value = getattr(self, field.name)
-            if value is not field.default and not _same(value, field.default):
-                shown.append(f"{field.name}={short(value)}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+        return self._text(lambda value, default: value is not default and not _same(value, default))
+
+    def __str__(self) -> str:
+        return self._text(lambda value, _: value is not None)
+
+    def _text(self, shown: Callable[[Any, Any], bool]) -> str:
+        fields = [(field, getattr(self, field.name)) for field in dataclasses.fields(cast(Any, self))]
+        parts = [f"{field.name}={short(value)}" for field, value in fields if shown(value, field.default)]
+        return f"{type(self).__name__}({', '.join(parts)})"
 
 
 def _other_field(kind: Any, name: str) -> str:

@@ -72,6 +72,8 @@ def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result)
         assert len(text) <= 300 and "\n" not in text and "Array(" not in text, text
     assert repr(jaxrl.PPOConfig(num_envs=8)) == "PPOConfig(num_envs=8)"
     assert repr(jaxrl.PPOHParams(lr=1e-3, discount=0.9)) == "PPOHParams(lr=0.001, discount=Exponential(gamma=0.9))"
+    without_effect = jaxrl.ppo(envs.make("cartpole")).hparams.replace(lr=1e-3)
+    assert str(without_effect).startswith("PPOHParams(lr=0.001, lr_end=1.0, ") and "None" not in str(without_effect)
     assert repr(objects[7]) == "Interval(2 [1, 3])"
     assert repr(actual) == "SearchResult(study: 30 of 30 trials; incumbent: trial 0, 12.5; details: report())"
     assert repr(trained.table()) == str(trained.table())
