@@ -1,5 +1,6 @@
 """The study of characters: its groups, and a small run."""
 
+import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -102,3 +103,23 @@ def test_methods_train_and_are_tabled(tmp_path: Path) -> None:
     # The sum over steps of the mean rewards is the mean return of the partners of training, here of two seeds.
     mean = float(str(returns["training"].iloc[0]).split(" ")[0])
     assert float(steps["oracle"].to_numpy().sum()) == pytest.approx(mean, abs=0.01) and len(steps) == 8
+
+
+def test_the_finished_parts_have_the_published_tables(tmp_path: Path) -> None:
+    """The numbers of `docs/results/characters.md`, of parts whose resuming computes nothing."""
+    out = shutil.copytree(Path(__file__).parents[2] / "docs/results/cells/characters", tmp_path / "out")
+    run_experiment(EXPERIMENTS["characters"], characters.Settings(), out, progress=False)
+    assert not [part for part in out.iterdir() if part.is_dir()]
+    returns = pandas.read_csv(out / "returns.csv").set_index("method")
+    assert returns["training"].to_dict() == {
+        "oracle": "3.99 [3.98, 4.01]",
+        "feed-forward": "3.54 [3.53, 3.56]",
+        "GRU": "3.71 [3.69, 3.74]",
+        "auxiliary": "3.73 [3.70, 3.75]",
+        "conditioned": "3.73 [3.71, 3.75]",
+        "random belief": "3.75 [3.72, 3.77]",
+    }
+    improvement = pandas.read_csv(out / "improvement.csv").set_index("method")
+    assert improvement.loc["conditioned"].tolist() == ["0.61 [0.41, 0.81]", "0.58 [0.36, 0.77]"]
+    traits = pandas.read_csv(out / "traits.csv").set_index("trait")
+    assert traits.loc["rationality"].tolist() == ["paid pulls", "1.625 ± 0.028", "2.154 ± 0.043"]
