@@ -172,7 +172,8 @@ def anchors(text: str) -> set[str]:
 def broken_links(text: str, page: Path) -> list[str]:
     """The links of a page within the repository that lead to no file, or to no heading of their page."""
     broken = []
-    for link in re.findall(r"\]\(([^)\s]+)\)", prose(text)):
+    films = [film.removeprefix("../") for film in re.findall(r'<video[^>]* src="([^"]+)"', text)]  # of the built site
+    for link in [*re.findall(r"\]\(([^)\s]+)\)", prose(text)), *films]:
         path, _, anchor = link.removeprefix(f"{jaxrl.REPOSITORY}/blob/main/").partition("#")
         if path.startswith("https://"):
             continue

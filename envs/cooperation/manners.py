@@ -62,7 +62,7 @@ class MannerRule(Partner):
     def behaviour_space(self, task: Any) -> spaces.Tuple:
         """The side, and patience and pace."""
         del task
-        low, high = jnp.asarray([_BOUNDS[name] for name in ("patience", "pace")], jnp.float32).T
+        low, high = np.array([_BOUNDS[name] for name in ("patience", "pace")], np.float32).T  # read while tracing
         return spaces.Tuple((spaces.Discrete(len(SIDES)), spaces.Box(low, high, (2,), jnp.float32)))
 
     def behaviour(self, member: Manner) -> tuple[jax.Array, ...]:

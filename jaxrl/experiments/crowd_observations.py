@@ -18,7 +18,7 @@ from envs.errors import UserValueError
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments import crowds
 from jaxrl.experiments.crowds import KINDS, RATIO, Cell, Place
-from jaxrl.experiments.study import Experiment, Study
+from jaxrl.experiments.study import FORCE_HINT, Experiment, Study, StudyError
 from jaxrl.presets.crowd import tuned
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Settings:
     agent_steps: int = 1_000_000
     """Number of agent-steps of a run, equal for scenarios with few and with many agents."""
     env_steps: int = 0
-    """Number of environment steps of a run, in place of agent_steps; the paper has 400000, or 200000 for 50 agents."""
+    """Number of environment steps of a run, in place of agent_steps; the paper has 400000, half for over 20 agents."""
     evals: int = 1
     """Number of evaluations, evenly spaced; only the last one, at the end, is reported."""
     eval_episodes: int = 10
@@ -105,12 +105,14 @@ def run(settings: Settings, study: Study) -> None:
     for name in settings.scenarios:
         for combination in combinations:
             hparams = best_trial(trials[combination]) if trials else {}
+            part, chosen = f"{name}_{combination}_measures", said(hparams) or settings.learning
             measures = study.compute(
-                f"{name}_{combination}_measures",
-                functools.partial(_measured, name, combination, hparams, settings, study),
+                part, functools.partial(_measured, name, combination, hparams, chosen, settings, study)
             )
+            if (trained := str(measures["setting"].values[0])) != chosen:
+                raise StudyError(f"{part} was made with {trained}, but the search chose {chosen}: {FORCE_HINT}.")
             for kind, cells_of in cells.items():
-                cells_of.append(crowds.cell(measures, {"scenario": name, **combination._asdict()}, kind))
+                cells_of.append(crowds.cell(measures, {"scenario": name, **combination._asdict()}, kind, chosen))
     for kind, words in KINDS.items():
         study.table(f"cells{kind}", crowds.frame_of(cells[kind], MEASURES), _caption(settings, words))
         claims = comparison(cells[kind])
@@ -157,28 +159,33 @@ def best_trial(trials: xarray.Dataset) -> dict[str, float]:
     """
     returns = trials["return"].mean("seed", skipna=False)
     if not np.isfinite(returns).any():
-        raise UserValueError("every trial of a search has a failed run, so that none can be chosen: set another reward")
+        raise UserValueError(
+            "every trial of a search has a failed run, so that none can be chosen: set learning to library"
+        )
     best = returns.where(np.isfinite(returns), -np.inf).argmax(...)
     return {path: float(trials[path][best[path]]) for path in SEARCHED}
 
 
-def searches(trials: dict[Combination, xarray.Dataset]) -> pandas.DataFrame:
+def searches(of_each: dict[Combination, xarray.Dataset]) -> pandas.DataFrame:
     """A row per combination with the mean return of each trial and the values that were chosen."""
     import pandas
 
     rows = []
-    for combination, of_combination in trials.items():
+    for combination, of_combination in of_each.items():
         returns = of_combination["return"].mean("seed", skipna=False)
-        columns = {
-            f"lr {lr:g}, discount {discount:g}": f"{float(returns.sel(lr=lr, discount=discount)):.2f}"
-            for lr, discount in itertools.product(*SEARCHED.values())
-        }
+        trials = [dict(zip(SEARCHED, values, strict=True)) for values in itertools.product(*SEARCHED.values())]
+        columns = {said(trial): f"{float(returns.sel(trial)):.2f}" for trial in trials}
         rows.append(combination._asdict() | columns | best_trial(of_combination))
     return pandas.DataFrame(rows)
 
 
+def said(hparams: dict[str, float]) -> str:
+    """Hyper-parameters as text."""
+    return ", ".join(f"{name} {value:g}" for name, value in hparams.items())
+
+
 def _measured(
-    name: str, combination: Combination, hparams: dict[str, float], settings: Settings, study: Study
+    name: str, combination: Combination, hparams: dict[str, float], chosen: str, settings: Settings, study: Study
 ) -> xarray.Dataset:
     """Train a combination in a scenario with all seeds in one call: the measures of its runs."""
     place = crowds.as_place(name)
@@ -192,7 +199,7 @@ def _measured(
         eval_episodes=settings.eval_episodes,
         block=settings.block or None,
     )
-    return crowds.measures_of(result)
+    return crowds.measures_of(result, [chosen])
 
 
 def learning(settings: Settings, place: Place, combination: Combination) -> Preset:
@@ -271,7 +278,10 @@ def _combination(cell: Cell) -> Combination:
 
 def _length(settings: Settings) -> str:
     learned = {
-        "searched": "with the settings chosen by a search for each combination",
+        "searched": (
+            f"with the step size and the discount that a search on {SEARCHED_ON} chose for each combination, otherwise "
+            "with the library's settings for crowds,"
+        ),
         "library": "with the library's settings for crowds",
         "tuned": "with the settings of 2022 for each combination",
     }[settings.learning]

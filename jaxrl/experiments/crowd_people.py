@@ -192,8 +192,8 @@ def _caption(settings: Settings) -> str:
 
 def _speeds_caption(settings: Settings) -> str:
     return (
-        "Mean speed towards the goal in m/s by the density of other people around a person in 1/m^2, in a corridor "
-        f"with counterflow, and Weidmann's curve. {_units(settings)}"
+        "Mean speed towards the goal in m/s by the density of other people around a person in 1/m^2, of which the last "
+        f"row has all larger ones, in a corridor with counterflow, and Weidmann's curve. {_units(settings)}"
     )
 
 

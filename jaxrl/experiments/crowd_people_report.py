@@ -11,8 +11,10 @@ from envs.crowd.pedestrians import weidmann_speed
 from jaxrl.experiments.crowd_walks import LARGEST
 from jaxrl.experiments.crowds import estimate
 from jaxrl.experiments.frames import MISSING
+from jaxrl.results.statistics import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
+    import matplotlib.axes
     import matplotlib.figure
     import pandas
     import xarray
@@ -93,7 +95,10 @@ def capacity() -> float:
 
 
 def drawn(crowds: Crowds) -> matplotlib.figure.Figure:
-    """Speeds by density, flows by width, lanes over time, and the distribution of free speeds, with those of people."""
+    """Speeds by density, flows by width, lanes over time, and the distribution of free speeds, with those of people.
+
+    Speeds, flows and lanes are interquartile means over the units, the first two with their intervals.
+    """
     from matplotlib.figure import Figure
 
     from jaxrl.results.plotting.curves import COLOURS
@@ -106,16 +111,17 @@ def drawn(crowds: Crowds) -> matplotlib.figure.Figure:
     speed = np.linspace(0.5, 2.2, 200)
     alone.plot(speed, [0.5 * (1 + math.erf((v - FREE_SPEED) / (SPREAD * math.sqrt(2)))) for v in speed], **people)
     for colour, (policy, scenes) in zip(COLOURS, crowds.items(), strict=False):
-        corridor, door = scenes["corridor"], scenes["choke"]["flow"].mean(("unit", "sample"))
-        mean = curve(corridor)[0].mean("unit")
-        by_density.plot(mean["density"], mean, "o-", color=colour, label=policy)
-        by_width.plot(door["width"], door, "o-", color=colour, label=policy)
-        over_time = corridor.sel(people=corridor["people"].max()).mean(("unit", "sample"))
-        lanes.plot(over_time["time"], over_time["order"], color=colour, label=policy)
-        lanes.plot(over_time["time"], over_time["order_by_chance"], color=colour, linestyle=":", linewidth=1)
+        corridor, door = scenes["corridor"], scenes["choke"]["flow"].mean("sample")
+        _estimates(by_density, curve(corridor)[0], "density", colour, policy)
+        _estimates(by_width, door, "width", colour, policy)
+        over_time = corridor.sel(people=corridor["people"].max()).mean("sample")
+        for name, style in (("order", {"label": policy}), ("order_by_chance", {"linestyle": ":", "linewidth": 1})):
+            middle = iqm(over_time[name].transpose("unit", "time").values, axis=0, nan_policy="propagate")
+            lanes.plot(over_time["time"], middle, color=colour, **style)
         own = scenes["circle"]["free_speed"].values.ravel()
         own = np.sort(own[np.isfinite(own)])
         alone.step(own, (np.arange(own.size) + 1) / own.size, where="post", color=colour, label=policy)
+    lanes.set_ylim(-0.05, 1.45)  # room for the legend
     width = next(iter(crowds.values()))["choke"]["width"].values
     by_width.plot(width, capacity() * width, **people)
     lanes.plot([], [], color="0.3", linestyle=":", linewidth=1, label="by chance")
@@ -130,5 +136,16 @@ def drawn(crowds: Crowds) -> matplotlib.figure.Figure:
         ax.grid(True, color="0.9", linewidth=0.8)
         ax.set_axisbelow(True)
         ax.spines[["top", "right"]].set_visible(False)
-        ax.legend(frameon=False, fontsize=8)
+        ax.legend(frameon=False, fontsize=8, ncols=2 if ax is lanes else 1)
     return figure
+
+
+def _estimates(ax: matplotlib.axes.Axes, values: xarray.DataArray, along: str, colour: str, policy: str) -> None:
+    """Draw interquartile means over the units with their intervals, where at least two units have a value."""
+    places, columns = values[along].values, values.transpose(along, "unit").values
+    good = [(place, column[np.isfinite(column)]) for place, column in zip(places, columns, strict=True)]
+    points = [(place, bootstrap_interval(iqm, column)) for place, column in good if len(column) > 1]
+    at = [place for place, _ in points]
+    ax.plot(at, [interval.value for _, interval in points], "o-", color=colour, label=policy)
+    low, high = [interval.low for _, interval in points], [interval.high for _, interval in points]
+    ax.fill_between(at, low, high, color=colour, alpha=0.15, linewidth=0)

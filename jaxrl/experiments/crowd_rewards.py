@@ -44,13 +44,13 @@ class Settings:
     scenarios: tuple[str, ...] = ("circle12", "corridor50", "choke20")
     """Scenarios, each with its number of agents; the paper has circle40 and car20."""
     discounts: tuple[str, ...] = ("exp:gamma=0.99", "beta:mu=0.99,eta=0.5", "beta:mu=0.99,eta=1")
-    """Discounts, the first of all rewards; own is the one of the learning settings, eta=1 makes Beta hyperbolic."""
+    """Discounts; own is the one of the learning settings, and eta=1 makes Beta hyperbolic."""
     discounted: tuple[str, ...] = ("base", "energy-drag", "straight")
-    """Rewards that are trained with every discount."""
+    """Those of the rewards that are trained with every discount; the others have the first one."""
     collision: float | None = None
     """Weight of a contact, in place of the weight of each reward."""
     tuned: bool = False
-    """The paper's settings with large networks, in place of the library's settings for crowds."""
+    """The paper's settings with large networks, in place of the library's for crowds; discounts are those above."""
     test_agents: tuple[int, ...] = ()
     """Further numbers of agents with which the learned policies are tested."""
     seeds: int = 4
@@ -69,10 +69,7 @@ class Settings:
     def __post_init__(self):
         check_choices("rewards", self.rewards, tuple(REWARDS))
         check_choices("scenarios", self.scenarios)
-        check_choices("discounts", self.discounts)
-        for discount in self.discounts:
-            if discount != OWN_DISCOUNT:
-                jaxrl.as_discount(discount)
+        check_choices("discounts", discounts_of(self))
         for name in self.scenarios:
             place = crowds.as_place(name, preset=PRESET)
             for number in self.test_agents:
@@ -82,10 +79,6 @@ class Settings:
         if self.collision is not None and not math.isfinite(self.collision):
             raise UserValueError(f"collision must be finite, got {self.collision}")
         check_choices("discounted", self.discounted, tuple(REWARDS))
-        if len(self.discounts) > 1 and not set(self.discounted) & set(self.rewards):
-            raise UserValueError(
-                f"discounted must have one of the rewards, {' '.join(self.rewards)}, got {' '.join(self.discounted)}"
-            )
         check_counts(self, seeds=2, agent_steps=1, env_steps=0, evals=1, eval_episodes=1, block=0)
 
 
@@ -95,13 +88,16 @@ def run(settings: Settings, study: Study) -> None:
     tests: list[Cell] = []
     for name in settings.scenarios:
         for reward in settings.rewards:
-            # Trained only for parts that are not finished.
             trained = functools.cache(functools.partial(_trained, name, reward, settings, study))
-            measures = study.compute(f"{name}_{reward}_measures", lambda run=trained: crowds.measures_of(run()))
-            discounts = of_reward(name, reward, settings)
-            labels = [{"scenario": name, "reward": reward, "discount": text} for text in discounts]
+            measures = study.compute(
+                f"{name}_{reward}_measures",
+                lambda run=trained, reward=reward: crowds.measures_of(run(), discounts_of(settings, reward)),
+            )
+            labels = [
+                {"scenario": name, "reward": reward, "discount": str(text)} for text in measures["setting"].values
+            ]
             for kind, cells_of in cells.items():
-                cells_of += [crowds.cell(measures, at, kind, i) for i, at in enumerate(labels)]
+                cells_of += [crowds.cell(measures, at, kind, at["discount"]) for at in labels]
             if settings.test_agents:
                 tested = study.compute(
                     f"{name}_{reward}_tests",
@@ -118,8 +114,9 @@ def run(settings: Settings, study: Study) -> None:
     for kind, words in KINDS.items():
         study.table(f"rewards{kind}", crowds.frame_of(cells[kind], MEASURES), _caption(settings, words))
         if len(settings.discounts) > 1:
-            several = [cell for cell in cells[kind] if cell.labels["reward"] in settings.discounted]
-            study.table(f"discounts{kind}", of_discounts(several), _discounts_caption(settings, words))
+            compared = [cell for cell in cells[kind] if cell.labels["reward"] in settings.discounted]
+            if compared:
+                study.table(f"discounts{kind}", of_discounts(compared), _discounts_caption(settings, words))
     if tests:
         caption = f"The same policies with other numbers of agents. {_caption(settings, KINDS[''])}"
         study.table("tests", crowds.frame_of(tests, MEASURES), caption)
@@ -134,22 +131,26 @@ def run(settings: Settings, study: Study) -> None:
     )
 
 
-def of_reward(name: str, reward: str, settings: Settings) -> list[str]:
-    """The discounts with which a reward is trained in a scenario, in full."""
-    own = learning(settings, crowds.as_place(name, preset=PRESET), reward).hparams["discount"]
-    chosen = settings.discounts if reward in settings.discounted else settings.discounts[:1]
-    return [str(jaxrl.as_discount(own if discount == OWN_DISCOUNT else discount)) for discount in chosen]
+def discounts_of(settings: Settings, reward: str | None = None) -> list[str]:
+    """The discounts of the settings in full, or those with which a reward is trained."""
+    learned = settings_of_2023() if settings.tuned else jaxrl.preset("ppo", "crowd/circle")
+    chosen = settings.discounts if reward is None or reward in settings.discounted else settings.discounts[:1]
+    named = [learned.hparams["discount"] if discount == OWN_DISCOUNT else discount for discount in chosen]
+    return [str(jaxrl.as_discount(discount)) for discount in named]
 
 
 def _trained(name: str, reward: str, settings: Settings, study: Study) -> Result:
-    """Train a reward in a scenario with its discounts and all seeds in one call."""
+    """Train a reward in a scenario with its discounts and all seeds in one call.
+
+    Called for parts that are not finished, which share the result.
+    """
     place = crowds.as_place(name, preset=PRESET)
     algo = learning(settings, place, reward).algo
     env_steps = crowds.run_length(settings, place)
     return study.train(
         f"{name}_{reward}",
         algo,
-        jaxrl.grid(algo.hparams, {"discount": of_reward(name, reward, settings)}),
+        jaxrl.grid(algo.hparams, {"discount": discounts_of(settings, reward)}),
         seeds=settings.seeds,
         env_steps=env_steps,
         evals=settings.evals,
@@ -247,7 +248,7 @@ def among_others(result: Result, numbers: tuple[int, ...], num_episodes: int) ->
 
 
 def _caption(settings: Settings, words: str) -> str:
-    learned = "with the paper's settings" if settings.tuned else "with the library's settings for crowds"
+    learned = f"with {'the paper' if settings.tuned else 'the library'}'s settings for crowds except for the discount"
     contact = "" if settings.collision is None else f" with {settings.collision:g} per contact"
     return (
         f"Crowds by their reward{contact}, after {crowds.said_length(settings)} of PPO {learned}, {words}: "

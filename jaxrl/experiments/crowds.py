@@ -161,19 +161,24 @@ def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
     return [{measure: values[i] for measure, values in runs.items()} for i in range(len(failed))]
 
 
-def measures_of(result: Result) -> xarray.Dataset:
-    """The measures of the runs with greedy and with sampled actions, each `[actions, setting, seed]`."""
+def measures_of(result: Result, settings: Sequence[str]) -> xarray.Dataset:
+    """The measures of the runs with greedy and with sampled actions, each `[actions, setting, seed]`.
+
+    Args:
+      result: Result of a crowd.
+      settings: Texts of its settings, the coordinate "setting"; those of "actions" are `KINDS`.
+    """
     import xarray
 
     kinds = [measured(result, kind) for kind in KINDS]
-    runs = {measure: [[runs[measure] for runs in settings] for settings in kinds] for measure in kinds[0][0]}
-    dims = ("actions", "setting", "seed")
-    return xarray.Dataset({measure: (dims, np.array(values)) for measure, values in runs.items()})
+    values = {measure: np.array([[runs[measure] for runs in kind] for kind in kinds]) for measure in kinds[0][0]}
+    coords = {"actions": list(KINDS.values()), "setting": list(settings), "seed": list(result.seeds)}
+    return xarray.Dataset({measure: (tuple(coords), array) for measure, array in values.items()}, coords)
 
 
-def cell(measures: xarray.Dataset, labels: dict[str, str], kind: str, setting: int = 0) -> Cell:
+def cell(measures: xarray.Dataset, labels: dict[str, str], kind: str, setting: str) -> Cell:
     """The runs of one setting in `measures_of` a result, with actions of a kind in `KINDS`."""
-    one = measures.isel(actions=list(KINDS).index(kind), setting=setting)
+    one = measures.sel(actions=KINDS[kind], setting=setting)
     return Cell(labels, {str(name): values.values for name, values in one.items()})
 
 

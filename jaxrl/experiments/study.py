@@ -57,7 +57,8 @@ class Study:
     """The directory of an experiment with its parts, tables and figures.
 
     A part is computed once: a later study of the same experiment with equal settings loads it. An
-    interrupted part is computed again.
+    interrupted part is computed again. The seconds of a part, in the file `experiment.json`, are without those of the
+    parts that are computed within it.
 
     Args:
       directory: Directory, created if it is missing.
@@ -81,6 +82,7 @@ class Study:
             "seconds": {},
         }
         self._used: set[str] = set()
+        self._within: list[float] = []  # seconds of the parts within each part that is being computed
         finished = self._finished_parts(force)
         claim_directory(self.directory, force=True)
         if not force:
@@ -205,10 +207,14 @@ class Study:
         self._manifest["seconds"].pop(part, None)
         self._write_manifest()
         self._say(f"Working on {part} ...")
+        self._within.append(0.0)
         return time.perf_counter()
 
     def _finish(self, part: str, started: float) -> None:
-        self._manifest["seconds"][part] = round(time.perf_counter() - started, 3)
+        seconds = time.perf_counter() - started
+        self._manifest["seconds"][part] = round(seconds - self._within.pop(), 3)
+        if self._within:
+            self._within[-1] += seconds
         self._manifest["versions"][part] = versions()
         self._write_manifest()
         self._say(f"Finished {part} in {self._manifest['seconds'][part]:.0f} s.")

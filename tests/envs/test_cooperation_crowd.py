@@ -82,6 +82,14 @@ def test_people_who_evade_on_one_side_pass_and_others_walk_into_each_other() -> 
     assert different.mean() > 10
 
 
+def test_the_space_of_an_oracle_can_be_read_while_tracing() -> None:
+    env: Any = envs.make("cooperation/crowd", reveals=True)
+    space = jax.eval_shape(
+        lambda: env.observation_space(env.default_params).spaces["behaviour"].sample(jax.random.key(0))
+    )
+    assert space.shape == (4,)
+
+
 @pytest.mark.slow
 def test_a_step_is_that_of_the_crowd_with_the_mean_reward() -> None:
     env: Any = envs.make("cooperation/crowd", reveals=True)

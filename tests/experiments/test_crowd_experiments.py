@@ -12,7 +12,7 @@ import xarray
 import jaxrl
 from envs.crowd import REWARDS, Crowd
 from jaxrl.cli import main as cli
-from jaxrl.experiments import EXPERIMENTS, Study, crowd_observations, crowd_rewards, crowds, run_experiment
+from jaxrl.experiments import EXPERIMENTS, Study, StudyError, crowd_observations, crowd_rewards, crowds, run_experiment
 from jaxrl.presets import crowd as presets_crowd
 from jaxrl.presets.preset import Preset
 from jaxrl.results.dataset import metrics_dataset
@@ -177,7 +177,7 @@ def test_the_settings_of_2023():
         ("crowd-observations --agent-steps 0", "agent_steps must be a whole number of at least 1, got 0"),
         ("crowd-observations --learning tune", "learning has 'tune'; did you mean 'tuned'"),
         ("crowd-rewards --env-steps -1", "env_steps must be a whole number of at least 0, got -1"),
-        ("crowd-rewards --rewards speeding", "discounted must have one of the rewards, speeding, got base energy-drag"),
+        ("crowd-rewards --discounts own 0.97", "different values, got exp:gamma=0.97 exp:gamma=0.97"),
         ("crowd-rewards --rewards base bas", "rewards has 'bas'; did you mean 'base'"),
         ("crowd-rewards --discounts gamma", "gamma"),
         ("crowd-rewards --collision nan", "collision must be finite, got nan"),
@@ -343,6 +343,15 @@ def test_the_best_trial_of_a_search_trains_each_combination(monkeypatch: pytest.
     table = pandas.read_csv(tmp_path / "search.csv")
     assert table["lr 0.002, discount 0.97"].tolist() == [2.0, 2.0]
     assert table[["lr", "discount"]].values.tolist() == [[2e-3, 0.99], [2e-3, 0.97]]
+    parts.clear()
+    run_experiment(EXPERIMENTS["crowd-observations"], settings, tmp_path, progress=False)
+    assert not parts
+    search = tmp_path / "search_relative_polar-velocity_rays.nc"
+    other = xarray.load_dataset(search, engine="h5netcdf")
+    other["return"][0] += 10.0
+    other.to_netcdf(search, engine="h5netcdf")
+    with pytest.raises(StudyError, match=r"made with lr 0\.002, discount 0\.97, but the search chose lr 0\.0005"):
+        run_experiment(EXPERIMENTS["crowd-observations"], settings, tmp_path, progress=False)
 
 
 def test_the_librarys_settings_build_for_rays():
@@ -379,6 +388,11 @@ def test_rewards_are_compared_with_their_curricula(monkeypatch: pytest.MonkeyPat
     assert set(discounts["discount"]) == {"beta:mu=0.99,eta=1"}
     assert set(discounts["compared with"]) == {own}
     assert all(text.startswith("0.50 [") for text in discounts["success"])
+    parts.clear()
+    for file in tmp_path.glob("*.csv"):
+        file.unlink()
+    run_experiment(EXPERIMENTS["crowd-rewards"], settings, tmp_path, progress=False)
+    assert not parts and pandas.read_csv(tmp_path / "rewards.csv").equals(table)
     assert (tmp_path / "crowd_rewards.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -461,3 +475,15 @@ def test_agent_steps_are_shared_out_among_the_agents(monkeypatch: pytest.MonkeyP
     ((_, arguments),) = parts
     assert arguments["env_steps"] == 125
     assert arguments["env_params"].switch_env_steps == pytest.approx(0.199 * 125)
+
+
+def test_the_finished_parts_of_the_rewards_are_labelled() -> None:
+    """Parts of a study that is not finished: those of two rewards, one of which has three discounts."""
+    cells = Path(__file__).parents[2] / "docs/results/cells/crowd-rewards"
+    settings = crowd_rewards.Settings()
+    for reward in ("base", "energy-dynamics"):
+        part = xarray.load_dataset(cells / f"circle12_{reward}_measures.nc", engine="h5netcdf")
+        assert part["setting"].values.tolist() == crowd_rewards.discounts_of(settings, reward)
+        assert part["actions"].values.tolist() == ["greedy actions", "sampled actions"]
+        assert part["success"].shape == (2, 3 if reward == "base" else 1, 4)
+        assert ((part["success"] >= 0) & (part["success"] <= 1)).all()

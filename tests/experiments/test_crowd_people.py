@@ -18,6 +18,7 @@ from envs.crowd.pedestrians import weidmann_speed
 from jaxrl.experiments import EXPERIMENTS, Study, crowd_people, crowd_walks, run_experiment
 from jaxrl.experiments import crowd_people_report as report
 from jaxrl.experiments.crowd_people import Settings
+from jaxrl.experiments.frames import MISSING
 
 TINY: dict[str, Any] = {"people": (2,), "door_people": 2, "circle_people": 2, "widths": (1.0,), "episodes": 2}
 
@@ -242,7 +243,7 @@ def test_the_finished_parts_have_the_published_tables(tmp_path: Path) -> None:
         "orca": "0.312 [0.244, 0.385]",
         "social-force": "0.337 [0.320, 0.339]",
         "straight": "0.359 [0.341, 0.379]",
-        "people": "–",
+        "people": MISSING,
     }
     assert people.loc["learned", "reduced order"] == "0.660 [0.377, 0.919]"
     doors = pandas.read_csv(out / "doors.csv").set_index(["policy", "width"])

@@ -222,6 +222,22 @@ def test_a_part_is_a_files_name(part: str, tmp_path: Path):
         Study(tmp_path, "toy", Settings()).compute(part, xarray.Dataset)
 
 
+def test_the_seconds_of_a_part_are_without_those_of_the_parts_within_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    clock = iter([0.0, 1.0, 4.0, 4.5, 6.5, 7.0])  # outer, inner, end of it, another, end of it, end of outer
+    monkeypatch.setattr("jaxrl.experiments.study.time.perf_counter", lambda: next(clock))
+    study = Study(tmp_path, "toy", Settings(), progress=False)
+
+    def outer() -> xarray.Dataset:
+        study.compute("inner", lambda: xarray.Dataset({"x": 1}))
+        return study.compute("another", lambda: xarray.Dataset({"x": 1}))
+
+    study.compute("outer", outer)
+    seconds = json.loads((tmp_path / "experiment.json").read_text())["seconds"]
+    assert seconds == {"inner": 3.0, "another": 2.0, "outer": 2.0}
+
+
 def test_two_parts_have_two_names(tmp_path: Path):
     study = Study(tmp_path, "toy", Settings(), progress=False)
     study.compute("one", lambda: xarray.Dataset({"x": 1}))
