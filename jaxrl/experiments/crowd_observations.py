@@ -49,8 +49,8 @@ class Settings:
     """Scenarios, each with its number of agents, such as circle12."""
     reward: str = OF_PAPER
     """Name of the reward: 2022 for the reward of the paper, or another one, such as straight."""
-    learning: str = LEARNING[0]
-    """PPO settings: searched for each combination, library for those of its crowds, or tuned for those of 2022."""
+    learning: str = "searched"
+    """PPO settings: searched (step size and discount), library (those of its crowds) or tuned (those of 2022)."""
     search_seeds: int = 2
     """Number of seeds of each of the four trials of a search on circle12; none of them is a seed of the comparison."""
     seeds: int = 4
@@ -105,7 +105,7 @@ def run(settings: Settings, study: Study) -> None:
     for name in settings.scenarios:
         for combination in combinations:
             hparams = best_trial(trials[combination]) if trials else {}
-            part, chosen = f"{name}_{combination}_measures", said(hparams) or settings.learning
+            part, chosen = f"{name}_{combination}_measures", as_text(hparams) or settings.learning
             measures = study.compute(
                 part, functools.partial(_measured, name, combination, hparams, chosen, settings, study)
             )
@@ -174,12 +174,12 @@ def searches(of_each: dict[Combination, xarray.Dataset]) -> pandas.DataFrame:
     for combination, of_combination in of_each.items():
         returns = of_combination["return"].mean("seed", skipna=False)
         trials = [dict(zip(SEARCHED, values, strict=True)) for values in itertools.product(*SEARCHED.values())]
-        columns = {said(trial): f"{float(returns.sel(trial)):.2f}" for trial in trials}
+        columns = {as_text(trial): f"{float(returns.sel(trial)):.2f}" for trial in trials}
         rows.append(combination._asdict() | columns | best_trial(of_combination))
     return pandas.DataFrame(rows)
 
 
-def said(hparams: dict[str, float]) -> str:
+def as_text(hparams: dict[str, float]) -> str:
     """Hyper-parameters as text."""
     return ", ".join(f"{name} {value:g}" for name, value in hparams.items())
 

@@ -255,9 +255,12 @@ def test_the_claims_are_judged_by_matching_combinations(monkeypatch: pytest.Monk
     monkeypatch.setattr(Preset, "algo", property(lambda preset: preset))
     parts = no_training(monkeypatch, lambda part, _: made(1.0 * ("neighbours" in part) + 10 * ("egocentric" in part)))
     settings = crowd_observations.Settings(
-        frames=("absolute", "egocentric"), perceptions=("neighbours", "rays"), scenarios=("circle4", "choke5"), **SMALL
+        ("absolute", "egocentric"),
+        perceptions=("neighbours", "rays"),
+        scenarios=("circle4", "choke5"),
+        learning="library",
+        **SMALL,
     )
-    settings = dataclasses.replace(settings, learning="library")
     run_experiment(EXPERIMENTS["crowd-observations"], settings, tmp_path, progress=False)
     assert len(parts) == len(dict(parts)) == 2 * 4 * 2 * 2
     arguments = dict(parts)["choke5_absolute_polar-velocity_rays"]
