@@ -19,6 +19,7 @@ from jaxrl.learning.networks import (
     flatten_observation,
     orthogonal,
 )
+from jaxrl.learning.pooling import largest_product
 from jaxrl.learning.q_networks import QNetwork
 from jaxrl.learning.residual import ResidualActorCritic
 
@@ -301,3 +302,51 @@ def test_the_order_of_neighbours_says_nothing(key: jax.Array, pooling: str) -> N
     other = {name: leaf[order] if name.startswith("neighbours") else leaf for name, leaf in obs.items()}
     for one, two in zip(apply(params, obs), apply(params, other), strict=True):
         np.testing.assert_allclose(one, two, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["leaky_relu", "gelu"])
+def test_a_maximum_over_rows_is_that_of_their_activations(key: jax.Array, activation: str) -> None:
+    """A maximum commutes with an activation that increases; gelu does not increase everywhere."""
+    network = RelationActorCritic(None, (6,), (5,), (7,), "max", activation=activation)
+    obs = neighbourhood()
+    params = jax.tree.map(lambda leaf: leaf - 0.2, network.init(key, obs))
+    exact: Any = {"leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x), "gelu": EXACT_ACTIVATIONS["gelu"]}[activation]
+    own = by_hand(params, np.array([0.3, -0.7, 1.0, 0.0, 0.5]), ["trunk_own_0"], exact)
+    rows = by_hand(params, np.asarray(obs["neighbours"], np.float64)[:3], ["trunk_neighbour_0"], exact)
+    features = by_hand(params, np.concatenate([own, rows.max(0)]), ["trunk_0"], exact)
+    apply: Any = network.apply
+    # Three layers of sums of at most 11 terms of at most 4.
+    np.testing.assert_allclose(apply(params, obs), features, rtol=0, atol=3 * 11 * 4 * EPS)
+
+
+def test_parameters_do_not_depend_on_the_pooling(key: jax.Array) -> None:
+    largest, mean = (
+        RelationActorCritic(None, (6,), (5, 4), (7,), pooling).init(key, neighbourhood())
+        for pooling in ("max", "masked-mean")
+    )
+    jax.tree.map(np.testing.assert_array_equal, largest, mean)
+
+
+def test_the_gradient_of_the_largest_product_is_that_of_the_rows_that_attain_it() -> None:
+    rows = np.array([[1.0, -2.0], [1.0, -2.0], [3.0, 1.0], [9.0, 9.0]], np.float32)
+    present = np.array([True, True, True, False])
+    kernel = np.array([[1.0, -1.0, 0.0], [0.5, 0.25, -1.0]], np.float32)
+    weight = np.array([1.0, 2.0, 4.0], np.float32)
+    products = np.where(present[:, None], rows.astype(np.float64) @ kernel, -np.inf)
+    there = jnp.asarray(present)
+    np.testing.assert_array_equal(largest_product(jnp.asarray(rows), there, jnp.asarray(kernel)), products.max(0))
+    by_rows, by_kernel = jax.grad(lambda rows, kernel: largest_product(rows, there, kernel) @ weight, (0, 1))(
+        jnp.asarray(rows), jnp.asarray(kernel)
+    )
+    # The third row attains the first maximum, the first two share the others.
+    share = np.array([[0, 0.5, 0.5], [0, 0.5, 0.5], [1, 0, 0], [0, 0, 0]]) * weight
+    np.testing.assert_array_equal(by_kernel, rows.T @ share)
+    np.testing.assert_array_equal(by_rows, share @ kernel.T)
+
+
+def test_no_row_present_has_no_gradient(key: jax.Array) -> None:
+    network, obs = RelationActorCritic(None, pooling="max"), neighbourhood(0)
+    params = network.init(key, obs)
+    apply: Any = network.apply
+    gradient = jax.grad(lambda params: jnp.sum(apply(params, obs)))(params)["params"]
+    assert not np.any(gradient["trunk_neighbour_0"]["kernel"]) and np.any(gradient["trunk_0"]["kernel"])

@@ -284,7 +284,7 @@ def test_several_actions_from_a_dictionary(file_format: str, tmp_path: Path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["mean", "attention"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "attention"])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_crowd_that_sees_neighbours(file_format: str, pooling: str, tmp_path: Path):
     policy = policy_of(envs.make("crowd/circle", num_agents=5), pooling=pooling, own_hidden=(8,), neighbour_hidden=(8,))
