@@ -53,6 +53,7 @@ BENCHMARKS = {
     "evolution": Benchmark("--populations 4 --strategies open-es --hidden 4 --rounds 1"),
     "advantages": Benchmark("--rounds 1 --seeds 1 --iterations 1"),
     "crowd": Benchmark("--quick --rounds 1 --agents 20 --no-peers", peers=("peers",)),
+    "player": Benchmark("--agents 20 --seconds 0.5 --draws 3"),
     "bandits": Benchmark("--quick --rounds 1 --work 0.001 --no-peers", peers=("peers",)),
     "driver": Benchmark("--seeds 2 --env-steps 1024 --repeats 1 --runs 2"),
     "roofline": Benchmark("--smallest --rounds 1"),
