@@ -24,8 +24,6 @@ PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.r
 WITH_PYTHON = [name for name, text in PAGES.items() if blocks(text, "python")]
 COMMANDS = {command for text in PAGES.values() for command in commands(text) if command.startswith("jaxrl ")}
 
-# Experiments without results, which the index of the results names.
-NOT_RUN = ("crowd-rewards",)
 # Those that `make test-all` alone runs.
 SLOW = (
     "how-to/acting.md",
@@ -132,12 +130,9 @@ def test_every_discount_of_the_table_is_the_class_beside_it() -> None:
 
 def test_every_experiment_has_a_page_of_results_that_begins_with_its_command() -> None:
     for name in EXPERIMENTS:
-        if name in NOT_RUN:
-            assert f"`jaxrl experiment {name}`" in PAGES["results/index.md"]
-        else:
-            first = commands(PAGES[f"results/{name}.md"])[0].split()
-            assert first[:3] == ["jaxrl", "experiment", name]
-            assert f"]({name}.md)" in PAGES["results/index.md"]
+        first = commands(PAGES[f"results/{name}.md"])[0].split()
+        assert first[:3] == ["jaxrl", "experiment", name]
+        assert f"]({name}.md)" in PAGES["results/index.md"]
 
 
 def test_the_picture_of_the_packages_has_all_of_them() -> None:

@@ -1,6 +1,7 @@
 """The studies of crowds and the settings that were tuned for them: numbers, tables, errors, small runs."""
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -480,13 +481,27 @@ def test_agent_steps_are_shared_out_among_the_agents(monkeypatch: pytest.MonkeyP
     assert arguments["env_params"].switch_env_steps == pytest.approx(0.199 * 125)
 
 
-def test_the_finished_parts_of_the_rewards_are_labelled() -> None:
-    """Parts of a study that is not finished: those of two rewards, one of which has three discounts."""
-    cells = Path(__file__).parents[2] / "docs/results/cells/crowd-rewards"
-    settings = crowd_rewards.Settings()
-    for reward in ("base", "energy-dynamics"):
-        part = xarray.load_dataset(cells / f"circle12_{reward}_measures.nc", engine="h5netcdf")
-        assert part["setting"].values.tolist() == crowd_rewards.discounts_of(settings, reward)
-        assert part["actions"].values.tolist() == ["greedy actions", "sampled actions"]
-        assert part["success"].shape == (2, 3 if reward == "base" else 1, 4)
-        assert ((part["success"] >= 0) & (part["success"] <= 1)).all()
+@pytest.mark.slow
+def test_the_finished_parts_of_the_rewards_have_the_published_tables(tmp_path: Path) -> None:
+    """The numbers of `docs/results/crowd-rewards.md`, of parts whose resuming computes nothing."""
+    out = shutil.copytree(Path(__file__).parents[2] / "docs/results/cells/crowd-rewards", tmp_path / "out")
+    run_experiment(EXPERIMENTS["crowd-rewards"], crowd_rewards.Settings(), out, progress=False)
+    assert not [part for part in out.iterdir() if part.is_dir()]
+    rewards = pandas.read_csv(out / "rewards.csv").set_index(["scenario", "reward", "discount"]).sort_index()
+    assert len(rewards) == 3 * (18 + 3 * 2)
+    least = {"circle12": "base-no-final", "corridor50": "straight", "choke20": "through"}
+    ratios = {place: rewards.loc[(place, reward), crowds.RATIO].iloc[-1] for place, reward in least.items()}
+    assert ratios == {
+        "circle12": "1.19 [1.05, 1.60]",
+        "corridor50": "1.03 [1.02, 1.03]",
+        "choke20": "1.40 [1.26, 1.51]",
+    }
+    for place, reward in least.items():
+        arrived = rewards.loc[place, "success"].str.split(expand=True)[0].astype(float) > 0.5
+        ratio = rewards.loc[place, crowds.RATIO].str.split(expand=True)[0].astype(float)
+        assert ratio[arrived].idxmin()[0] == reward
+    discounts = pandas.read_csv(out / "discounts.csv").set_index(["reward", "discount"])
+    assert discounts.loc["all", crowds.RATIO].tolist() == ["0.53 [0.40, 0.67] unclear", "0.44 [0.29, 0.58] unclear"]
+    assert discounts.loc["all", "success"].tolist() == ["0.51 [0.41, 0.62] unclear", "0.50 [0.39, 0.60] unclear"]
+    (worse,) = discounts.index[discounts["contacts"].str.endswith("worse")]
+    assert worse == ("base", "beta:mu=0.99,eta=0.5")
