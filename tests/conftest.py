@@ -26,7 +26,9 @@ for name, value in {"compilation_cache_dir": str(CACHE), "persistent_cache_min_c
     os.environ[f"JAX_{name.upper()}"] = str(value)
     jax.config.update(f"jax_{name}", value)
 
-MOST_SECONDS = {"compiled before": 5, "compiled now": 20}  # processor time of a test that is not marked slow
+# Processor time of a test that is not marked slow. One of three seconds on a quiet machine has taken nine where other
+# work shared the cores, with a full heap, and right after programs were forgotten.
+MOST_SECONDS = {"compiled before": 10, "compiled now": 20}
 SECONDS_OF_LOOP = 0.68  # of `slowness`, where the limits were set: an AMD EPYC whose cores nobody shares
 # Whether the run began with an empty cache, so that the second limit holds for all tests; known to all its processes.
 COLD = os.environ.setdefault("JAXRL_TESTS_COLD", str(not CACHE.exists() or not any(CACHE.iterdir()))) == "True"
