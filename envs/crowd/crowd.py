@@ -193,6 +193,7 @@ class Crowd(Environment):
             weights=weights.weights,
             later_weights=weights.later_weights,
             switch_env_steps=weights.switch_env_steps,
+            ramp_env_steps=weights.ramp_env_steps,
             size_mass=Range(*settings.size_mass),
             resting=Range(*settings.resting),
             walking=Range(*settings.walking),

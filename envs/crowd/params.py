@@ -56,6 +56,8 @@ class CrowdParams(EnvParams):
       weights, later_weights: Weights of the reward, before and after `switch_env_steps` environment steps of training.
       switch_env_steps: Number of environment steps before the second stage; infinity without one. See
         `Crowd.params_at`.
+      ramp_env_steps: Number of environment steps, from then on, over which the weights change linearly to the later
+        ones; 0 for at once.
       radius: Radius in m of a body of mass 1.
       mass: Mass in kg of the rigid bodies.
       size_mass: Random scale of bodies, whose radii grow with its third root; agents observe it.
@@ -76,6 +78,7 @@ class CrowdParams(EnvParams):
     weights: Weights = _USUAL.weights
     later_weights: Weights = _USUAL.weights
     switch_env_steps: Any = float("inf")
+    ramp_env_steps: Any = 0.0
     radius: Any = 0.2
     mass: Any = 1.0
     size_mass: Range = Range(*_USUAL.size_mass)
@@ -127,10 +130,14 @@ def draw_traits(key: jax.Array, params: CrowdParams, num_agents: int) -> Traits:
 
 def switched(params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
     """The parameters with the reward weights that apply after this many environment steps of training."""
-    later = jnp.asarray(env_steps, jnp.float32) >= params.switch_env_steps
-    weights = jax.tree.map(
-        lambda first, second: jnp.where(later, jnp.float32(second), jnp.float32(first)),
-        params.weights,
-        params.later_weights,
-    )
+    since = jnp.asarray(env_steps, jnp.float32) - params.switch_env_steps
+    ramp = jnp.asarray(params.ramp_env_steps, jnp.float32)
+    share = jnp.where(since < ramp, since / jnp.where(ramp > 0, ramp, 1.0), 1.0)
+
+    def weight(first: jax.Array, second: jax.Array) -> jax.Array:
+        first, second = jnp.float32(first), jnp.float32(second)
+        between = jnp.where(share < 1, first + share * (second - first), second)
+        return jnp.where(since < 0, first, between)
+
+    weights = jax.tree.map(weight, params.weights, params.later_weights)
     return dataclasses.replace(params, weights=weights)

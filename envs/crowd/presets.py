@@ -4,6 +4,7 @@ Source: "2022", Kwiatkowski et al. (2023), "Understanding reinforcement learned 
 (2023), "Reward function design for crowd simulation via reinforcement learning".
 """
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -66,20 +67,29 @@ class Curriculum(NamedTuple):
       weights: Weights of the first stage.
       later_weights: Weights of the second stage.
       switch_iteration: Number of iterations of the paper's training in the first stage; infinite without a second.
+      ramp_iterations: Number of iterations, from then on, over which the weights change linearly; 0 for at once.
     """
 
     weights: Weights
     later_weights: Weights
     switch_iteration: float = math.inf
+    ramp_iterations: float = 0.0
 
     @property
     def switch_env_steps(self) -> float:
         """The same number in environment steps: 200 decisions in each of two worlds make an iteration."""
         return float(self.switch_iteration * 400)  # an int would make the parameter a whole number
 
+    @property
+    def ramp_env_steps(self) -> float:
+        """The length of the change in environment steps."""
+        return float(self.ramp_iterations * 400)
+
 
 _FIRST_STAGE = Weights(potential=1.0, speeding=10.0, goal=10.0, collision=-0.05)
 _ONLY_ENERGY = Weights(bmr=1.0, drag=1.0, collision=-0.05)
+_STRAIGHT = Weights(progress=1.0, speed=0.75, time=-0.1, collision=-0.005)
+_THROUGH = Weights(progress=1.0, time=-0.05, goal=5.0)
 
 PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
     {
@@ -133,12 +143,14 @@ def _always(weights: Weights) -> Curriculum:
     return Curriculum(weights, weights)
 
 
-# The rewards compared in 2023: its variants 0 to 9, and the reward without the potential; and three of this package.
+# The rewards compared in 2023: its variants 0 to 9, and the reward without the potential; and five of this package.
 # "straight" is the reward of 2022 with three changes. It has no bonus at the goal, which makes walkers hurry. Time
 # costs twenty times as much, which makes detours expensive and leaves v* the best speed, because it stays below c_v v*.
 # Contacts cost a tenth, because their full cost makes thirty people take detours. Where people must wait for each
 # other, an expensive loss of speed makes them walk in circles: it costs little in "yielding", for crossing streams, and
-# nothing in "through", for doors, which a cost of contacts would keep them away from.
+# nothing in "through", for doors, which a cost of contacts would keep them away from. In "careful", for a corridor, and
+# "careful-through", people first learn to walk; then the cost of contacts grows, slowly, because a sudden cost makes
+# them wait.
 REWARDS: MappingProxyType[str, Curriculum] = MappingProxyType(
     {
         "base": _after_first_stage(
@@ -163,9 +175,11 @@ REWARDS: MappingProxyType[str, Curriculum] = MappingProxyType(
         "no-potential-no-goal": _after_first_stage(Weights(bmr=1.0, drag=1.0, avg_final=1.0, collision=-0.05)),
         "no-potential-no-goal-optimal": _after_first_stage(Weights(bmr=1.0, drag=1.0, final=1.0, collision=-0.05)),
         "pure-energy": _after_first_stage(_ONLY_ENERGY),
-        "straight": _always(Weights(progress=1.0, speed=0.75, time=-0.1, collision=-0.005)),
+        "straight": _always(_STRAIGHT),
+        "careful": Curriculum(_STRAIGHT, dataclasses.replace(_STRAIGHT, collision=-1.0), 40, 60),
         "yielding": _always(Weights(progress=1.0, speed=0.1, time=-0.05, goal=5.0, collision=-0.005)),
-        "through": _always(Weights(progress=1.0, time=-0.05, goal=5.0)),
+        "through": _always(_THROUGH),
+        "careful-through": Curriculum(_THROUGH, dataclasses.replace(_THROUGH, collision=-0.05), 75, 375),
     }
 )
 

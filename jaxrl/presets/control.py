@@ -156,6 +156,26 @@ PRESETS = (
     *EVOLUTION,
 )
 
+# Crowds that avoid contacts, with a second stage in which these cost more; `preset(..., tuned="careful")`.
+CAREFUL = (
+    Preset(
+        "ppo",
+        "crowd/corridor",
+        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
+        _WALK,
+        60_000,
+        {"num_agents": 50, "reward": "careful"},
+    ),
+    Preset(
+        "ppo",
+        "crowd/choke",
+        PPOConfig(num_minibatches=8, own_scale=2.0, **{**_CROWD, "num_envs": 2}),
+        {**_WALK, "discount": 0.99},
+        240_000,
+        {"num_agents": 20, "perception": "both", "reward": "careful-through"},
+    ),
+)
+
 
 def names() -> tuple[tuple[str, str], ...]:
     """The `(algorithm, environment)` of every preset."""
@@ -180,12 +200,19 @@ def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Pre
     Args:
       algorithm: Name of the algorithm, such as `ppo`.
       environment: Name of the environment, such as `pendulum`, or its id in Gymnasium.
-      tuned: Frame and kind of dynamics of a crowd whose settings of 2022 are used, such as
-        "egocentric polar-acceleration"; see `jaxrl.presets.crowd.tuned`.
+      tuned: "careful" for a crowd that avoids contacts, which exists for `crowd/corridor` and `crowd/choke`; or frame
+        and kind of dynamics of a crowd whose settings of 2022 are used, such as "egocentric polar-acceleration"; see
+        `jaxrl.presets.crowd.tuned`.
 
     Raises:
       ValueError: There is no such preset.
     """
+    if tuned == "careful":
+        row = next((row for row in CAREFUL if (row.algorithm, row.environment) == (algorithm, environment)), None)
+        if row is None:
+            known = " and ".join(f"{row.algorithm} on {row.environment}" for row in CAREFUL)
+            raise UserValueError(f"tuned='careful' has settings of {known}, not {algorithm} on {environment}")
+        return row
     if tuned is not None:
         from jaxrl.presets import crowd as presets_crowd
 

@@ -182,7 +182,7 @@ def named(algorithm: str, environment: str, name: str) -> Preset:
     Raises:
       ValueError: There are no tuned settings for these names.
     """
-    known = [f"{row.frame} {row.dynamics}" for row in TUNED]
+    known = ["careful", *(f"{row.frame} {row.dynamics}" for row in TUNED)]
     if algorithm != "ppo" or not environment.startswith("crowd/"):
         raise UserValueError(
             f"tuned has settings of ppo on crowds (crowd/circle and the like), not {algorithm} on {environment}"

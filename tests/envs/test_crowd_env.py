@@ -447,6 +447,21 @@ def test_a_curriculum_switches_weights_when_it_is_due() -> None:
     assert env.params_at(env.default_params, 1e12).weights == jax.tree.map(jnp.float32, env.default_params.weights)
 
 
+def test_weights_change_along_a_line_over_the_ramp() -> None:
+    env = Crowd(num_agents=2, reward="straight")
+    later = dataclasses.replace(env.default_params.weights, collision=-0.3)
+    at = jax.jit(env.params_at)
+    for ramp, expected in ((0.0, (-0.005, -0.3, -0.3, -0.3)), (1000.0, (-0.005, -0.005, -0.1525, -0.3))):
+        params = dataclasses.replace(
+            env.default_params, later_weights=later, switch_env_steps=2000.0, ramp_env_steps=ramp
+        )
+        weights = [at(params, jnp.float32(env_steps)).weights for env_steps in (1999, 2000, 2500, 3000)]
+        np.testing.assert_allclose([each.collision for each in weights], expected, rtol=1e-6)
+        assert all(float(each.progress) == 1.0 for each in weights)
+    never = dataclasses.replace(env.default_params, later_weights=later, ramp_env_steps=1000.0)
+    assert float(at(never, jnp.float32(1e9)).weights.collision) == np.float32(-0.005)
+
+
 @pytest.mark.slow
 def test_reward_weights_are_swept_in_one_training_call() -> None:
     env = Crowd(num_agents=3)

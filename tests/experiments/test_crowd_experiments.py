@@ -138,6 +138,8 @@ def test_rays_go_through_layers_of_their_own():
         ("dqn", "crowd/circle", "egocentric polar-velocity", "not dqn on crowd/circle"),
         ("ppo", "crowd/circle", "egocentric polar-velocit", "did you mean 'egocentric polar-velocity'"),
         ("ppo", "crowd/cirle", "egocentric polar-velocity", "scenario is 'cirle'; did you mean 'circle'"),
+        ("ppo", "crowd/corridor", "carefull", "did you mean 'careful'"),
+        ("ppo", "crowd/circle", "careful", "ppo on crowd/corridor and ppo on crowd/choke, not ppo on crowd/circle"),
     ],
 )
 def test_what_was_not_tuned_gets_one_sentence(algorithm: str, environment: str, name: str, sentence: str):

@@ -99,6 +99,16 @@ def test_a_preset_differs_from_the_defaults():
         assert algo.hparams != untuned.hparams
 
 
+@pytest.mark.parametrize("environment", ["crowd/corridor", "crowd/choke"])
+def test_a_careful_preset_raises_the_cost_of_contacts_within_its_run(environment: str):
+    careful, usual = jaxrl.preset("ppo", environment, tuned="careful"), jaxrl.preset("ppo", environment)
+    params, before = careful.algo.env.default_params, usual.algo.env.default_params
+    assert dataclasses.replace(params.later_weights, collision=before.weights.collision) == before.weights
+    assert params.weights == before.weights
+    assert params.later_weights.collision < min(10 * before.weights.collision, -0.01)
+    assert 0 < params.switch_env_steps < params.switch_env_steps + params.ramp_env_steps < careful.env_steps
+
+
 def test_there_is_one_preset_for_each_name():
     assert len(set(NAMES)) == len(NAMES)
     assert {environment for algorithm, environment in NAMES if algorithm == "ppo"} == {*BOUNDS, *BOUNDS_OF_MEMORIES}
