@@ -1,6 +1,7 @@
 """The studies of crowds and the settings that were tuned for them: numbers, tables, errors, small runs."""
 
 import dataclasses
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,7 @@ def test_the_settings_of_2023():
         ("crowd-rewards --discounts own 0.97", "different values, got exp:gamma=0.97 exp:gamma=0.97"),
         ("crowd-rewards --rewards base bas", "rewards has 'bas'; did you mean 'base'"),
         ("crowd-rewards --discounts gamma", "gamma"),
+        ("crowd-rewards --rewards base careful", "rewards must not have a ramp, which was made for runs of one length"),
         ("crowd-rewards --collision nan", "collision must be finite, got nan"),
         ("crowd-rewards --test-agents 5 5", "test_agents takes one or more different values, got 5 5"),
         ("crowd-rewards --scenarios choke20 --test-agents 60", "scenarios has 'choke60', but num_agents must be at"),
@@ -486,7 +488,8 @@ def test_agent_steps_are_shared_out_among_the_agents(monkeypatch: pytest.MonkeyP
 @pytest.mark.slow
 def test_the_finished_parts_of_the_rewards_have_the_published_tables(tmp_path: Path) -> None:
     """The numbers of `docs/results/crowd-rewards.md`, of parts whose resuming computes nothing."""
-    out = shutil.copytree(Path(__file__).parents[2] / "docs/results/cells/crowd-rewards", tmp_path / "out")
+    results = Path(__file__).parents[2] / "docs/results"
+    out = shutil.copytree(results / "cells/crowd-rewards", tmp_path / "out")
     run_experiment(EXPERIMENTS["crowd-rewards"], crowd_rewards.Settings(), out, progress=False)
     assert not [part for part in out.iterdir() if part.is_dir()]
     rewards = pandas.read_csv(out / "rewards.csv").set_index(["scenario", "reward", "discount"]).sort_index()
@@ -502,8 +505,24 @@ def test_the_finished_parts_of_the_rewards_have_the_published_tables(tmp_path: P
         arrived = rewards.loc[place, "success"].str.split(expand=True)[0].astype(float) > 0.5
         ratio = rewards.loc[place, crowds.RATIO].str.split(expand=True)[0].astype(float)
         assert ratio[arrived].idxmin()[0] == reward
+    page = (results / "crowd-rewards.md").read_text().replace("**", "")
+    printed = re.findall(r"^\| ([a-z-]+) \| (\d.*) \| (\d.*) \| (\d.*) \|$", page, flags=re.MULTILINE)
+    assert len(printed) == 10
+    for reward, *cells in printed:
+        for place, printed_cell in zip(least, cells, strict=True):
+            share, ratio = printed_cell.split("; ")
+            row = rewards.loc[(place, reward, "exp:gamma=0.99")]
+            assert float(share) == pytest.approx(float(row["success"].split()[0]), abs=0.0051), (reward, place)
+            assert row[crowds.RATIO].startswith(ratio), (reward, place)
     discounts = pandas.read_csv(out / "discounts.csv").set_index(["reward", "discount"])
     assert discounts.loc["all", crowds.RATIO].tolist() == ["0.53 [0.40, 0.67] unclear", "0.44 [0.29, 0.58] unclear"]
     assert discounts.loc["all", "success"].tolist() == ["0.51 [0.41, 0.62] unclear", "0.50 [0.39, 0.60] unclear"]
     (worse,) = discounts.index[discounts["contacts"].str.endswith("worse")]
     assert worse == ("base", "beta:mu=0.99,eta=0.5")
+    sampled = pandas.read_csv(out / "discounts_sampled.csv").set_index("reward")
+    marked = [(str(reward), str(cell)) for reward, row in sampled.iterrows() for cell in row]
+    assert [pair for pair in marked if pair[1].endswith(("better", "worse"))] == [
+        ("energy-drag", "0.79 [0.58, 0.96] better"),
+        ("straight", "0.23 [0.06, 0.42] worse"),
+        ("straight", "0.23 [0.02, 0.46] worse"),
+    ]
