@@ -1,11 +1,10 @@
-"""A headless Chromium for tests of pages."""
+"""A headless Chromium, for benchmarks and tests of pages."""
 
+import importlib.util
 import os
 import shutil
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 FLAGS = (
@@ -23,6 +22,10 @@ FLAGS = (
 )
 
 
+class MissingError(RuntimeError):
+    """A browser, its driver or selenium is not installed."""
+
+
 def start(directory: Path) -> Any:
     """A running browser.
 
@@ -30,17 +33,22 @@ def start(directory: Path) -> Any:
       directory: Empty directory for the files of the browser.
 
     Returns:
-      The driver of selenium; the test is skipped if a browser, its driver or selenium is not installed.
+      The driver of selenium.
+
+    Raises:
+      MissingError: A browser, its driver or selenium is not installed.
     """
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    if importlib.util.find_spec("selenium") is None:
+        raise MissingError("selenium is not installed")
+    from selenium import webdriver
     from selenium.webdriver.chrome.service import Service
 
     browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
     if browser is None:
-        pytest.skip(f"no browser: neither CHROMIUM nor any of {', '.join(NAMES)} is there")
+        raise MissingError(f"no browser: neither CHROMIUM nor any of {', '.join(NAMES)} is there")
     if driver is None:
-        pytest.skip("no driver of the browser: neither CHROMEDRIVER nor chromedriver is there")
+        raise MissingError("no driver of the browser: neither CHROMEDRIVER nor chromedriver is there")
     options = webdriver.ChromeOptions()
     options.binary_location = browser
     for flag in (*FLAGS, f"--user-data-dir={directory}"):

@@ -20,8 +20,8 @@ if __name__ == "__main__":  # a script's folder is first on the path, where envs
 
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
+from bench.browser import MissingError, start
 from bench.report import Report, benchmark_parser
 from envs.crowd.state import Goals, Obstacles, Traits
 from envs.crowd.trajectories import Trajectory
@@ -118,8 +118,11 @@ def main() -> None:
     num_frames = 1 + TRAIL + int(np.ceil(max(arguments.seconds / INTERVAL, 0.3 * arguments.draws))) + 10
     results = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        browser, missing = started(Path(folder) / "browser")
-        report.require(browser is not None, f"Nothing was played: {missing}.")
+        try:
+            browser = start(Path(folder) / "browser")
+        except MissingError as reason:
+            browser = None
+            report.require(False, f"Nothing was played: {reason}.")
         for num_agents in arguments.agents:
             page = player(walkers(num_agents, num_frames), path=Path(folder) / f"{num_agents}.html")
             size = page.stat().st_size / 1e6
@@ -134,16 +137,6 @@ def main() -> None:
         if browser is not None:
             browser.quit()
     report.finish(", ".join(results) or "no browser")
-
-
-def started(folder: Path) -> tuple[Any, str | None]:
-    """The browser of the tests; None and the reason if it is not installed."""
-    from tests.browser import start
-
-    try:
-        return start(folder), None
-    except pytest.skip.Exception as reason:
-        return None, str(reason)
 
 
 if __name__ == "__main__":
