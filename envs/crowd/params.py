@@ -99,6 +99,8 @@ class CrowdParams(EnvParams):
             value = vars(self)[name]
             if _is_number(value) and not np.all(np.asarray(value) > 0):
                 raise UserValueError(f"{name} must be above 0, got {value}")
+        if _is_number(self.ramp_env_steps) and not np.all(np.asarray(self.ramp_env_steps) >= 0):
+            raise UserValueError(f"ramp_env_steps must be at least 0, got {self.ramp_env_steps}")
         for name in ("size_mass", "resting", "walking"):
             low = vars(self)[name]
             if isinstance(low, Range) and _is_number(low.low) and not np.all(np.asarray(low.low) > 0):
@@ -132,12 +134,11 @@ def switched(params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
     """The parameters with the reward weights that apply after this many environment steps of training."""
     since = jnp.asarray(env_steps, jnp.float32) - params.switch_env_steps
     ramp = jnp.asarray(params.ramp_env_steps, jnp.float32)
-    share = jnp.where(since < ramp, since / jnp.where(ramp > 0, ramp, 1.0), 1.0)
-
-    def weight(first: jax.Array, second: jax.Array) -> jax.Array:
-        first, second = jnp.float32(first), jnp.float32(second)
-        between = jnp.where(share < 1, first + share * (second - first), second)
-        return jnp.where(since < 0, first, between)
-
-    weights = jax.tree.map(weight, params.weights, params.later_weights)
+    part = jnp.where(since < ramp, since / jnp.where(ramp > 0, ramp, 1.0), 1.0)
+    share = jnp.where(since < 0, 0.0, part)  # exact at both ends
+    weights = jax.tree.map(
+        lambda first, second: (1 - share) * jnp.float32(first) + share * jnp.float32(second),
+        params.weights,
+        params.later_weights,
+    )
     return dataclasses.replace(params, weights=weights)

@@ -182,13 +182,14 @@ def named(algorithm: str, environment: str, name: str) -> Preset:
     Raises:
       ValueError: There are no tuned settings for these names.
     """
-    known = ["careful", *(f"{row.frame} {row.dynamics}" for row in TUNED)]
+    known = [f"{row.frame} {row.dynamics}" for row in TUNED]
     if algorithm != "ppo" or not environment.startswith("crowd/"):
         raise UserValueError(
             f"tuned has settings of ppo on crowds (crowd/circle and the like), not {algorithm} on {environment}"
         )
     if name not in known:
-        raise UserValueError(f"tuned is {name!r}{near_or_all(name, known)}")
+        names = ["careful", *known]  # the first one is served by `jaxrl.preset`
+        raise UserValueError(f"tuned is {name!r}{near_or_all(name, names)}")
     frame, dynamics = name.split()
     return tuned(frame, dynamics, environment.removeprefix("crowd/"))
 

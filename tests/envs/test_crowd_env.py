@@ -548,6 +548,7 @@ def _checked(**fields: Any) -> None:
         (lambda: _checked(num_present=np.array([3, 0])), "num_present must lie between 1 and num_agents, 3, got 0"),
         (lambda: _checked(radius=np.array([0.2, 6.0])), "num_agents must be at most 2 in circle with a radius .* 6 m"),
         (lambda: CrowdParams(radius=0.0), r"radius must be above 0, got 0\.0"),
+        (lambda: CrowdParams(ramp_env_steps=-1.0), r"ramp_env_steps must be at least 0, got -1\.0"),
         (lambda: CrowdParams(resting=Range(0.0, 1.0)), r"resting\.low must be above 0"),
         (lambda: Range(2.0, 1.0), "low must not be above high"),
     ],

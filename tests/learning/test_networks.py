@@ -345,7 +345,9 @@ def test_the_gradient_of_the_largest_product_is_that_of_the_rows_that_attain_it(
 
 
 def test_no_row_present_has_no_gradient(key: jax.Array) -> None:
-    network, obs = RelationActorCritic(None, pooling="max"), neighbourhood(0)
+    of_none = jax.grad(lambda rows, kernel: largest_product(rows, jnp.zeros(3, bool), kernel).sum(), (0, 1))
+    assert not any(np.any(each) for each in of_none(jnp.ones((3, 2)), jnp.ones((2, 4))))
+    network, obs = RelationActorCritic(None, pooling="max", activation="leaky_relu"), neighbourhood(0)
     params = network.init(key, obs)
     apply: Any = network.apply
     gradient = jax.grad(lambda params: jnp.sum(apply(params, obs)))(params)["params"]

@@ -161,6 +161,20 @@ def test_a_preset_learns_its_task(environment: str):
         assert mean >= bound, f"{metric} is {mean}"
 
 
+# Bounds on the means of 2 seeds; docs/results/presets-crowds.md has those of 16.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("environment", "success", "contacts"), [("crowd/corridor", 0.98, 100.0), ("crowd/choke", 0.85, 800.0)]
+)
+def test_a_careful_preset_has_few_contacts(environment: str, success: float, contacts: float):
+    preset = jaxrl.preset("ppo", environment, tuned="careful")
+    result = jaxrl.train(
+        preset.algo, seeds=2, env_steps=preset.env_steps, evals=1, eval_episodes=16, block=1, progress=False
+    )
+    measured = {name: float(np.mean(result.values(name))) for name in ("success", "contacts")}
+    assert measured["success"] >= success and measured["contacts"] <= contacts, measured
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("algorithm", "environment"), [name for name in NAMES if name[0] != "ppo"])
 def test_a_preset_of_another_algorithm_learns_its_task(algorithm: str, environment: str):
