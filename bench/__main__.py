@@ -52,6 +52,7 @@ BENCHMARKS = {
     "adapters": Benchmark("--num-envs 2 --steps 2 --rounds 1"),
     "evolution": Benchmark("--populations 4 --strategies open-es --hidden 4 --rounds 1"),
     "advantages": Benchmark("--rounds 1 --seeds 1 --iterations 1"),
+    "learned_crowd": Benchmark("--agents 60 --env-steps 400 --rounds 1 --no-peers", peers=("peers",)),
     "crowd": Benchmark("--quick --rounds 1 --agents 20 --no-peers", peers=("peers",)),
     "player": Benchmark("--agents 20 --seconds 0.5 --draws 3"),
     "bandits": Benchmark("--quick --rounds 1 --work 0.001 --no-peers", peers=("peers",)),
