@@ -58,7 +58,7 @@ def test_every_benchmark_runs_at_its_smallest_size(name: str, tmp_path: Path):
 
 
 def test_every_script_is_a_benchmark_that_the_suite_knows():
-    parts = {"__init__", "__main__", "ceilings", "launches", "machine", "report", "sides", "work"}
+    parts = {"__init__", "__main__", "browser", "ceilings", "launches", "machine", "report", "sides", "work"}
     assert {file.stem for file in (ROOT / "bench").glob("*.py")} == parts | set(suite.BENCHMARKS)
 
 

@@ -292,6 +292,7 @@ def test_a_mixed_crowd_has_the_colours_of_its_speeds_and_states(browser, tmp_pat
     assert np.all(rims[walks & (agent != 3)].max(axis=1) < 0xB0)  # ink, next to the disc or to the page
 
 
+@pytest.mark.slow  # not for its length, but because other processes on the same cores delay every draw
 def test_a_thousand_people_are_drawn_thirty_times_a_second(browser, tmp_path):
     browser.get(player(walkers(1_000, 40), path=tmp_path / "x.html").as_uri())
     browser.execute_script("jaxrlPlayer.seek(16)")
