@@ -40,7 +40,7 @@ class Settings:
     """Settings of the study: rewards to compare, and lengths of training."""
 
     rewards: tuple[str, ...] = tuple(name for name in REWARDS if not REWARDS[name].ramp_iterations)
-    """Names of rewards in envs.crowd.REWARDS; those with a ramp, made for longer runs, are not among them."""
+    """Names of rewards in envs.crowd.REWARDS; those with a ramp, whose length is fixed, are refused."""
     scenarios: tuple[str, ...] = ("circle12", "corridor50", "choke20")
     """Scenarios, each with its number of agents; the paper has circle40 and car20."""
     discounts: tuple[str, ...] = ("exp:gamma=0.99", "beta:mu=0.99,eta=0.5", "beta:mu=0.99,eta=1")
@@ -69,7 +69,7 @@ class Settings:
     def __post_init__(self):
         check_choices("rewards", self.rewards, tuple(REWARDS))
         if ramps := [name for name in self.rewards if REWARDS[name].ramp_iterations]:
-            raise UserValueError(f"rewards must not have a ramp, which was made for runs of one length, got {ramps[0]}")
+            raise UserValueError(f"rewards takes rewards without a ramp, which has a fixed length, got {ramps[0]}")
         check_choices("scenarios", self.scenarios)
         check_choices("discounts", discounts_of(self))
         for name in self.scenarios:

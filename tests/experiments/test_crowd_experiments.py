@@ -184,7 +184,10 @@ def test_the_settings_of_2023():
         ("crowd-rewards --discounts own 0.97", "different values, got exp:gamma=0.97 exp:gamma=0.97"),
         ("crowd-rewards --rewards base bas", "rewards has 'bas'; did you mean 'base'"),
         ("crowd-rewards --discounts gamma", "gamma"),
-        ("crowd-rewards --rewards base careful", "rewards must not have a ramp, which was made for runs of one length"),
+        (
+            "crowd-rewards --rewards base careful",
+            "rewards takes rewards without a ramp, which has a fixed length, got careful",
+        ),
         ("crowd-rewards --collision nan", "collision must be finite, got nan"),
         ("crowd-rewards --test-agents 5 5", "test_agents takes one or more different values, got 5 5"),
         ("crowd-rewards --scenarios choke20 --test-agents 60", "scenarios has 'choke60', but num_agents must be at"),
