@@ -1,6 +1,7 @@
 """The studies of crowds and the settings that were tuned for them: numbers, tables, errors, small runs."""
 
 import dataclasses
+import itertools
 import re
 import shutil
 from pathlib import Path
@@ -529,3 +530,31 @@ def test_the_finished_parts_of_the_rewards_have_the_published_tables(tmp_path: P
         ("straight", "0.23 [0.06, 0.42] worse"),
         ("straight", "0.23 [0.02, 0.46] worse"),
     ]
+
+
+@pytest.mark.slow
+def test_the_finished_velocities_have_the_published_table() -> None:
+    """The first table of `docs/results/crowd-observations.md`, from the committed measures."""
+    results = Path(__file__).parents[2] / "docs/results"
+    settings = crowd_observations.Settings()
+    cells = []
+    for scenario, *names in itertools.product(
+        settings.scenarios, settings.frames, ("cartesian-velocity", "polar-velocity"), settings.perceptions
+    ):
+        combination = crowd_observations.Combination(*names)
+        file = results / "cells/crowd-observations" / f"{scenario}_{combination}_measures.nc"
+        measures = xarray.load_dataset(file, engine="h5netcdf")
+        labels = {"scenario": scenario, **combination._asdict()}
+        cells.append(crowds.cell(measures, labels, "", str(measures["setting"].values[0])))
+    claims = crowd_observations.comparison(cells).set_index(["claim", "scenario"])
+    page = (results / "crowd-observations.md").read_text().partition("## Accelerations")[0]
+    rows = re.findall(r"^\| (.*?) ?\| (.*?) \| (.*\d.*) \| (.*\d.*) \| (.*\d.*) \|$", page, flags=re.MULTILINE)
+    assert len(rows) == 8
+    places = {"12 on a circle": "circle12", "50 in a corridor": "corridor50", "50 at a crossway": "crossway50"}
+    claim = ""
+    for name, place, *printed in rows:
+        claim = name.lower() or claim
+        computed = claims.loc[(claim, places.get(place, place)), list(crowd_observations.COMPARED)]
+        for cell, text in zip(printed, computed, strict=True):
+            assert cell.strip("*") == text.rpartition(" ")[0], (claim, place)
+            assert cell.startswith("**") == (not text.endswith("unclear")), (claim, place)
