@@ -1,5 +1,7 @@
 """Nearest neighbours: the K nearest agents within a radius and a cone of vision."""
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 from flax import struct
@@ -9,9 +11,9 @@ from envs.crowd.dynamics import direction
 
 __all__ = ["Nearest", "nearest"]
 
-# The cell list looks this far first, in m: a dense crowd has K neighbours within it.
-_NEAR = 2.5
-_CANDIDATES_PER_NEIGHBOUR = 4
+# The cell list looks this far first, in m, then twice as far, and so on.
+_FIRST_REACH = 2.5
+_SLOTS_PER_NEIGHBOUR = 4
 
 # Number of agents compared with all others at a time, where the cell list does not suffice.
 _BLOCK = 256
@@ -30,6 +32,15 @@ class Nearest:
     valid: jax.Array
 
 
+class _SoFar(NamedTuple):
+    """The nearest agents by the cell lists so far, `complete` where they are final, `crowded` where a list was full."""
+
+    found: Nearest
+    complete: jax.Array
+    crowded: jax.Array
+    reach: jax.Array
+
+
 def nearest(
     position: jax.Array,
     heading: jax.Array,
@@ -41,8 +52,9 @@ def nearest(
 ) -> Nearest:
     """The nearest walking agents that each walking agent sees.
 
-    A large crowd is searched by a cell list of a few metres; where that could miss a neighbour (fewer than K within it,
-    or a full cell) all pairs are compared instead, so that both searches return the same.
+    A large crowd is searched by a cell list of a few metres, and again with twice the reach while many agents have
+    fewer than K neighbours within it. The few that remain, and those with a full cell nearby, are compared with all
+    others. Both searches therefore return the same, except for the order of neighbours at equal distances.
 
     Args:
       position: Positions, `[N, 2]` m.
@@ -68,22 +80,51 @@ def nearest(
 
     if pairs.resolve(search, position.shape[0]) == "all-pairs":
         return all_pairs()
-    reach = jnp.minimum(sight_radius, _NEAR)
-    capacity = _CANDIDATES_PER_NEIGHBOUR * num_neighbours
-    lists = pairs.candidates(position, walking, reach, "cells", capacity)
-    away = position[lists.index] - position[:, None]
-    listed = _sorted(away, ahead, lists.valid, lists.index, sight_radius, least, num_neighbours)
-    short = jnp.any(walking & ~listed.valid[:, -1]) & (reach < sight_radius)
-    everyone = jnp.arange(position.shape[0], dtype=jnp.int32)
+    return _by_cells(*jax.lax.stop_gradient((position, ahead, walking, sight_radius, least)), num_neighbours)
 
-    def all_of(me: jax.Array) -> Nearest:
-        others = walking & walking[me] & (everyone != me)
-        return _sorted(position - position[me], ahead[me], others, everyone, sight_radius, least, num_neighbours)
 
-    def in_blocks() -> Nearest:  # all pairs of a large crowd at once would fill the memory
-        return jax.lax.map(all_of, everyone, batch_size=_BLOCK)
+def _by_cells(
+    position: jax.Array,
+    ahead: jax.Array,
+    walking: jax.Array,
+    sight_radius: jax.Array | float,
+    least: jax.Array,
+    num_neighbours: int,
+) -> Nearest:
+    """Widen the cell lists until at most a block of agents is short of neighbours, then complete those in blocks."""
+    num_agents = position.shape[0]
+    everyone = jnp.arange(num_agents, dtype=jnp.int32)
+    block = min(_BLOCK, max(num_agents // 4, 1))
 
-    return jax.lax.cond(short | (lists.overflow > 0), in_blocks, lambda: listed)
+    def many_are_short(so_far: _SoFar) -> jax.Array:
+        return (jnp.sum(~so_far.complete & ~so_far.crowded) > block) & (so_far.reach < sight_radius)
+
+    def widen(so_far: _SoFar) -> _SoFar:
+        reach = jnp.minimum(2 * so_far.reach, sight_radius)
+        agents, square, left_out = pairs.around(position, walking, reach, _SLOTS_PER_NEIGHBOUR * num_neighbours)
+        near = square <= reach * reach
+        listed = _sorted(position[agents] - position[:, None], ahead, near, agents, sight_radius, least, num_neighbours)
+        found = jax.tree.map(lambda old, new: jnp.where(so_far.complete[:, None], old, new), so_far.found, listed)
+        crowded = so_far.crowded | jnp.any(left_out > 0, axis=1)
+        complete = ~crowded & (listed.valid[:, -1] | (reach >= sight_radius))
+        return _SoFar(found, so_far.complete | complete, crowded, reach)
+
+    nobody = Nearest(
+        index=jnp.zeros((num_agents, num_neighbours), jnp.int32), valid=jnp.zeros((num_agents, num_neighbours), bool)
+    )
+    start = _SoFar(nobody, ~walking, jnp.zeros(num_agents, bool), jnp.float32(_FIRST_REACH / 2))
+    so_far = jax.lax.while_loop(many_are_short, widen, start)
+    incomplete_first = jnp.argsort(so_far.complete)
+
+    def compare_with_all(i: jax.Array, found: Nearest) -> Nearest:
+        who = jax.lax.dynamic_slice(incomplete_first, (i * block,), (block,))
+        others = walking[who, None] & walking & (everyone != who[:, None])
+        index = jnp.broadcast_to(everyone, others.shape)
+        new = _sorted(position - position[who, None], ahead[who], others, index, sight_radius, least, num_neighbours)
+        return jax.tree.map(lambda old, rows: old.at[who].set(rows), found, new)
+
+    blocks = -(-jnp.sum(~so_far.complete) // block)
+    return jax.lax.fori_loop(0, blocks, compare_with_all, so_far.found)
 
 
 def _sorted(

@@ -8,7 +8,7 @@ from flax import struct
 
 from envs.arguments import check_choice
 
-__all__ = ["CELLS_FROM", "SEARCHES", "Candidates", "Search", "candidates", "closest", "resolve"]
+__all__ = ["CELLS_FROM", "SEARCHES", "Candidates", "Search", "around", "candidates", "closest", "resolve"]
 
 Search = Literal["auto", "all-pairs", "cells"]
 
@@ -75,7 +75,7 @@ def candidates(
 
 
 def _from_cells(position: jax.Array, walking: jax.Array, reach: jax.Array, capacity: int) -> Candidates:
-    agents, square, dropped = _around(position, walking, reach, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
+    agents, square, dropped = around(position, walking, reach, max(4, int(capacity * _SLOTS_PER_CANDIDATE)))
     near = square < reach * reach
     rank = jnp.cumsum(near.astype(jnp.int32), axis=1)  # 1, 2, ... at the near ones
     places = jnp.arange(1, capacity + 1, dtype=jnp.int32)
@@ -93,14 +93,20 @@ def closest(position: jax.Array, walking: jax.Array, reach: jax.Array, slots: in
       position, walking, reach: As in `candidates`.
       slots: Number of agents considered in each row of three cells as wide as the reach, static.
     """
-    _, square, _ = _around(position, walking, reach, slots)
+    _, square, _ = around(position, walking, reach, slots)
     return jnp.min(jnp.where(square < reach * reach, square, jnp.inf))
 
 
-def _around(
+def around(
     position: jax.Array, walking: jax.Array, reach: jax.Array, slots: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Sort the agents by cell; the three cells of a row around an agent are then one run of the sorted list.
+    """The agents in the three rows of three cells around each agent.
+
+    The agents are sorted by cell; the three cells of a row are then one run of the sorted list.
+
+    Args:
+      position, walking, reach: As in `candidates`; cells are as wide as the reach.
+      slots: Number of agents considered in each row, S, static.
 
     Returns:
       Agents in the rows, `[N, 3 S]`, their squared distances, infinite for empty places, and the number of agents in

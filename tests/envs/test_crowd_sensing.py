@@ -63,13 +63,33 @@ def test_the_nearest_are_those_of_a_sort(search: str, sight_radius: float, sight
         assert np.asarray(actual.valid[i]).tolist() == [True] * len(expected) + [False] * (7 - len(expected))
 
 
+def _assert_same_neighbours(actual: neighbours.Nearest, expected: neighbours.Nearest) -> None:
+    """Equal where valid; other indices are arbitrary."""
+    np.testing.assert_array_equal(actual.valid, expected.valid)
+    np.testing.assert_array_equal(actual.index[actual.valid], expected.index[expected.valid])
+
+
+def test_cells_serve_a_dense_spot_and_a_sparse_rest_in_several_worlds() -> None:
+    """More people in a cell than a list holds, people short of neighbours at 2.5 and 5 m, and people far apart."""
+    walkers, walking = crowd(2, 80, half=12.0)
+    jam = walkers.position.at[:30].multiply(0.05)
+    worlds = jnp.stack([jam, walkers.position, 20 * walkers.position])
+
+    def search(method):
+        return jax.vmap(lambda position: nearest(position, walkers.heading, walking, 10.0, np.pi, 5, method))(worlds)
+
+    pairs, cells = search("all-pairs"), search("cells")
+    _assert_same_neighbours(pairs, cells)
+    assert np.mean(pairs.valid[:2], axis=(1, 2)).min() > 0.5 > np.mean(pairs.valid[2])
+
+
 @pytest.mark.slow
 def test_cells_fall_back_where_someone_stands_apart() -> None:
     walkers, walking = crowd(1, 40, half=1.0)
     position = walkers.position.at[0].set(jnp.array([7.0, 7.0]))
     walking = walking.at[0].set(True)
     both = [nearest(position, walkers.heading, walking, 10.0, np.pi, 5, search) for search in ("all-pairs", "cells")]
-    np.testing.assert_array_equal(both[0].index, both[1].index)
+    _assert_same_neighbours(*both)
     assert bool(both[1].valid[0].all())
 
 
