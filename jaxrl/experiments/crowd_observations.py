@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -212,35 +212,24 @@ def learning(settings: Settings, place: Place, combination: Combination) -> Pres
     return preset._replace(static={**preset.static, **reward})
 
 
-def _neighbours(combination: Combination) -> Combination | None:
-    return combination._replace(perception="rays") if combination.perception == "neighbours" else None
-
-
-def _egocentric_polar(combination: Combination) -> Combination | None:
-    egocentric = _egocentric(combination)
-    return None if egocentric is None else _polar(egocentric)
-
-
-def _egocentric(combination: Combination) -> Combination | None:
-    return combination._replace(frame="absolute") if combination.frame == "egocentric" else None
-
-
-def _polar(combination: Combination) -> Combination | None:
-    dynamics = combination.dynamics
-    return combination._replace(dynamics=dynamics.replace("polar", "cartesian")) if "polar" in dynamics else None
-
-
-CLAIMS: dict[str, Callable[[Combination], Combination | None]] = {
-    "neighbours against rays": _neighbours,
-    "egocentric polar against absolute cartesian": _egocentric_polar,
-    "egocentric against absolute": _egocentric,
-    "polar against cartesian": _polar,
+CLAIMS = {
+    "neighbours against rays": {"perception": ("neighbours", "rays")},
+    "both against neighbours": {"perception": ("both", "neighbours")},
+    "egocentric polar against absolute cartesian": {
+        "frame": ("egocentric", "absolute"),
+        "dynamics": ("polar", "cartesian"),
+    },
+    "egocentric against absolute": {"frame": ("egocentric", "absolute")},
+    "relative against absolute": {"frame": ("relative", "absolute")},
+    "polar against cartesian": {"dynamics": ("polar", "cartesian")},
+    "velocity against acceleration": {"dynamics": ("velocity", "acceleration")},
 }
+"""Words of a combination, each with the word that its counterpart has in the same place, `{claim: {field: words}}`."""
 COMPARED = ("return", "energy", RATIO)
 
 
 def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
-    """The paper's two claims, and the two parts of the second.
+    """The paper's two claims, and each factor on its own.
 
     Args:
       cells: Cells labelled with scenario, frame, dynamics and perception.
@@ -256,10 +245,10 @@ def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
     cell_at = {(cell.labels["scenario"], _combination(cell)): cell for cell in cells}
     places = list(dict.fromkeys(cell.labels["scenario"] for cell in cells))
     rows = []
-    for claim, counterpart in CLAIMS.items():
+    for claim, words in CLAIMS.items():
         pairs: dict[str, list[tuple[Cell, Cell]]] = {place: [] for place in places}
         for (place, combination), ours in cell_at.items():
-            other = counterpart(combination)
+            other = counterpart(combination, words)
             theirs = cell_at.get((place, other)) if other is not None else None
             if theirs is not None:
                 pairs[place].append((ours, theirs))
@@ -270,6 +259,14 @@ def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
             row = {"claim": claim, "scenario": place, "combinations": len(pairs_of)}
             rows.append(row | {measure: crowds.chance(pairs_of, measure) for measure in COMPARED})
     return pandas.DataFrame(rows)
+
+
+def counterpart(combination: Combination, words: dict[str, tuple[str, str]]) -> Combination | None:
+    """The combination with the second word of each pair in place of the first; None if it lacks one of the first."""
+    names = combination._asdict()
+    if not all(ours in names[field] for field, (ours, _) in words.items()):
+        return None
+    return combination._replace(**{field: names[field].replace(*pair) for field, pair in words.items()})
 
 
 def _combination(cell: Cell) -> Combination:

@@ -284,6 +284,7 @@ def test_the_claims_are_judged_by_matching_combinations(monkeypatch: pytest.Monk
         "egocentric polar against absolute cartesian": ([4, 4, 8], won),
         "egocentric against absolute": ([8, 8, 16], won),
         "polar against cartesian": ([8, 8, 16], None),
+        "velocity against acceleration": ([8, 8, 16], None),
     }
     assert list(claims.columns) == ["combinations", "return", "energy", crowds.RATIO]
     assert list(claims.index) == [(claim, place) for claim in expected for place in ("circle4", "choke5", "all")]
