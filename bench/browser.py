@@ -46,9 +46,9 @@ def start(directory: Path) -> Any:
     browser = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     driver = os.environ.get("CHROMEDRIVER") or shutil.which("chromedriver")
     if browser is None:
-        raise MissingError(f"no browser: neither CHROMIUM nor any of {', '.join(NAMES)} is there")
+        raise MissingError(f"no browser: CHROMIUM is not set, and none of {', '.join(NAMES)} is on the path")
     if driver is None:
-        raise MissingError("no driver of the browser: neither CHROMEDRIVER nor chromedriver is there")
+        raise MissingError("no driver of the browser: CHROMEDRIVER is not set, and chromedriver is not on the path")
     options = webdriver.ChromeOptions()
     options.binary_location = browser
     for flag in (*FLAGS, f"--user-data-dir={directory}"):

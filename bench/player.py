@@ -123,19 +123,22 @@ def main() -> None:
         except MissingError as reason:
             browser = None
             report.require(False, f"Nothing was played: {reason}.")
-        for num_agents in arguments.agents:
-            page = player(walkers(num_agents, num_frames), path=Path(folder) / f"{num_agents}.html")
-            size = page.stat().st_size / 1e6
-            if browser is None:
-                table.add(num_agents, size, *[None] * 4)
-                continue
-            rate, *milliseconds = measured(browser, page, arguments.seconds, arguments.draws)
-            table.add(num_agents, size, rate, *milliseconds)
-            results.append(f"{num_agents:,} people {rate:.0f} ({statistics.median(milliseconds[-1]):.0f} ms a draw)")
-            enough = rate >= LEAST or num_agents > LARGEST
-            report.require(enough, f"{num_agents:,} people play at {rate:.1f} frames a second, below {LEAST}.")
-        if browser is not None:
-            browser.quit()
+        try:
+            for num_agents in arguments.agents:
+                page = player(walkers(num_agents, num_frames), path=Path(folder) / f"{num_agents}.html")
+                size = page.stat().st_size / 1e6
+                if browser is None:
+                    table.add(num_agents, size, *[None] * 4)
+                    continue
+                rate, *milliseconds = measured(browser, page, arguments.seconds, arguments.draws)
+                table.add(num_agents, size, rate, *milliseconds)
+                median = statistics.median(milliseconds[-1])
+                results.append(f"{num_agents:,} people {rate:.0f} ({median:.0f} ms a draw)")
+                enough = rate >= LEAST or num_agents > LARGEST
+                report.require(enough, f"{num_agents:,} people play at {rate:.1f} frames a second, below {LEAST}.")
+        finally:
+            if browser is not None:
+                browser.quit()
     report.finish(", ".join(results) or "no browser")
 
 

@@ -213,7 +213,10 @@ class Crowd(Environment):
         return {**measures.RULES, **{f"reward_{term}": "sum" for term in rewards.TERMS}}
 
     def params_at(self, params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
-        """The parameters after this many environment steps of training: later weights from `switch_env_steps` on."""
+        """The parameters after this many environment steps of training.
+
+        The weights change to the later ones at `switch_env_steps`, or from there along a line over `ramp_env_steps`.
+        """
         return switched(params, env_steps)
 
     def pays_beyond_limit(self, params: CrowdParams) -> bool:

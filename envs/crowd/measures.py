@@ -53,8 +53,8 @@ def nearest(position: jax.Array, walking: jax.Array, search: pairs.Search = "aut
     Args:
       position: Positions, `[N, 2]` m.
       walking: Agents that walk, bool `[N]`.
-      search: Search method, static; both give the same distance, unless 28 people are within a rectangle of
-        0.5 by 1.5 m.
+      search: Search method, static; both give the same distance, unless more than 28 people are within a
+        rectangle of 0.5 by 1.5 m.
 
     Returns:
       The distance, `[]` m; 100 with fewer than two agents, and where all are farther apart.

@@ -112,7 +112,8 @@ def _by_cells(
     nobody = Nearest(
         index=jnp.zeros((num_agents, num_neighbours), jnp.int32), valid=jnp.zeros((num_agents, num_neighbours), bool)
     )
-    start = _SoFar(nobody, ~walking, jnp.zeros(num_agents, bool), jnp.float32(_FIRST_REACH / 2))
+    reach = jnp.minimum(jnp.float32(_FIRST_REACH), sight_radius)
+    start = _SoFar(nobody, ~walking, jnp.zeros(num_agents, bool), reach / 2)
     so_far = jax.lax.while_loop(many_are_short, widen, start)
     incomplete_first = jnp.argsort(so_far.complete)
 

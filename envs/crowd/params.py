@@ -56,8 +56,8 @@ class CrowdParams(EnvParams):
       weights, later_weights: Weights of the reward, before and after `switch_env_steps` environment steps of training.
       switch_env_steps: Number of environment steps before the second stage; infinity without one. See
         `Crowd.params_at`.
-      ramp_env_steps: Number of environment steps, from then on, over which the weights change linearly to the later
-        ones; 0 for at once.
+      ramp_env_steps: Number of environment steps after `switch_env_steps` over which the weights change linearly to
+        the later ones; 0 for at once.
       radius: Radius in m of a body of mass 1.
       mass: Mass in kg of the rigid bodies.
       size_mass: Random scale of bodies, whose radii grow with its third root; agents observe it.

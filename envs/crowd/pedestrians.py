@@ -51,7 +51,8 @@ def door_flow(
 
     Returns:
       `[]` 1/s: the number of people after the first, divided by the time between the first and the last, or the end.
-      With fewer than two people it is 0 if `to_end`, and else nan. People who go back do not count.
+      With fewer than two people it is 0 if `to_end`, and else nan. Those who go back do not reduce the number, and
+      count again if they pass again.
     """
     chex.assert_rank(position, 3, custom_message="position")
     chex.assert_axis_dimension(position, -1, 2, custom_message="position")

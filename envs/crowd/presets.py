@@ -67,7 +67,8 @@ class Curriculum(NamedTuple):
       weights: Weights of the first stage.
       later_weights: Weights of the second stage.
       switch_iteration: Number of iterations of the paper's training in the first stage; infinite without a second.
-      ramp_iterations: Number of iterations, from then on, over which the weights change linearly; 0 for at once.
+      ramp_iterations: Number of iterations after `switch_iteration` over which the weights change linearly; 0 for at
+        once.
     """
 
     weights: Weights
@@ -143,7 +144,7 @@ def _always(weights: Weights) -> Curriculum:
     return Curriculum(weights, weights)
 
 
-# The rewards compared in 2023: its variants 0 to 9, and the reward without the potential; and five of this package.
+# The rewards compared in 2023: its variants 0 to 9, and those without the potential; and five of this package.
 # "straight" is the reward of 2022 with three changes. It has no bonus at the goal, which makes walkers hurry. Time
 # costs twenty times as much, which makes detours expensive and leaves v* the best speed, because it stays below c_v v*.
 # Contacts cost a tenth, because their full cost makes thirty people take detours. Where people must wait for each
@@ -199,7 +200,7 @@ def preset(name: str) -> Preset:
 
 
 def reward_variant(name: str) -> Curriculum:
-    """A reward from the comparison of 2023, for `CrowdParams`.
+    """A reward by its name, for `CrowdParams`.
 
     Args:
       name: Name in `REWARDS`.
@@ -208,5 +209,5 @@ def reward_variant(name: str) -> Curriculum:
       ValueError: There is no such reward.
     """
     if name not in REWARDS:
-        raise UserValueError(f"There is no reward {name!r}{near_or_all(str(name), REWARDS, 'there are')}")
+        raise UserValueError(f"reward is {name!r}{near_or_all(str(name), REWARDS)}")
     return REWARDS[name]

@@ -103,7 +103,7 @@ class Recording:
             writer.writerow(COLUMNS)
             for person, times, positions in zip(self.people, self.times, self.positions, strict=True):
                 for time, (x, y) in zip(times.tolist(), positions.tolist(), strict=True):
-                    writer.writerow([repr(time), person, repr(x), repr(y)])
+                    writer.writerow([time, person, x, y])
         return file
 
     def scenario(

@@ -1,4 +1,4 @@
-"""Recorded episodes, under learned policies or policies that read the state."""
+"""Episodes of crowds under learned policies, or under policies that read the state."""
 
 import functools
 from collections.abc import Callable

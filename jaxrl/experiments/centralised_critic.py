@@ -14,7 +14,7 @@ from envs.errors import UserValueError
 from envs.games.climbing import ClimbingGame
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
-from jaxrl.experiments.crowds import estimate
+from jaxrl.experiments.frames import estimate
 from jaxrl.experiments.study import Experiment, Study
 from jaxrl.presets.preset import Preset
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement

@@ -15,8 +15,7 @@ from envs.cooperation.characters import LEAST_RATIONALITY, Character, Characters
 from envs.cooperation.levers import LeverGame
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
-from jaxrl.experiments.crowds import estimate
-from jaxrl.experiments.frames import MISSING
+from jaxrl.experiments.frames import MISSING, estimate
 from jaxrl.experiments.partner_play import of_good_runs, play
 from jaxrl.experiments.partners import METHODS as ALL_METHODS
 from jaxrl.experiments.partners_report import IMPROVEMENT, improvement_table, with_failures

@@ -104,7 +104,7 @@ def run(settings: Settings, study: Study) -> None:
         study.table("search", searches(trials), _search_caption(settings))
     for name in settings.scenarios:
         for combination in combinations:
-            hparams = best_trial(trials[combination]) if trials else {}
+            hparams = best_trial(trials[combination], combination) if trials else {}
             part, chosen = f"{name}_{combination}_measures", as_text(hparams) or settings.learning
             measures = study.compute(
                 part, functools.partial(_measured, name, combination, hparams, chosen, settings, study)
@@ -151,7 +151,7 @@ def _searched(combination: Combination, settings: Settings, study: Study) -> xar
     return xarray.Dataset({"return": ((*SEARCHED, "seed"), returns.reshape(*sizes, -1))}, coords)
 
 
-def best_trial(trials: xarray.Dataset) -> dict[str, float]:
+def best_trial(trials: xarray.Dataset, combination: Combination) -> dict[str, float]:
     """The values of the trial with the highest mean return over its seeds; one with a failed run is worse than others.
 
     Raises:
@@ -160,7 +160,7 @@ def best_trial(trials: xarray.Dataset) -> dict[str, float]:
     returns = trials["return"].mean("seed", skipna=False)
     if not np.isfinite(returns).any():
         raise UserValueError(
-            "every trial of a search has a failed run, so that none can be chosen: set learning to library"
+            f"every trial of search_{combination} has a failed run, so that none can be chosen: set learning to library"
         )
     best = returns.where(np.isfinite(returns), -np.inf).argmax(...)
     return {path: float(trials[path][best[path]]) for path in SEARCHED}
@@ -175,7 +175,7 @@ def searches(of_each: dict[Combination, xarray.Dataset]) -> pandas.DataFrame:
         returns = of_combination["return"].mean("seed", skipna=False)
         trials = [dict(zip(SEARCHED, values, strict=True)) for values in itertools.product(*SEARCHED.values())]
         columns = {as_text(trial): f"{float(returns.sel(trial)):.2f}" for trial in trials}
-        rows.append(combination._asdict() | columns | best_trial(of_combination))
+        rows.append(combination._asdict() | columns | best_trial(of_combination, combination))
     return pandas.DataFrame(rows)
 
 
@@ -220,6 +220,11 @@ CLAIMS = {
         "dynamics": ("polar", "cartesian"),
     },
     "egocentric against absolute": {"frame": ("egocentric", "absolute")},
+    "egocentric against absolute, both polar": {"frame": ("egocentric", "absolute"), "dynamics": ("polar", "polar")},
+    "egocentric against absolute, both cartesian": {
+        "frame": ("egocentric", "absolute"),
+        "dynamics": ("cartesian", "cartesian"),
+    },
     "relative against absolute": {"frame": ("relative", "absolute")},
     "polar against cartesian": {"dynamics": ("polar", "cartesian")},
     "velocity against acceleration": {"dynamics": ("velocity", "acceleration")},
@@ -229,7 +234,7 @@ COMPARED = ("return", "energy", RATIO)
 
 
 def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
-    """The paper's two claims, and each factor on its own.
+    """The paper's two claims, each factor on its own, and frames for each kind of dynamics.
 
     Args:
       cells: Cells labelled with scenario, frame, dynamics and perception.
@@ -273,7 +278,7 @@ def _combination(cell: Cell) -> Combination:
     return Combination(*(cell.labels[name] for name in Combination._fields))
 
 
-def _length(settings: Settings) -> str:
+def _training(settings: Settings) -> str:
     learned = {
         "searched": (
             f"with the step size and the discount that a search on {SEARCHED_ON} chose for each combination, otherwise "
@@ -295,7 +300,7 @@ def _search_caption(settings: Settings) -> str:
 
 def _caption(settings: Settings, words: str) -> str:
     return (
-        f"Crowds by frame, dynamics and perception, {_length(settings)}, {words}: interquartile mean over "
+        f"Crowds by frame, dynamics and perception, {_training(settings)}, {words}: interquartile mean over "
         f"{settings.seeds} seeds with its 95 % bootstrap interval. Success is the share that arrives, energy is in "
         f"J/kg, energy-plus adds the least energy for the rest of the way, the optimum is that for the whole way; "
         f"contacts are per agent, summed over substeps."
@@ -304,7 +309,7 @@ def _caption(settings: Settings, words: str) -> str:
 
 def _claims_caption(settings: Settings, words: str) -> str:
     return (
-        f"Which is better, {_length(settings)}, {words}: the probability that a run has the higher return, the lower "
+        f"Which is better, {_training(settings)}, {words}: the probability that a run has the higher return, the lower "
         f"energy, and the lower energy-plus over the optimum than a run of its counterpart, ties counting one half, "
         f"averaged over the combinations; 95 % bootstrap intervals over {settings.seeds} seeds. A run is better or "
         f"worse if the interval excludes 0.5. Agents that stand still spend little energy: compare with energy-plus."

@@ -20,7 +20,7 @@ from jaxrl.experiments import crowd_people_report as report
 from jaxrl.experiments import crowd_walks
 from jaxrl.experiments.crowd_planners import PLANNERS, learning
 from jaxrl.experiments.crowd_walks import BINS, DECISIONS, LARGEST, NEAR, Walks
-from jaxrl.experiments.crowds import Place
+from jaxrl.experiments.crowds import Place, check_room
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Settings:
         for width in self.widths:
             if not body < width <= WIDEST:
                 raise UserValueError(
-                    f"widths must lie above {body:g} m, a body's, and at most at {WIDEST:g} m, got {width}"
+                    f"widths must be above {body:g} m, the width of a body, and at most {WIDEST:g} m, got {width}"
                 )
         if self.planners:
             check_choices("planners", self.planners, tuple(PLANNERS))
@@ -80,7 +80,9 @@ class Settings:
         if self.seeds == 1:
             raise UserValueError("seeds must be 0 or a whole number of at least 2, got 1")
         if not (self.planners or self.seeds):
-            raise UserValueError("planners or seeds must name somebody who walks, got no planners and 0 seeds")
+            raise UserValueError(
+                f"planners must name one or more of {', '.join(PLANNERS)}, or seeds must be at least 2, got none and 0"
+            )
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -104,10 +106,7 @@ def run(settings: Settings, study: Study) -> None:
 
 def _check_room(name: str, scenario: str, number: int) -> None:
     check_count(name, number, 2)
-    try:
-        Crowd(scenario, num_agents=number)
-    except ValueError as error:
-        raise UserValueError(f"{name} has {number}, but {error}") from None
+    check_room(name, number, Place(scenario, number))
 
 
 def _sizes(settings: Settings) -> tuple[tuple[str, int], ...]:

@@ -9,8 +9,7 @@ import numpy as np
 
 from envs.crowd.pedestrians import weidmann_speed
 from jaxrl.experiments.crowd_walks import LARGEST
-from jaxrl.experiments.crowds import estimate
-from jaxrl.experiments.frames import MISSING
+from jaxrl.experiments.frames import MISSING, estimate
 from jaxrl.results.statistics import bootstrap_interval, iqm
 
 if TYPE_CHECKING:

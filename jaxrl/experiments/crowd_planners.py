@@ -13,7 +13,7 @@ from envs.crowd import Crowd, Orca, SocialForce, Straight, roll
 from envs.crowd.dynamics import DYNAMICS
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.experiments import crowds
-from jaxrl.experiments.crowds import RATIO, Cell, Place
+from jaxrl.experiments.crowds import RATIO, TIME, Cell, Place
 from jaxrl.experiments.study import Experiment, Study
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jaxrl.presets.preset import Preset
 
 PLANNERS = {"orca": Orca, "social-force": SocialForce, "straight": Straight}
-TIME = "time to goal"
 MEASURES = ("success", RATIO, "contacts", TIME)
 METRICS = ("success", "contacts", "time_to_goal", "energy_plus", "optimum")
 
@@ -74,9 +73,9 @@ def run(settings: Settings, study: Study) -> None:
                 eval_episodes=settings.episodes,
                 block=settings.block or None,
             )
-            failed = result.failed_runs()[0]
-            last = {metric: np.where(failed, np.nan, result.values(metric)[0, :, -1]) for metric in METRICS}
-            cells.append(_cell(name, "learned", str(preset.static.get("dynamics", Crowd.dynamics)), last))
+            dynamics = str(preset.static.get("dynamics", Crowd.dynamics))
+            labels = {"scenario": name, "policy": "learned", "dynamics": dynamics}
+            cells.append(Cell(labels, crowds.measured(result)[0]))
         for dynamics in settings.dynamics:
             for planner in settings.planners:
                 episodes = study.compute(

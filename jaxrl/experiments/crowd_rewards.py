@@ -75,7 +75,7 @@ class Settings:
         for name in self.scenarios:
             place = crowds.as_place(name, preset=PRESET)
             for number in self.test_agents:
-                crowds.as_place(f"{place.scenario}{number}", preset=PRESET)
+                crowds.check_room("test_agents", number, Place(place.scenario, number), preset=PRESET)
         if self.test_agents:
             check_choices("test_agents", self.test_agents)
         if self.collision is not None and not math.isfinite(self.collision):
@@ -166,7 +166,8 @@ def learning(settings: Settings, place: Place, reward: str) -> Preset:
     """The preset with which a reward is trained: polar acceleration, egocentric, two worlds for fewer than 50 agents.
 
     Agents perceive neighbours, and with a car or a door also rays that detect walls. The time is observed, and
-    a time limit counts as termination, because the terms paid then represent the rest of the way.
+    a time limit counts as termination, as in the paper: the terms `final` and `avg_final` pay for the rest of the way
+    then, other rewards do not.
     """
     perception = "both" if place.scenario in ("car", "choke") else "neighbours"
     preset = settings_of_2023(*place, perception)
@@ -250,7 +251,10 @@ def among_others(result: Result, numbers: tuple[int, ...], num_episodes: int) ->
 
 
 def _caption(settings: Settings, words: str) -> str:
-    learned = f"with {'the paper' if settings.tuned else 'the library'}'s settings for crowds except for the discount"
+    learned = (
+        f"with {'the paper' if settings.tuned else 'the library'}'s settings for crowds except for the discount, and a "
+        "time limit that counts as termination"
+    )
     contact = "" if settings.collision is None else f" with {settings.collision:g} per contact"
     return (
         f"Crowds by their reward{contact}, after {crowds.said_length(settings)} of PPO {learned}, {words}: "

@@ -26,12 +26,12 @@ BINS, LARGEST = 12, 3.0  # bins of density up to this one, in 1/m^2
 LANE = 0.6  # m, the width of a lane: three radii
 NEAR = 2.0  # m, below which others are near
 DECISIONS = {"circle": 200, "corridor": 200, "choke": 400}
-_AROUND = 1.5  # m, the distance up to which others count for the density around a person
-_INSIDE = 2.0  # m, half the side of the square of the corridor in which speeds are measured; its walls are as far apart
-_MIDDLE = 4.0  # m, half the length of the corridor in which lanes are measured
-_FIRST = 36  # decisions, 3 s, before free speeds count: people start standing, and forces take 0.6 s to change a speed
-_DOOR = 1.0  # m, half the depth of a door
-_WALL = 9.75  # m, the inner face of the arena
+_RADIUS = 1.5  # m, the distance up to which others count for the density around a person
+_SQUARE_HALF = 2.0  # m, half the side of the square, as wide as the corridor, in which speeds are measured
+_LANES_HALF = 4.0  # m, half the length of the corridor in which lanes are measured
+_SETTLING = 36  # decisions, 3 s, before free speeds count: people start standing, and forces take 0.6 s to speed up
+_DOOR_HALF = 1.0  # m, half the depth of a door
+_ARENA = 9.75  # m, the inner face of the arena
 
 __all__ = [
     "BINS",
@@ -97,8 +97,8 @@ class Door(_Scattered, Choke):
         edge, sides = params.width / 2, jnp.array([1.0, -1.0])
         things = dataclasses.replace(
             scene.obstacles,
-            box_centre=scene.obstacles.box_centre.at[-2:, 1].set(sides * (_WALL + edge) / 2),
-            box_half=scene.obstacles.box_half.at[-2:, 1].set((_WALL - edge) / 2),
+            box_centre=scene.obstacles.box_centre.at[-2:, 1].set(sides * (_ARENA + edge) / 2),
+            box_half=scene.obstacles.box_half.at[-2:, 1].set((_ARENA - edge) / 2),
         )
         return dataclasses.replace(scene, obstacles=things)
 
@@ -168,11 +168,11 @@ def to_the_door(act: Act) -> Act:
     def led(key: jax.Array, obs: Any, state: CrowdState) -> jax.Array:
         walls, goals = state.obstacles, state.goals
         edge = walls.box_centre[-2, 1] - walls.box_half[-2, 1]
-        before = (state.walkers.position[:, 0] < -_DOOR)[:, None]
+        before = (state.walkers.position[:, 0] < -_DOOR_HALF)[:, None]
         room = jnp.maximum(edge - state.traits.radius, 0.0)
         opening = jnp.stack([jnp.zeros_like(room), room], axis=-1)
         goals = Goals(
-            centre=jnp.where(before, jnp.array([-_DOOR, 0.0]), goals.centre),
+            centre=jnp.where(before, jnp.array([-_DOOR_HALF, 0.0]), goals.centre),
             half=jnp.where(before, opening, goals.half),
         )
         return act(key, obs, dataclasses.replace(state, goals=goals))
@@ -186,7 +186,7 @@ def _in_counterflow(track: Trajectory) -> dict[str, jax.Array]:
     step = (track.position[1:, :, 0] - track.position[:-1, :, 0]) / track.interval
     walks = track.walking[1:] & track.walking[:-1]
     speed, moments = speeds_by_density(track.position[1:], jnp.where(forwards, step, -step), walks)
-    middle = track.walking & (jnp.abs(track.position[..., 0]) < _MIDDLE)
+    middle = track.walking & (jnp.abs(track.position[..., 0]) < _LANES_HALF)
     both = jnp.any(middle & forwards, axis=-1) & jnp.any(middle & ~forwards, axis=-1)
     lanes = {"order": lane_order, "order_by_chance": lane_order_by_chance}
     return {
@@ -214,17 +214,17 @@ def speeds_by_density(position: jax.Array, ahead: jax.Array, walking: jax.Array)
       Mean speeds `[BINS]` m/s, nan where a density does not occur, and the numbers of times a person had that density,
       `[BINS]`. The last bin also takes all larger densities.
     """
-    counts = walking & jnp.all(jnp.abs(position) < _INSIDE, axis=-1)
+    counts = walking & jnp.all(jnp.abs(position) < _SQUARE_HALF, axis=-1)
 
     def around(now: tuple[jax.Array, jax.Array]) -> jax.Array:
         place, here = now
         apart = place[:, None] - place[None]
-        return jnp.sum((jnp.sum(apart * apart, axis=-1) <= _AROUND**2) & here[None], axis=-1) - 1
+        return jnp.sum((jnp.sum(apart * apart, axis=-1) <= _RADIUS**2) & here[None], axis=-1) - 1
 
     others = jax.lax.map(around, (position, walking))
-    to_walls = jnp.clip(jnp.stack([_INSIDE - position[..., 1], _INSIDE + position[..., 1]]), 0.0, _AROUND)
-    beyond = _AROUND**2 * jnp.arccos(to_walls / _AROUND) - to_walls * jnp.sqrt(_AROUND**2 - to_walls**2)
-    density = others / (jnp.pi * _AROUND**2 - jnp.sum(beyond, axis=0))
+    to_walls = jnp.clip(jnp.stack([_SQUARE_HALF - position[..., 1], _SQUARE_HALF + position[..., 1]]), 0.0, _RADIUS)
+    beyond = _RADIUS**2 * jnp.arccos(to_walls / _RADIUS) - to_walls * jnp.sqrt(_RADIUS**2 - to_walls**2)
+    density = others / (jnp.pi * _RADIUS**2 - jnp.sum(beyond, axis=0))
     place = jnp.clip((density / LARGEST * BINS).astype(jnp.int32), 0, BINS - 1)
     moments = jnp.zeros(BINS).at[place].add(counts)
     total = jnp.zeros(BINS).at[place].add(jnp.where(counts, ahead, 0.0))
@@ -232,11 +232,18 @@ def speeds_by_density(position: jax.Array, ahead: jax.Array, walking: jax.Array)
 
 
 def _through_door(track: Trajectory) -> dict[str, jax.Array]:
-    through = track.present & (track.position[-1, :, 0] > _DOOR)
+    through = track.present & (track.position[-1, :, 0] > _DOOR_HALF)
     some_left = jnp.any(track.present & ~through)
-    flow = door_flow(track.position, track.walking, (_DOOR, _WALL), (_DOOR, -_WALL), track.interval, to_end=some_left)
+    flow = door_flow(
+        track.position,
+        track.walking,
+        (_DOOR_HALF, _ARENA),
+        (_DOOR_HALF, -_ARENA),
+        track.interval,
+        to_end=some_left,
+    )
     return {"flow": flow, "passed": jnp.sum(through) / jnp.sum(track.present)}
 
 
 def _alone(track: Trajectory) -> dict[str, jax.Array]:
-    return {"free_speed": free_speed(track.position[_FIRST:], track.walking[_FIRST:], NEAR, track.interval)}
+    return {"free_speed": free_speed(track.position[_SETTLING:], track.walking[_SETTLING:], NEAR, track.interval)}

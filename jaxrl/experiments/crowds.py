@@ -15,7 +15,7 @@ from envs.crowd import SCENARIOS, Crowd
 from envs.errors import UserValueError
 from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
-from jaxrl.experiments.frames import MISSING
+from jaxrl.experiments.frames import estimate
 from jaxrl.presets.crowd import NUM_ITERATIONS, NUM_STEPS, minibatches
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
 
 RATIO = "energy-plus over optimum"
 TIME = "time to goal"
-METRICS = {name: name for name in ("success", "return", "energy")} | {"mean speed": "mean_speed", TIME: "time_to_goal"}
-MEASURES = ("success", "return", "energy", "mean speed", RATIO, "contacts")
+METRICS = {name: name for name in ("success", "return", "energy", "contacts")} | {
+    "mean speed": "mean_speed",
+    TIME: "time_to_goal",
+}
 # Factors that make larger values better, of the measures that `chance` compares.
 SIGNS = {"success": 1.0, "return": 1.0, "energy": -1.0, RATIO: -1.0, TIME: -1.0, "contacts": -1.0}
 KINDS = {"": "greedy actions", "_sampled": "sampled actions"}
 
 __all__ = [
     "KINDS",
-    "MEASURES",
     "RATIO",
     "TIME",
     "Cell",
@@ -45,8 +46,8 @@ __all__ = [
     "as_place",
     "cell",
     "chance",
+    "check_room",
     "dots",
-    "estimate",
     "frame_of",
     "library_settings",
     "measured",
@@ -95,11 +96,26 @@ def as_place(name: str, **static: Any) -> Place:
             f"scenarios takes a scenario and a number of agents, such as circle12, got {name!r}{hint.rstrip('.')}"
         )
     place = Place(match[1], int(match[2]))
+    check_room("scenarios", name, place, **static)
+    return place
+
+
+def check_room(setting: str, value: Any, place: Place, **static: Any) -> None:
+    """Raise an error that names the setting and its value unless the scenario has room for so many agents.
+
+    Args:
+      setting: Name of the setting.
+      value: Value of the setting, for the message.
+      place: Scenario and number of agents.
+      **static: Static fields of the environment, such as its preset.
+
+    Raises:
+      ValueError: The scenario has no room for so many agents.
+    """
     try:
         Crowd(scenario=place.scenario, num_agents=place.num_agents, **static)
     except ValueError as error:
-        raise UserValueError(f"scenarios has {name!r}, but {error}") from None
-    return place
+        raise UserValueError(f"{setting} has {value!r}, but {error}") from None
 
 
 def library_settings(place: Place, num_envs: int, static: dict[str, Any]) -> Preset:
@@ -157,7 +173,6 @@ def measured(result: Result, kind: str = "") -> list[dict[str, np.ndarray]]:
 
     runs = {measure: last(metric) for measure, metric in METRICS.items()}
     runs[RATIO] = last("energy_plus") / last("optimum")
-    runs["contacts"] = last("contacts")
     return [{measure: values[i] for measure, values in runs.items()} for i in range(len(failed))]
 
 
@@ -180,16 +195,6 @@ def cell(measures: xarray.Dataset, labels: dict[str, str], kind: str, setting: s
     """The runs of one setting in `measures_of` a result, with actions of a kind in `KINDS`."""
     one = measures.sel(actions=KINDS[kind], setting=setting)
     return Cell(labels, {str(name): values.values for name, values in one.items()})
-
-
-def estimate(values: np.ndarray) -> str:
-    """The interquartile mean over the runs that did not fail, with its 95 % interval, as text."""
-    good = values[np.isfinite(values)]
-    if good.size < 2:
-        return MISSING
-    interval = bootstrap_interval(iqm, good)
-    decimals = int(np.clip(2 - np.floor(np.log10(max(float(np.abs(good).max()), 1e-9))), 0, 4))
-    return f"{interval.value:.{decimals}f} [{interval.low:.{decimals}f}, {interval.high:.{decimals}f}]"
 
 
 def chance(pairs: Sequence[tuple[Cell, Cell]], measure: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrl.results.printing import aligned, decimals_of, markdown_row, plain_lines
-from jaxrl.results.statistics import bootstrap_interval
+from jaxrl.results.statistics import bootstrap_interval, iqm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MISSING = "\N{EN DASH}"
 
-__all__ = ["MISSING", "interval", "markdown", "plain"]
+__all__ = ["MISSING", "estimate", "interval", "markdown", "plain"]
 
 
 def interval(statistic: Callable[..., Any], values: np.ndarray, decimals: int) -> str:
@@ -25,6 +25,15 @@ def interval(statistic: Callable[..., Any], values: np.ndarray, decimals: int) -
         return "failed"
     estimate = bootstrap_interval(statistic, values)
     return f"{estimate.value:.{decimals}f} [{estimate.low:.{decimals}f}, {estimate.high:.{decimals}f}]"
+
+
+def estimate(values: np.ndarray) -> str:
+    """The interquartile mean over the runs that did not fail, with its 95 % interval, rounded to about three digits."""
+    good = values[np.isfinite(values)]
+    if good.size < 2:
+        return MISSING
+    decimals = int(np.clip(2 - np.floor(np.log10(max(float(np.abs(good).max()), 1e-9))), 0, 4))
+    return interval(iqm, good, decimals)
 
 
 def plain(frame: pandas.DataFrame) -> str:

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl.experiments.crowds import estimate
-from jaxrl.experiments.frames import MISSING
+from jaxrl.experiments.frames import MISSING, estimate
 from jaxrl.results.statistics import probability_of_improvement
 
 if TYPE_CHECKING:

@@ -1,7 +1,5 @@
 """Named tuned settings: algorithm, hyper-parameters and number of environment steps for an environment."""
 
-from typing import Any
-
 import envs
 from envs import registry
 from envs.errors import UserValueError
@@ -15,25 +13,7 @@ from jaxrl.presets.off_policy import OFF_POLICY
 from jaxrl.presets.on_policy import ON_POLICY
 from jaxrl.presets.preset import Preset
 from jaxrl.presets.remembering import REMEMBERING
-
-_CROWD: Any = {
-    "num_envs": 1,
-    "num_steps": 200,
-    "num_epochs": 4,
-    "pooling": "max",
-    "neighbour_scale": 0.2,
-    "normalise_reward": True,
-    "reset_pool": 2,
-}
-_WALK = {
-    "lr": 2e-3,
-    "lr_end": 0.0,
-    "discount": 0.97,
-    "lam": 0.95,
-    "target_kl": 0.05,
-    "entropy_coef": 0.0,
-    "log_std_init": -0.5,
-}
+from jaxrl.presets.walking import CROWDS
 
 PRESETS = (
     # PureJaxRL's settings for CartPole.
@@ -116,64 +96,12 @@ PRESETS = (
         1_048_576,
         {"backend": "spring"},
     ),
-    # Whole episodes of a crowd, with new rewards (`envs.crowd.presets.REWARDS`).
-    Preset(
-        "ppo",
-        "crowd/circle",
-        PPOConfig(num_minibatches=4, own_scale=8.0, **_CROWD),
-        _WALK,
-        90_000,
-        {"reward": "straight"},
-    ),
-    Preset(
-        "ppo",
-        "crowd/corridor",
-        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
-        _WALK,
-        20_000,
-        {"num_agents": 50, "reward": "straight"},
-    ),
-    Preset(
-        "ppo",
-        "crowd/crossway",
-        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
-        {**_WALK, "discount": 0.99},
-        36_000,
-        {"num_agents": 50, "reward": "yielding"},
-    ),
-    Preset(
-        "ppo",
-        "crowd/choke",
-        PPOConfig(num_minibatches=4, own_scale=2.0, **_CROWD),
-        {**_WALK, "discount": 0.99},
-        30_000,
-        {"num_agents": 20, "perception": "both", "reward": "through"},
-    ),
+    *CROWDS,
     *MINATAR,
     *REMEMBERING,
     *ON_POLICY,
     *OFF_POLICY,
     *EVOLUTION,
-)
-
-# Crowds that avoid contacts, with a second stage in which these cost more; `preset(..., tuned="careful")`.
-CAREFUL = (
-    Preset(
-        "ppo",
-        "crowd/corridor",
-        PPOConfig(num_minibatches=8, own_scale=8.0, **_CROWD),
-        _WALK,
-        60_000,
-        {"num_agents": 50, "reward": "careful"},
-    ),
-    Preset(
-        "ppo",
-        "crowd/choke",
-        PPOConfig(num_minibatches=8, own_scale=2.0, **{**_CROWD, "num_envs": 2}),
-        {**_WALK, "discount": 0.99},
-        240_000,
-        {"num_agents": 20, "perception": "both", "reward": "careful-through"},
-    ),
 )
 
 
@@ -207,12 +135,6 @@ def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Pre
     Raises:
       ValueError: There is no such preset.
     """
-    if tuned == "careful":
-        row = next((row for row in CAREFUL if (row.algorithm, row.environment) == (algorithm, environment)), None)
-        if row is None:
-            known = " and ".join(f"{row.algorithm} on {row.environment}" for row in CAREFUL)
-            raise UserValueError(f"tuned='careful' has settings of {known}, not {algorithm} on {environment}")
-        return row
     if tuned is not None:
         from jaxrl.presets import crowd as presets_crowd
 

@@ -10,6 +10,7 @@ from envs.errors import UserValueError
 from envs.spelling import near_or_all
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.preset import Preset
+from jaxrl.presets.walking import CAREFUL
 
 __all__ = ["NUM_AGENTS", "TUNED", "Tuned", "minibatches", "named", "settings_of_2023", "tuned"]
 
@@ -172,24 +173,29 @@ def settings_of_2023(scenario: str = "circle", num_agents: int = 40, perception:
 
 
 def named(algorithm: str, environment: str, name: str) -> Preset:
-    """The settings of `tuned`, selected by the names that `jaxrl.preset` takes.
+    """The settings that `jaxrl.preset` takes by name: those of crowds that avoid contacts, or those of `tuned`.
 
     Args:
       algorithm: Name of the algorithm, `ppo`.
       environment: Name of a crowd, such as `crowd/circle`.
-      name: Frame and kind of dynamics, such as "egocentric polar-acceleration".
+      name: "careful", or frame and kind of dynamics, such as "egocentric polar-acceleration".
 
     Raises:
       ValueError: There are no tuned settings for these names.
     """
+    if name == "careful":
+        row = next((row for row in CAREFUL if (row.algorithm, row.environment) == (algorithm, environment)), None)
+        if row is None:
+            known = " and ".join(f"{row.algorithm} on {row.environment}" for row in CAREFUL)
+            raise UserValueError(f"tuned={name!r} has settings of {known}, not {algorithm} on {environment}")
+        return row
     known = [f"{row.frame} {row.dynamics}" for row in TUNED]
     if algorithm != "ppo" or not environment.startswith("crowd/"):
         raise UserValueError(
             f"tuned has settings of ppo on crowds (crowd/circle and the like), not {algorithm} on {environment}"
         )
     if name not in known:
-        names = ["careful", *known]  # the first one is served by `jaxrl.preset`
-        raise UserValueError(f"tuned is {name!r}{near_or_all(name, names)}")
+        raise UserValueError(f"tuned is {name!r}{near_or_all(name, ('careful', *known))}")
     frame, dynamics = name.split()
     return tuned(frame, dynamics, environment.removeprefix("crowd/"))
 

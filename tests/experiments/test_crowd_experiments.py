@@ -191,7 +191,7 @@ def test_the_settings_of_2023():
         ),
         ("crowd-rewards --collision nan", "collision must be finite, got nan"),
         ("crowd-rewards --test-agents 5 5", "test_agents takes one or more different values, got 5 5"),
-        ("crowd-rewards --scenarios choke20 --test-agents 60", "scenarios has 'choke60', but num_agents must be at"),
+        ("crowd-rewards --scenarios choke20 --test-agents 60", "test_agents has 60, but num_agents must be at"),
     ],
 )
 def test_settings_that_make_no_sense_get_one_sentence(
@@ -226,7 +226,7 @@ def made(quality: float, sweep: Any = None, failing: tuple[int, ...] = ()) -> Re
 
 def test_measures_are_those_of_the_last_point():
     (runs,) = crowds.measured(made(1.0))
-    assert set(runs) == {*crowds.MEASURES, *crowd_rewards.MEASURES}
+    assert set(runs) == {*crowd_observations.MEASURES, *crowd_rewards.MEASURES}
     np.testing.assert_allclose(runs["return"], [1.0, 1.1, 1.2, 1.3])
     np.testing.assert_allclose(runs[crowds.RATIO], [1.8, 1.78, 1.76, 1.74])
     (sampled,) = crowds.measured(made(1.0), "_sampled")
@@ -234,7 +234,7 @@ def test_measures_are_those_of_the_last_point():
 
 
 def test_measures_can_be_written(tmp_path: Path):
-    written = xarray.Dataset({measure: ("seed", np.arange(2.0)) for measure in crowds.MEASURES})
+    written = xarray.Dataset({measure: ("seed", np.arange(2.0)) for measure in crowd_rewards.MEASURES})
     read = Study(tmp_path, "toy", crowd_rewards.Settings(), progress=False).compute("tests", lambda: written)
     assert read.equals(written)
 
@@ -283,6 +283,8 @@ def test_the_claims_are_judged_by_matching_combinations(monkeypatch: pytest.Monk
         "neighbours against rays": ([8, 8, 16], won),
         "egocentric polar against absolute cartesian": ([4, 4, 8], won),
         "egocentric against absolute": ([8, 8, 16], won),
+        "egocentric against absolute, both polar": ([4, 4, 8], won),
+        "egocentric against absolute, both cartesian": ([4, 4, 8], won),
         "polar against cartesian": ([8, 8, 16], None),
         "velocity against acceleration": ([8, 8, 16], None),
     }
