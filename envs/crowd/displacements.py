@@ -6,9 +6,11 @@ people interact as in the recording.
 Source: Weng et al. (2023), "Joint metrics matter: a better standard for trajectory forecasting".
 """
 
-import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
+
+from envs.errors import UserValueError
 
 __all__ = ["collision_rate", "jade", "jfde"]
 
@@ -24,6 +26,9 @@ def jade(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Arr
     Returns:
       `[]` m: the distance from the recording, averaged over each person's times and then over people, of the sample
       with the least; nan if nobody is present.
+
+    Raises:
+      ValueError: The shapes do not match.
     """
     apart = _apart(samples, recorded, present)
     times = jnp.sum(present, axis=0)
@@ -42,6 +47,9 @@ def jfde(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Arr
     Returns:
       `[]` m: the distance from the recording at each person's last time, averaged over people, of the sample with the
       least; nan if nobody is present.
+
+    Raises:
+      ValueError: The shapes do not match.
     """
     apart = _apart(samples, recorded, present)
     last = present.shape[0] - 1 - jnp.argmax(present[::-1], axis=0)
@@ -59,9 +67,15 @@ def collision_rate(position: jax.Array, present: jax.Array, distance: jax.Array 
 
     Returns:
       `[*B]`, the share of the people who are present at any time; nan if nobody is.
+
+    Raises:
+      ValueError: The shapes do not match.
     """
-    chex.assert_axis_dimension(position, -1, 2, custom_message="position")
-    chex.assert_shape(present, position.shape[:-1], custom_message="present")
+    if [*np.shape(present), 2] != list(np.shape(position)) or np.ndim(present) < 2:
+        raise UserValueError(
+            "position and present must be [*B, T, N, 2] and [*B, T, N], of T times and N people, got "
+            f"{list(np.shape(position))} and {list(np.shape(present))}"
+        )
     others = ~jnp.eye(present.shape[-1], dtype=bool)
 
     def moment(collided: jax.Array, now: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
@@ -78,10 +92,12 @@ def collision_rate(position: jax.Array, present: jax.Array, distance: jax.Array 
 
 def _apart(samples: jax.Array, recorded: jax.Array, present: jax.Array) -> jax.Array:
     """Distances `[K, T, N]` m."""
-    chex.assert_rank([samples, recorded, present], [4, 3, 2], custom_message="samples, recorded, present")
-    chex.assert_axis_dimension(recorded, -1, 2, custom_message="recorded")
-    chex.assert_shape(samples, (None, *recorded.shape), custom_message="samples")
-    chex.assert_shape(present, recorded.shape[:-1], custom_message="present")
+    of_samples, of_recorded, of_present = (list(np.shape(array)) for array in (samples, recorded, present))
+    if len(of_samples) != 4 or of_samples[1:] != of_recorded or [*of_present, 2] != of_recorded:
+        raise UserValueError(
+            "samples, recorded and present must be [K, T, N, 2], [T, N, 2] and [T, N], of K samples, T times and N "
+            f"people, got {of_samples}, {of_recorded} and {of_present}"
+        )
     away = samples - recorded
     return jnp.sqrt(jnp.sum(away * away, axis=-1))
 

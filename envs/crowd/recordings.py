@@ -12,7 +12,6 @@ import numpy as np
 
 from envs.arguments import check_count, check_number
 from envs.crowd.own_scenarios import Recorded
-from envs.crowd.scenario import GOAL_HALF
 from envs.crowd.trajectories import Trajectory
 from envs.errors import UserValueError
 from envs.files import replacing
@@ -20,6 +19,7 @@ from envs.files import replacing
 __all__ = ["Recording"]
 
 COLUMNS = ("time", "person", "x", "y")
+GOAL_HALF = 0.05  # m; smaller than that of other scenarios, so that simulated paths end near the recorded ones
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,24 +114,29 @@ class Recording:
         Args:
           walls, pillars: Solid areas `((low x, low z), (high x, high z))` and discs `(x, z, radius)` in m; the recorded
             x and y are the scene's x and z.
-          goal_half: Half the side of each goal in m; a goal is reached where a body touches it.
+          goal_half: Half the side of each goal in m. A goal is reached where a body touches it, so that a simulated
+            path ends up to this plus a radius before the last recorded place.
         """
         table = [[*path[0].tolist(), *path[-1].tolist()] for path in self.positions]
         entries = [float(times[0]) for times in self.times]
         return Recorded(table, goal_half, walls=walls, pillars=pillars, entries=entries if any(entries) else ())
 
-    def sample(self, interval: float, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, interval: Any, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions at even times, linear between recorded ones.
 
         Args:
-          interval: Time between two positions in s, such as `Trajectory.interval`.
+          interval: Time between two positions in s, such as `Trajectory.interval`; a number, or equal ones, as of
+            several trajectories.
           num_steps: Number of intervals, T.
 
         Returns:
           Positions `[T + 1, N, 2]` m, constant before a person's first and after the last recorded time; and whether
           each person was present, bool `[T + 1, N]`, with recorded times rounded to whole intervals.
         """
-        interval = float(interval)
+        intervals = np.unique(np.asarray(interval, np.float64))
+        if len(intervals) != 1:
+            raise UserValueError(f"interval must be one number, or equal ones, got {intervals}")
+        (interval,) = intervals.tolist()
         check_number("interval", interval, low=0.0)
         check_count("num_steps", num_steps)
         time = np.arange(num_steps + 1) * interval

@@ -26,14 +26,12 @@ from jaxrl.cli.fields import (
 from jaxrl.cli.leading import algorithm_and_environment
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
-from jaxrl.cli.train import beginning
-from jaxrl.presets import control as presets
+from jaxrl.cli.starting import beginning, preset_of, starting_options
 from jaxrl.presets.preset import Preset
 from jaxrl.runtime.options import SearchOptions
 from jaxrl.tuning.space import parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
-Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 _SPACE = (
     "Search space, one word for each path: lr=log:1e-4:1e-2 (log-uniform range), lam=0.8:1 (uniform range), "
@@ -109,7 +107,7 @@ def run_sweep(args: Sequence[str]) -> int:
 
 def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, Preset | None]:
     """Options, the algorithm that they start from, and its preset, None without one."""
-    preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
+    preset = preset_of(name, environment, args)
     static = static_fields(args)
     algo = algorithms.make(name, envs.make(environment, **static)) if preset is None else preset.on(**static)
     refuse_gamma(args, hparam_leaves(algo.hparams))
@@ -181,7 +179,7 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             texts={"out": "Directory for the trials, the incumbent, and its runs on the test seeds."},
             after={"memory": [xla_flags_option()]},
         ),
-        option("no_preset", Flag, False, "Flag to start from defaults instead of the preset."),
+        *starting_options(),
         option(
             "static",
             tuple[str, ...],

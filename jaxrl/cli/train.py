@@ -31,8 +31,8 @@ from jaxrl.cli.leading import algorithm_and_environment
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.cli.shards import shard_and_directory
+from jaxrl.cli.starting import beginning, preset_of, starting_options
 from jaxrl.cli.trackers import trackers_of, tracking_options
-from jaxrl.presets import control as presets
 from jaxrl.presets.preset import Preset
 from jaxrl.runtime.options import RunOptions
 from jaxrl.runtime.training import STOPPED
@@ -41,7 +41,7 @@ from jaxrl.sweeps.sweep import Sweep
 DEFAULT_ENV_STEPS = 500_000
 HEADING = "Train {} on {}: every seed under every setting, in one call."
 
-__all__ = ["Asked", "asked", "beginning", "run_train"]
+__all__ = ["Asked", "asked", "run_train"]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
@@ -129,18 +129,6 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
     return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options.seeds, options)
 
 
-def beginning(
-    algorithm: str, environment: str, preset: Preset | None, args: Sequence[str], env_steps: int
-) -> str | None:
-    """Sentences on the preset and the number of environment steps, so far as `args` leave them to defaults."""
-    is_default = not {"--env-steps", "--env_steps"} & {arg.partition("=")[0] for arg in args}
-    steps = f"Each run takes {env_steps:,} environment steps (--env-steps changes this)." if is_default else ""
-    if preset is None:
-        return steps or None
-    start = f"Starting from the preset for {algorithm} on {environment} (--no-preset starts from the defaults)."
-    return f"{start} {steps}".rstrip()
-
-
 @dataclasses.dataclass(frozen=True)
 class _Defaults:
     """Defaults of the options: a preset, or the defaults of the algorithm."""
@@ -173,7 +161,7 @@ def _parse_options(
     heading: str = HEADING,
     unlisted: Collection[str] = (),
 ) -> tuple[Any, _Defaults]:
-    preset = None if {"--no-preset", "--no_preset"} & set(args) else presets.find(name, environment)
+    preset = preset_of(name, environment, args)
     static = static_fields(args)
     algo = _build(name, environment, static) if preset is None else preset.on(**static)
     defaults = _Defaults(algo, preset, static)
@@ -225,7 +213,7 @@ def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
                 "trackers": tracking_options(),
             },
         ),
-        option("no_preset", Flag, False, "Flag to start from defaults instead of the preset."),
+        *starting_options(),
         option(
             "static",
             tuple[str, ...],

@@ -91,7 +91,7 @@ def as_place(name: str, **static: Any) -> Place:
     """
     match = re.fullmatch(r"([a-z-]+?)(\d+)", name)
     if match is None or match[1] not in SCENARIOS:
-        hint = near_or_all(match[1] if match else name, SCENARIOS, "there are")
+        hint = "" if name in SCENARIOS else near_or_all(match[1] if match else name, SCENARIOS, "there are")
         raise UserValueError(
             f"scenarios takes a scenario and a number of agents, such as circle12, got {name!r}{hint.rstrip('.')}"
         )

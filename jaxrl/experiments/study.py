@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxrl.results.result import Result
 
 MANIFEST = "experiment.json"
-FORCE_HINT = "choose another directory, or restart with --force (force=True)"
+FORCE_HINT = "choose another directory, or restart with --force (force=True), which computes all parts again"
 
 __all__ = ["Experiment", "Study", "StudyError", "default_directory", "run_experiment"]
 

@@ -14,6 +14,7 @@ from envs.base import Environment
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.scenarios import Scenario
+from envs.crowd.state import CrowdState
 from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from jaxrl.checks import check_count
@@ -30,8 +31,9 @@ def walk(
     num_agents: int | None = None,
     seed: int = 0,
     num_steps: int | None = None,
+    greedy: bool = True,
 ) -> Trajectory:
-    """One greedy episode of a learned crowd, in its own scene or in another, with any number of people.
+    """One episode of a learned crowd, in its own scene or in another, with any number of people.
 
     Args:
       policy: Policy of a crowd, such as `result.policy(seed=3)`.
@@ -40,6 +42,8 @@ def walk(
       num_agents: Number of people; None for the number in training.
       seed: Random seed of the episode.
       num_steps: Number of decisions; None for all up to the time limit.
+      greedy: Whether people take the most likely actions instead of sampled ones. Greedy episodes in a scene without
+        randomness, such as `envs.crowd.Recorded`, are equal for all seeds.
 
     Returns:
       The paths and the metrics of the episode, for `envs.rendering_crowd.paths` and the player.
@@ -49,13 +53,18 @@ def walk(
     """
     crowd, params = crowd_like(policy, scenario, num_agents)
     start = for_any_number(policy).start(crowd.num_agents)
-    return roll(crowd, _walker(policy), jax.random.key(seed), params, num_steps, start)
+    return roll(crowd, _walker(policy, greedy), jax.random.key(seed), params, num_steps, start)
 
 
 @functools.lru_cache(maxsize=16)  # `roll` compiles once for each walker
-def _walker(policy: TrainedPolicy) -> Callable[..., tuple[jax.Array, Any]]:
+def _walker(policy: TrainedPolicy, greedy: bool) -> Callable[..., tuple[jax.Array, Any]]:
     crowd = for_any_number(policy)
-    return lambda key, obs, state, memory, ended: crowd.act(obs, policy.remembered(memory, ended))
+
+    def act(key: jax.Array, obs: Any, state: CrowdState, memory: Any, ended: jax.Array) -> tuple[jax.Array, Any]:
+        del state
+        return crowd.act(obs, policy.remembered(memory, ended), None if greedy else key)
+
+    return act
 
 
 def crowd_like(
@@ -121,11 +130,12 @@ class Walkers(NamedTuple):
 
     Attributes:
       start: Function `(N) -> memory` for the start of an episode, leaves `[N, ...]`.
-      act: Greedy function `(obs, memory) -> (actions, memory)`; observations `[N, ...]`, actions `[N, 2]`, for any N.
+      act: Function `(obs, memory, key=None) -> (actions, memory)`; observations `[N, ...]`, actions `[N, 2]`, for any
+        N; sampled actions with a key, and greedy ones without.
     """
 
     start: Callable[[int], Any]
-    act: Callable[[Any, Any], tuple[jax.Array, Any]]
+    act: Callable[..., tuple[jax.Array, Any]]
 
 
 def for_any_number(policy: TrainedPolicy) -> Walkers:
@@ -147,7 +157,7 @@ def for_any_number(policy: TrainedPolicy) -> Walkers:
     def start(count: int) -> Any:
         return memories(policy.algo.actor.start(policy.params), (count,))
 
-    def act(obs: Any, memory: Any) -> tuple[jax.Array, Any]:
+    def act(obs: Any, memory: Any, key: jax.Array | None = None) -> tuple[jax.Array, Any]:
         count = jax.tree.leaves(obs)[0].shape[0]
 
         def ungrouped(leaf: jax.Array) -> jax.Array:
@@ -155,8 +165,8 @@ def for_any_number(policy: TrainedPolicy) -> Walkers:
 
         groups = jax.tree.map(grouped, obs)
         if not policy.remembers:
-            return ungrouped(policy(groups)), memory
-        action, after = policy(groups, memory=jax.tree.map(grouped, memory))
+            return ungrouped(policy(groups, key, greedy=key is None)), memory
+        action, after = policy(groups, key, greedy=key is None, memory=jax.tree.map(grouped, memory))
         return ungrouped(action), jax.tree.map(ungrouped, after)
 
     return Walkers(start, act)

@@ -113,6 +113,10 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
             "at most 82 in circle with a radius of up to 0.229",
         ),
         ("train ppo crowd/circle --env.num-present 3 40", "num_present must lie between 1 and num_agents, 12, got 40"),
+        ("train ppo crowd/corridor --tuned carefull", "tuned is 'carefull'; did you mean 'careful'"),
+        ("train ppo crowd/corridor --no-preset --tuned careful", "--tuned careful has no effect; leave out one"),
+        ("sweep ppo cartpole --tuned careful", "tuned='careful' has settings of ppo on crowd/corridor and"),
+        ("train ppo crowd/circle --tuned", "tuned"),
         ("train ppo crowd/circle --env.weights.gaol 3", "did you mean --env.weights.goal"),
         ("train ppo crowd/circle --env.weights.goal much", "--env.weights.goal takes numbers, but got 'much'"),
         ("train ppo cartpole --precision low", "precision must be one of default"),
@@ -365,6 +369,8 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
         ("pendulum", ["--env-steps=4e3"], r"^Starting from the preset for ppo on pendulum \(.* defaults\)\.$"),
         ("pendulum", ["--no-preset"], r"^Each run takes 500,000 environment steps \(--env-steps changes this\)\.$"),
         ("pendulum", ["--no-preset", "--env-steps", "9"], r"^$"),
+        ("crowd/corridor", ["--tuned", "careful"], r"^Starting from the tuned settings 'careful' for .* takes 60,000 "),
+        ("crowd/choke", ["--tuned=careful"], r"^Starting from the tuned settings 'careful' for .* takes 240,000 "),
     ],
 )
 def test_a_default_number_of_steps_is_shown(

@@ -274,7 +274,7 @@ def test_the_command_runs_an_experiment_with_flags_for_settings(
     assert cli.main(["experiment", "toy", "--out", out]) == 2
     assert capsys.readouterr().err == (
         f"jaxrl: {out} was made with seeds 1, not 2 and lam 0.8 1.0, not 0.9 1.0: "
-        "choose another directory, or restart with --force (force=True).\n"
+        "choose another directory, or restart with --force (force=True), which computes all parts again.\n"
     )
 
 

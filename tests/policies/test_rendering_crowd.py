@@ -66,6 +66,10 @@ def test_a_learned_crowd_walks_elsewhere(policy):
     assert 0 <= float(episode.metrics["success"]) <= 1
     again = walk(policy, scenario=elsewhere, num_agents=5, seed=1)
     assert np.array_equal(episode.position, again.position)
+    sampled = [walk(policy, scenario=elsewhere, num_agents=5, seed=seed, greedy=False).position for seed in (1, 2)]
+    # The starts have no randomness, so that only sampled actions differ between seeds.
+    assert np.array_equal(sampled[0][0], sampled[1][0]) and not np.array_equal(sampled[0], sampled[1])
+    assert np.array_equal(walk(policy, scenario=elsewhere, num_agents=5, seed=2).position, episode.position)
     assert not np.array_equal(walk(policy, scenario="circle", num_agents=5).position[0], episode.position[0])
 
 
