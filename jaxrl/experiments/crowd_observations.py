@@ -219,6 +219,14 @@ CLAIMS = {
         "frame": ("egocentric", "absolute"),
         "dynamics": ("polar", "cartesian"),
     },
+    "egocentric polar against absolute cartesian, velocities": {
+        "frame": ("egocentric", "absolute"),
+        "dynamics": ("polar-velocity", "cartesian-velocity"),
+    },
+    "egocentric polar against absolute cartesian, accelerations": {
+        "frame": ("egocentric", "absolute"),
+        "dynamics": ("polar-acceleration", "cartesian-acceleration"),
+    },
     "egocentric against absolute": {"frame": ("egocentric", "absolute")},
     "egocentric against absolute, both polar": {"frame": ("egocentric", "absolute"), "dynamics": ("polar", "polar")},
     "egocentric against absolute, both cartesian": {
@@ -227,6 +235,8 @@ CLAIMS = {
     },
     "relative against absolute": {"frame": ("relative", "absolute")},
     "polar against cartesian": {"dynamics": ("polar", "cartesian")},
+    "polar against cartesian, velocities": {"dynamics": ("polar-velocity", "cartesian-velocity")},
+    "polar against cartesian, accelerations": {"dynamics": ("polar-acceleration", "cartesian-acceleration")},
     "velocity against acceleration": {"dynamics": ("velocity", "acceleration")},
 }
 """Words of a combination, each with the word that its counterpart has in the same place, `{claim: {field: words}}`."""
@@ -234,7 +244,7 @@ COMPARED = ("return", "energy", RATIO)
 
 
 def comparison(cells: Sequence[Cell]) -> pandas.DataFrame:
-    """The paper's two claims, each factor on its own, and frames for each kind of dynamics.
+    """The paper's two claims, each factor on its own, and some of them for each kind of dynamics.
 
     Args:
       cells: Cells labelled with scenario, frame, dynamics and perception.
