@@ -4,6 +4,7 @@
 #   make demo EXTRA=cuda12          with an extra of pyproject.toml: cuda12, cuda13, tpu
 #   make test WORKERS=4             test processes (default: one per core, at most 8)
 #   make bench NAMES="train envs"   benchmarks (default: all of them)
+#   make study NAME=pathworld OPTIONS="--out runs/x"   a study (default: list them)
 
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
@@ -12,6 +13,8 @@ VENV ?= .venv
 EXTRA ?=
 WORKERS ?= auto
 NAMES ?=
+NAME ?=
+OPTIONS ?=
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 \
 	&& { echo $$python; exit; }; done; echo python3)
@@ -30,7 +33,7 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all torture test-rliable test-sb3 bench lint format notebook docs clean
+.PHONY: help demo test test-all torture test-rliable test-sb3 bench study lint format notebook docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,6 +77,9 @@ rivals = $(if $(call asked,train compile_time off_policy),$(REJAX)) \
 bench: $(call stamp,test) $(rivals)  ## all benchmarks, compared with their peers, and the table of docs/results
 	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --rejax012 $(VENV)-rejax012/bin/python \
 		--sbx $(VENV)-sbx/bin/python --sb3 $(VENV)-sb3/bin/python --peers $(VENV)-peers/bin/python
+
+study: $(call stamp,test)  ## a study of docs/results by its NAME, with OPTIONS; without a name, their list
+	$(BIN)/python -m bench.studies $(NAME) $(OPTIONS)
 
 lint: $(call stamp,dev)  ## ruff and pyright
 	$(BIN)/ruff check .

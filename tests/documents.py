@@ -8,8 +8,9 @@ import re
 import shlex
 from pathlib import Path
 
+from bench.studies import STUDIES
+from bench.studies import __main__ as studies
 from jaxrl.cli import bandit as command_bandit
-from jaxrl.cli import experiment as command_experiment
 from jaxrl.cli import fields as command_values
 from jaxrl.cli import main as cli
 from jaxrl.cli import parsing as command_parsing
@@ -18,7 +19,6 @@ from jaxrl.cli import train as command_train
 from jaxrl.cli.export import Export
 from jaxrl.cli.report import Report
 from jaxrl.cli.shards import Merge, resume_options
-from jaxrl.experiments import EXPERIMENTS
 from jaxrl.tuning import space as search_space
 
 ROOT = Path(__file__).parent.parent
@@ -32,11 +32,9 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """The lines of its shell blocks, and the commands of jaxrl in its sentences."""
-    return [
-        line.partition(" #")[0].strip()
-        for line in [*"".join(blocks(text, "bash")).splitlines(), *re.findall(r"`(jaxrl \w+ [^`<]*)`", text)]
-    ]
+    """The lines of its shell blocks, and the commands of jaxrl and of studies in its sentences."""
+    in_sentences = re.findall(r"`(jaxrl \w+ [^`<]*|python -m bench\.studies \w[^`<]*)`", text)
+    return [line.partition(" #")[0].strip() for line in [*"".join(blocks(text, "bash")).splitlines(), *in_sentences]]
 
 
 def shortened(block: str) -> str:
@@ -58,7 +56,11 @@ def run_block(block: str, name: str, namespace: dict[str, object] | None = None)
 
 
 def parse_command(command: str) -> None:
-    """Parse a command line as jaxrl would."""
+    """Parse a command line as jaxrl, or the studies, would."""
+    if command.startswith(studies.PROG):
+        name, *args = shlex.split(command.removeprefix(studies.PROG))
+        studies.parse_options(STUDIES[name], args)
+        return
     name, *args = shlex.split(command)[1:]
     if name in ("train", "plan"):  # which take the same options
         algorithm, environment, *options = args
@@ -67,9 +69,6 @@ def parse_command(command: str) -> None:
         command_values.split("hparams", parsed.hparams, defaults.hparams)
     elif name == "bandit":
         command_bandit.parse_bandit_options(args)
-    elif name == "experiment":
-        if args:
-            command_experiment.parse_options(EXPERIMENTS[args[0]], args[1:])
     elif name == "sweep":
         algorithm, environment, *options = args
         parsed, base, _ = command_sweep._parse_options(algorithm, environment, options, "jaxrl sweep")

@@ -14,15 +14,16 @@ from documents import ROOT, blocks, commands, parse_command, run_blocks
 
 import envs
 import jaxrl
+from bench.studies import STUDIES
 from envs import registry
 from jaxrl.bandits import POLICIES
-from jaxrl.experiments import EXPERIMENTS
 from jaxrl.presets import control as presets
 
 DOCS = ROOT / "docs"
 PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
 WITH_PYTHON = [name for name, text in PAGES.items() if blocks(text, "python")]
-COMMANDS = {command for text in PAGES.values() for command in commands(text) if command.startswith("jaxrl ")}
+PROGRAMS = ("jaxrl ", "python -m bench.studies ")
+COMMANDS = {command for text in PAGES.values() for command in commands(text) if command.startswith(PROGRAMS)}
 
 # Those that `make test-all` alone runs.
 SLOW = (
@@ -128,10 +129,10 @@ def test_every_discount_of_the_table_is_the_class_beside_it() -> None:
                 assert tuple(vars(discount)) == tuple(parameters.split(", "))
 
 
-def test_every_experiment_has_a_page_of_results_that_begins_with_its_command() -> None:
-    for name in EXPERIMENTS:
+def test_every_study_has_a_page_of_results_that_begins_with_its_command() -> None:
+    for name in STUDIES:
         first = commands(PAGES[f"results/{name}.md"])[0].split()
-        assert first[:3] == ["jaxrl", "experiment", name]
+        assert first[:4] == ["python", "-m", "bench.studies", name]
         assert f"]({name}.md)" in PAGES["results/index.md"]
 
 

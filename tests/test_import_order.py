@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # A package imports only packages of earlier rows; packages of one row do not import each other.
 ROWS = """version lazy | checks | discounts | learning | sweeps | algorithms | presets | results | tracking | runtime
-| policies tuning bandits | report | experiments | cli"""
+| policies tuning bandits | report | cli"""
 ORDER = {package: row for row, packages in enumerate(ROWS.split("|")) for package in packages.split()}
 
 

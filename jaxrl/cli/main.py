@@ -1,7 +1,7 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands `train`, `plan`, `sweep`, `resume`, `merge`, `bandit` and `experiment` compute; `report`, `plot`,
-`evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version` list what is available.
+The commands `train`, `plan`, `sweep`, `resume`, `merge` and `bandit` compute; `report`, `plot`, `evaluate`,
+`render` and `export` use their results; `algorithms`, `envs` and `version` list what is available.
 
 Bad input gives one sentence on standard error and exit status 2; with JAXRL_TRACEBACK=1 in the environment it gives
 Python's traceback instead. Bad input is an error of a class of `envs.errors`; the message of other errors that an
@@ -9,11 +9,8 @@ argument may cause, such as one in a custom environment, names their class as we
 JAXRL_COMPILATION_CACHE=DIRECTORY caches compiled programs there for later commands.
 """
 
-import errno
 import os
-import signal
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +19,10 @@ from typing import Annotated, Any
 import tyro
 
 import jaxrl
+from jaxrl.cli.exit_status import exit_status
 from jaxrl.cli.parsing import CommandError, parse
 
 __all__ = ["main"]
-
-# Errors that an argument may cause; the classes of `envs.errors` derive from them.
-_CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
 
 
 @dataclass(frozen=True)
@@ -199,12 +194,6 @@ def _bandit(args: Sequence[str]) -> int:
     return run_bandit_command(args)
 
 
-def _experiment(args: Sequence[str]) -> int:
-    from jaxrl.cli.experiment import run_experiment_command
-
-    return run_experiment_command(args)
-
-
 def _export(args: Sequence[str]) -> int:
     from jaxrl.cli.export import run_export
 
@@ -250,7 +239,6 @@ _COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
     "train": _train,
     "plan": _plan,
     "bandit": _bandit,
-    "experiment": _experiment,
     "export": _export,
     "report": _report,
     "sweep": _sweep,
@@ -268,7 +256,6 @@ _USAGE = """usage: jaxrl COMMAND ...
   resume RUN                    Resume a run that was stopped or killed, or extend a finished one.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
-  experiment NAME               Run or resume a study of this project; without a name, list them.
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
 {commands}
 
@@ -353,24 +340,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # package.
     if any(map(_names_a_module, argv)) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
-    from jaxrl.runtime.interrupts import hearing_interrupts
-
-    try:
-        with hearing_interrupts(), warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            status = _dispatch(argv)
-            sys.stdout.flush()
-            return status
-    except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 128 + 13  # of SIGPIPE
-    except KeyboardInterrupt as stop:  # with the number of the signal if training had nothing to save yet
-        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
-    except _CAUSED as error:
-        if os.environ.get("JAXRL_TRACEBACK"):
-            raise
-        print(f"jaxrl: {_sentence(error) if _is_ours(error) else _sentence_of_another(error)}", file=sys.stderr)
-        return 2
+    return exit_status(lambda: _dispatch(argv), "jaxrl")
 
 
 def _names_a_module(arg: str) -> bool:
@@ -380,32 +350,6 @@ def _names_a_module(arg: str) -> bool:
         return True
     module, _, name = (value if equals and option.startswith("--") else arg).partition(":")
     return all(part.isidentifier() for part in (*module.split("."), name))
-
-
-def _show_warning(message: Warning | str, *_: Any) -> None:
-    print(f"jaxrl: warning: {' '.join(str(message).split())}", file=sys.stderr)
-
-
-def _is_ours(error: Exception) -> bool:
-    """Whether the error is a refusal by jaxrl or envs, or of a path by the system, not one of other code or a bug."""
-    if isinstance(error, CommandError):  # mainly if another package hides `envs`
-        return True
-    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of any look at a path
-        return True
-    from envs.errors import UserError
-
-    return isinstance(error, UserError)
-
-
-def _sentence(error: Exception) -> str:
-    """Message of an exception on one line."""
-    message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return " ".join(message.split()) or type(error).__name__
-
-
-def _sentence_of_another(error: Exception) -> str:
-    """Class and message of an exception, with a hint at its traceback."""
-    return f"{type(error).__name__}: {_sentence(error).rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"
 
 
 if __name__ == "__main__":

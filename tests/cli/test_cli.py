@@ -318,7 +318,7 @@ def test_a_film_of_a_sweep_asks_which_setting(monkeypatch: pytest.MonkeyPatch, c
 def test_no_argument_prints_the_commands(capsys: pytest.CaptureFixture[str]):
     assert cli.main([]) == 0
     listed = capsys.readouterr().out
-    for command in ("train", "experiment", "plot", "evaluate", "render", "envs", "version"):
+    for command in ("train", "plot", "evaluate", "render", "envs", "version"):
         assert f"\n  {command} " in listed
 
 

@@ -181,7 +181,7 @@ def test_lines_about_a_run(
 
 def test_lines_of_any_words(capfd: pytest.CaptureFixture[str]) -> None:
     generator = drawn("lines", "any")
-    first = ["envs", "version", "experiment", "trian", "", "--version", "-h", "help", "merge", "plot"]
+    first = ["envs", "version", "trian", "", "--version", "-h", "help", "merge", "plot"]
     for _ in range(LINES):
         words = [str(WORDS[i]) for i in generator.integers(len(WORDS), size=generator.integers(4))]
         ended([str(generator.choice(first)), *words], capfd)

@@ -1,0 +1,75 @@
+"""Exit status of a command line, which answers bad input by one sentence on standard error."""
+
+import errno
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from jaxrl.cli.parsing import CommandError
+
+__all__ = ["exit_status"]
+
+# Errors that an argument may cause; the classes of `envs.errors` derive from them.
+_CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
+
+
+def exit_status(command: Callable[[], int], prog: str) -> int:
+    """Run a command line.
+
+    Warnings and errors that an argument may cause are printed on standard error, each on one line that begins with the
+    name of the program. With JAXRL_TRACEBACK=1 in the environment such an error has Python's traceback instead.
+
+    Args:
+      command: Function that does the work and returns an exit status.
+      prog: Name of the program.
+
+    Returns:
+      Exit status: that of the command, 2 for bad input, 130 after Ctrl-C, 138 or 143 after SIGUSR1 or SIGTERM stopped
+      training.
+    """
+    from jaxrl.runtime.interrupts import hearing_interrupts
+
+    def show_warning(message: Warning | str, *_: Any) -> None:
+        print(f"{prog}: warning: {' '.join(str(message).split())}", file=sys.stderr)
+
+    try:
+        with hearing_interrupts(), warnings.catch_warnings():
+            warnings.showwarning = show_warning
+            status = command()
+            sys.stdout.flush()
+            return status
+    except BrokenPipeError:  # the reader of the output, such as `head`, has closed the pipe
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 128 + 13  # of SIGPIPE
+    except KeyboardInterrupt as stop:  # with the number of the signal if training had nothing to save yet
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
+    except _CAUSED as error:
+        if os.environ.get("JAXRL_TRACEBACK"):
+            raise
+        print(f"{prog}: {_sentence(error) if _is_ours(error) else _sentence_of_another(error)}", file=sys.stderr)
+        return 2
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether the error is a refusal by jaxrl or envs, or of a path by the system, not one of other code or a bug."""
+    if isinstance(error, CommandError):  # mainly if another package hides `envs`
+        return True
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:  # of any look at a path
+        return True
+    from envs.errors import UserError
+
+    return isinstance(error, UserError)
+
+
+def _sentence(error: Exception) -> str:
+    """Message of an exception on one line."""
+    message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return " ".join(message.split()) or type(error).__name__
+
+
+def _sentence_of_another(error: Exception) -> str:
+    """Class and message of an exception, with a hint at its traceback."""
+    return f"{type(error).__name__}: {_sentence(error).rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"
