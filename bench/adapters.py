@@ -23,7 +23,7 @@ import numpy as np
 
 import envs
 from bench.report import Report, benchmark_parser, ratios
-from envs.adapters.gymnasium import as_gymnasium_vector
+from envs.adapters.outgoing.gymnasium import as_gymnasium_vector
 
 Step = Callable[[np.ndarray], Any]
 

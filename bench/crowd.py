@@ -39,7 +39,7 @@ from bench.report import Report, benchmark_parser, ratios, spread
 from bench.sides import Side, add_peers, find_peer
 from envs.crowd import Crowd, Forces, Recorded, SocialForce, pairs
 from envs.crowd.social_force import social_forces
-from jaxrl.results.words import counted
+from jaxrl.results.format import counted
 
 PEERS = ("pysocialforce", "jupedsim")
 SUBSTEPS = 10

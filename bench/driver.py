@@ -53,7 +53,7 @@ def measured(function: Callable[[], Any]) -> tuple[Any, float, float]:
 
 def chunks(report: Report, num_seeds: int, env_steps: int, repeats: int) -> str:
     """Add the table of the chunked driver; returns a summary."""
-    from jaxrl.runtime.driver import SECONDS_PER_CHUNK
+    from jaxrl.runtime.drive.driver import SECONDS_PER_CHUNK
     from jaxrl.runtime.layout import plan_layout
 
     ways = {

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import jax
 
-from jaxrl.results.words import counted
+from jaxrl.results.format import counted
 
 ROOT = Path(__file__).resolve().parents[1]
 

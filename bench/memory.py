@@ -28,7 +28,7 @@ import jax
 
 from bench.report import Report, benchmark_parser
 from bench.sides import whole
-from jaxrl.runtime.memory import give_back, resident
+from jaxrl.runtime.machine.memory import give_back, resident
 
 
 def resident_mebibytes() -> float:

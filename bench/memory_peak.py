@@ -25,7 +25,7 @@ if __name__ == "__main__":  # a script's folder is first on the path, where envs
 
 from bench.report import Report, benchmark_parser
 from bench.sides import ROOT
-from jaxrl.runtime.memory import MIB, highest_ever, parse_size
+from jaxrl.runtime.machine.memory import MIB, highest_ever, parse_size
 
 MOST_ABOVE = 0.25
 OUT = "OUT"  # placeholder in arguments for a directory that is deleted afterwards

@@ -23,10 +23,10 @@ import numpy as np
 
 from bench.browser import MissingError, start
 from bench.report import Report, benchmark_parser
+from envs.crowd.player.page import player
+from envs.crowd.rendering import TRAIL
 from envs.crowd.state import Goals, Obstacles, Traits
 from envs.crowd.trajectories import Trajectory
-from envs.rendering_crowd import TRAIL
-from envs.rendering_player import player
 
 INTERVAL, TURN = 0.1, 3.0  # s of a decision, and m from the centre of a circle
 LEAST, LARGEST = 30, 1_000  # frames a second, and the largest crowd that must have them

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.machine import header
-from jaxrl.results.printing import markdown_row
+from jaxrl.results.text_tables import markdown_row
 
 Cell = str | float | Sequence[float] | None
 # Options with locations, which do not affect the measurement.

@@ -34,12 +34,12 @@ def worker(num_seeds: int, work: int) -> None:
 
     import jaxrl
     from bench.memory import highest_resident, resident_mebibytes
-    from jaxrl.runtime.driver import SECONDS_PER_CHUNK, advance
+    from jaxrl.runtime.drive.chunk_length import Pace
+    from jaxrl.runtime.drive.driver import SECONDS_PER_CHUNK, advance
+    from jaxrl.runtime.drive.progress import StopRequest
     from jaxrl.runtime.layout import plan_layout
     from jaxrl.runtime.loop import evaluation_points
-    from jaxrl.runtime.memory_plan import ROOM_PER_THREAD
-    from jaxrl.runtime.pace import Pace
-    from jaxrl.runtime.progress import StopRequest
+    from jaxrl.runtime.plan.planner import ROOM_PER_THREAD
     from jaxrl.runtime.runs import Runs
     from jaxrl.runtime.training import training_call
 

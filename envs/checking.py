@@ -10,7 +10,7 @@ import numpy as np
 from envs import base
 from envs.abstract_checking import ContractError, check_abstractly, fail, sample
 from envs.base import spaces
-from envs.laws import Laws
+from envs.law_progress import Laws
 
 __all__ = ["ContractError", "check", "check_abstractly"]
 

@@ -106,12 +106,12 @@ ROWS: dict[str, Row] = {
 # `make(env_id, **static)`, whose environments have `name` and `fields`. Brax, Playground and JaxMARL
 # are extras; Gymnasium comes with gymnax.
 LIBRARIES = {
-    "gymnax": "envs.adapters.gymnax",
-    "brax": "envs.adapters.brax",
-    "playground": "envs.adapters.playground",
-    "functional": "envs.adapters.functional",
-    "gymnasium": "envs.adapters.host",
-    "jaxmarl": "envs.adapters.from_jaxmarl",
+    "gymnax": "envs.gymnax_environment",
+    "brax": "envs.adapters.incoming.brax",
+    "playground": "envs.adapters.incoming.playground",
+    "functional": "envs.adapters.incoming.functional",
+    "gymnasium": "envs.adapters.incoming.host",
+    "jaxmarl": "envs.adapters.incoming.from_jaxmarl",
 }
 
 

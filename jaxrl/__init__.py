@@ -44,16 +44,16 @@ if TYPE_CHECKING:
     from jaxrl.policies.partners import Partners, load_partners
     from jaxrl.policies.rendering import render
     from jaxrl.presets import crowd as presets_crowd
-    from jaxrl.presets.control import preset
+    from jaxrl.presets.registry import preset
     from jaxrl.report.page import write_report
     from jaxrl.results import plotting, statistics
     from jaxrl.results.loading import load_result
     from jaxrl.results.result import Result
-    from jaxrl.runtime.checking import check
     from jaxrl.runtime.hosts import processes as distributed
+    from jaxrl.runtime.laws.algorithm_laws import check
     from jaxrl.runtime.merging import merge
     from jaxrl.runtime.options import RunOptions
-    from jaxrl.runtime.planning import Plan, plan
+    from jaxrl.runtime.plan_call import Plan, plan
     from jaxrl.runtime.resuming import resume
     from jaxrl.runtime.training import TrainOutput, make_train, train
     from jaxrl.sweeps.sweep import Choice, LogUniform, Sweep, Uniform, grid, sample
@@ -187,14 +187,14 @@ _NAMES_OF_MODULE = {
     "policies.load_exported": ("load_exported",),
     "policies.partners": ("Partners", "load_partners"),
     "policies.rendering": ("render",),
-    "presets.control": ("preset",),
+    "presets.registry": ("preset",),
     "report.page": ("write_report",),
     "results.loading": ("load_result",),
     "results.result": ("Result",),
-    "runtime.checking": ("check",),
+    "runtime.laws.algorithm_laws": ("check",),
     "runtime.merging": ("merge",),
     "runtime.options": ("RunOptions",),
-    "runtime.planning": ("Plan", "plan"),
+    "runtime.plan_call": ("Plan", "plan"),
     "runtime.resuming": ("resume",),
     "runtime.training": ("TrainOutput", "make_train", "train"),
     "sweeps.sweep": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),

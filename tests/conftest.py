@@ -17,7 +17,7 @@ import jax
 import pytest
 from hypothesis import settings
 
-from jaxrl.runtime.devices.processors import processor
+from jaxrl.runtime.machine.processors import processor
 
 # Compiled programs are kept for the next run of the suite, apart for every kind of processor, and shared by its
 # processes; one that is read computes the same bit for bit. Delete the directory to time compilation.

@@ -11,14 +11,14 @@ from pathlib import Path
 from bench.studies import STUDIES
 from bench.studies import __main__ as studies
 from jaxrl.cli import bandit as command_bandit
-from jaxrl.cli import fields as command_values
+from jaxrl.cli import dataclass_options as command_values
 from jaxrl.cli import main as cli
 from jaxrl.cli import parsing as command_parsing
 from jaxrl.cli import sweep as command_sweep
 from jaxrl.cli import train as command_train
 from jaxrl.cli.export import Export
 from jaxrl.cli.report import Report
-from jaxrl.cli.shards import Merge, resume_options
+from jaxrl.cli.resume_merge import Merge, resume_options
 from jaxrl.tuning import space as search_space
 
 ROOT = Path(__file__).parent.parent

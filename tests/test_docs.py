@@ -17,7 +17,7 @@ import jaxrl
 from bench.studies import STUDIES
 from envs import registry
 from jaxrl.bandits import POLICIES
-from jaxrl.presets import control as presets
+from jaxrl.presets import registry as presets
 
 DOCS = ROOT / "docs"
 PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
@@ -239,14 +239,13 @@ def test_every_public_name_is_once_in_the_reference(package: Any) -> None:
 
 # Modules of `envs.adapters` that users neither call nor get objects from.
 INSIDE_ADAPTERS = {
-    "agents",
-    "casting",
-    "from_gymnasium",
-    "gymnasium_spaces",
-    "gymnasium_stepping",
-    "packing",
-    "simulators",
-    "window",
+    "incoming.from_gymnasium",
+    "incoming.simulators",
+    "outgoing.agents",
+    "outgoing.gymnasium_spaces",
+    "outgoing.gymnasium_stepping",
+    "outgoing.packing",
+    "outgoing.window",
 }
 
 
@@ -258,7 +257,7 @@ def test_the_reference_has_every_public_name() -> None:
     expected |= {row.module for row in registry.ROWS.values()}
     expected |= {f"jaxrl.bandits.policies.{module}" for module, _ in POLICIES.values()}
     expected |= {vars(envs.wrappers)[name].__module__ for name in envs.wrappers.__all__ if name.islower()}
-    adapters = {path.stem for path in (ROOT / "envs" / "adapters").glob("[!_]*.py")}
+    adapters = {f"{path.parent.name}.{path.stem}" for path in (ROOT / "envs" / "adapters").glob("*/[!_]*.py")}
     assert adapters > INSIDE_ADAPTERS
     expected |= {f"envs.adapters.{module}" for module in adapters - INSIDE_ADAPTERS}
     assert expected <= reported

@@ -10,7 +10,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 import pytest
-from wandering import wandering
+from chaotic_algorithm import wandering
 
 import envs
 import jaxrl
@@ -21,7 +21,7 @@ from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
 from jaxrl.tuning.population import PopulationResult
 from jaxrl.tuning.result import SearchResult
-from jaxrl.tuning.study import Outcome
+from jaxrl.tuning.shared_study import Outcome
 
 # A newcomer's input, which a type checker would reject.
 PPOConfig: Any = jaxrl.PPOConfig
@@ -236,7 +236,7 @@ def test_two_names_train_as_their_preset(
     env_steps: Any, total: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     known = SimpleNamespace(algo=wandering(), env_steps=48)
-    monkeypatch.setattr("jaxrl.presets.control.find", lambda algorithm, environment: known)
+    monkeypatch.setattr("jaxrl.presets.registry.find", lambda algorithm, environment: known)
     trained = jaxrl.train("wander", "plain", env_steps=env_steps, **OPTIONS)
     assert int(trained.metrics["env_step"][-1]) == total
     said = capsys.readouterr().err.splitlines()[0]
@@ -267,7 +267,7 @@ def test_search_and_plan_take_steps_and_names_as_train_does(
     with pytest.raises(TypeError, match=f"^{function} takes env_steps, the number of .*, such as env_steps=500_000$"):
         call(wandering())
     known = SimpleNamespace(algo=wandering(), env_steps=48)
-    monkeypatch.setattr("jaxrl.presets.control.find", lambda algorithm, environment: known)
+    monkeypatch.setattr("jaxrl.presets.registry.find", lambda algorithm, environment: known)
     with pytest.raises(ValueError, match=r"^seeds\b.* got 0$"):
         call("wander", "plain", seeds=0)
     shown = "jaxrl: wander on plain with the settings of its preset and its 48 environment steps"

@@ -22,7 +22,7 @@ from bench.studies.study import default_directory
 from envs.spelling import near_or_all
 from jaxrl.cli.exit_status import exit_status
 from jaxrl.cli.parsing import CommandError, parse
-from jaxrl.runtime.devices.compilation_cache import VARIABLE, use_compilation_cache
+from jaxrl.runtime.machine.compilation_cache import VARIABLE, use_compilation_cache
 
 PROG = "python -m bench.studies"
 USAGE = """usage: {prog} NAME [--out DIRECTORY] [OPTIONS]

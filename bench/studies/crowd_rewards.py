@@ -19,7 +19,7 @@ from envs.crowd import REWARDS, Crowd, CrowdParams
 from envs.errors import UserValueError
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.presets.crowd import NUM_ITERATIONS, settings_of_2023
-from jaxrl.runtime.reevaluation import evaluate_result
+from jaxrl.runtime.evaluate_again import evaluate_result
 
 if TYPE_CHECKING:
     import pandas

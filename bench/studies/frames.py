@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl.results.printing import aligned, decimals_of, markdown_row, plain_lines
 from jaxrl.results.statistics import bootstrap_interval, iqm
+from jaxrl.results.text_tables import aligned, decimals_of, markdown_row, plain_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

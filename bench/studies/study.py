@@ -14,7 +14,7 @@ from bench.studies.frames import markdown, plain
 from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.results.description import attribute
-from jaxrl.results.plain import as_read, from_json, to_json, versions
+from jaxrl.results.json_values import as_read, from_json, to_json, versions
 from jaxrl.results.storage import CONFIG, claim_directory
 
 if TYPE_CHECKING:

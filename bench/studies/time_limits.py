@@ -21,7 +21,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.dqn import DQNConfig, dqn
 from jaxrl.checks import check_counts
 from jaxrl.results.statistics import iqm, mean, probability_of_improvement
-from jaxrl.runtime.reevaluation import evaluate_result
+from jaxrl.runtime.evaluate_again import evaluate_result
 
 if TYPE_CHECKING:
     import pandas

@@ -1,1 +1,1 @@
-"""Environments of other libraries, adapted to the contract, one library per file."""
+"""Adapters from other libraries (`incoming`) and to them (`outgoing`)."""

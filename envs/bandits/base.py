@@ -13,8 +13,8 @@ from flax import struct
 
 from envs import base
 from envs.arguments import check_count
+from envs.bandits.batched_last import highest
 from envs.bandits.checking import Unasked, agreed, instance_array, numbers
-from envs.bandits.lanes import highest
 from envs.base import MetricRule, spaces
 
 __all__ = ["Bandit", "BanditParams", "BanditState", "MeansBandit", "best", "check_num_arms", "fresh"]

@@ -13,9 +13,9 @@ from flax import struct
 
 from envs.arguments import check_count
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
+from envs.bandits.batched_last import added, runs_last
 from envs.bandits.checking import check_number, instance_array, numbers
-from envs.bandits.draws import normal
-from envs.bandits.lanes import added, runs_last
+from envs.bandits.normal_draws import normal
 from envs.errors import UserValueError
 
 __all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", "LogisticParams"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
-from envs.bandits.draws import lanes, seed_words
-from envs.bandits.lanes import runs_last
+from envs.bandits.batched_last import runs_last
+from envs.bandits.normal_draws import lanes, seed_words
 from envs.threefry import threefry
 
 # Number of variates in a pass over the rejected ones, which draws the first one of each row again.

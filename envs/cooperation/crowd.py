@@ -12,7 +12,6 @@ from flax import struct
 from envs import base
 from envs.arguments import check_choice, check_count
 from envs.base import spaces
-from envs.cooperation.manners import MannerRule
 from envs.cooperation.pairs import PairParams, PairState
 from envs.cooperation.partners import Partner
 from envs.cooperation.population import (
@@ -22,6 +21,7 @@ from envs.cooperation.population import (
     revealed,
     revealed_space,
 )
+from envs.cooperation.walking_manners import MannerRule
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.scenario import Scenario
@@ -56,8 +56,8 @@ class SharedCrowd(base.Environment):
     Attributes:
       scenario: Name of a scenario or a `Scenario`, see `envs.crowd.Crowd`.
       num_agents: Number of people, the agent included, at least 2.
-      partner: Manners of the others: "scripted", see `manners.MannerRule`, or a `partners.Partner` whose `act` takes
-        the `CrowdState` and the observations of all people, and returns the actions of all, `[N, 2]`.
+      partner: Manners of the others: "scripted", see `walking_manners.MannerRule`, or a `partners.Partner` whose `act`
+        takes the `CrowdState` and the observations of all people, and returns the actions of all, `[N, 2]`.
       reveals: Whether the agent also observes the behaviour vector of the others, as an oracle.
     """
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count
 from envs.base import spaces
 from envs.cooperation import bayes
@@ -142,7 +142,7 @@ class LeverGame(Pair):
         """
         params = self.default_params if params is None else params
         steps = min(int(params.num_steps), int(params.max_steps_in_episode))
-        curve = curves.of(discount, steps)
+        curve = discount_curves.of(discount, steps)
         payoffs = np.asarray(self._payoffs(params), np.float64)
         if self.inside is None:
             return float(payoffs.max() * curve.sum())

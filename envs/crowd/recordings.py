@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from envs.arguments import check_count, check_number
-from envs.crowd.own_scenarios import Recorded
 from envs.crowd.trajectories import Trajectory
+from envs.crowd.user_scenarios import Recorded
 from envs.errors import UserValueError
 from envs.files import replacing
 

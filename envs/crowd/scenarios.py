@@ -17,7 +17,6 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.crowd import spawning
-from envs.crowd.own_scenarios import Areas, Recorded
 from envs.crowd.scenario import (
     GOAL_HALF,
     Box,
@@ -26,6 +25,7 @@ from envs.crowd.scenario import (
     separated_scene,
 )
 from envs.crowd.state import Obstacles, Scene, Traits
+from envs.crowd.user_scenarios import Areas, Recorded
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 

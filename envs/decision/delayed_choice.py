@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.base import spaces
 
 
@@ -112,7 +112,7 @@ class DelayedChoice(base.Environment):
         """
         params = self.default_params if params is None else params
         rewards = np.array([params.first_reward, params.second_reward], np.float64)
-        return rewards * curves.at(curve, params.num_steps - 1)
+        return rewards * discount_curves.at(curve, params.num_steps - 1)
 
 
 def _observe(state: DelayedChoiceState, params: DelayedChoiceParams) -> jax.Array:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.base import spaces
 from envs.errors import UserValueError
 
@@ -136,7 +136,7 @@ class Pathworld(base.Environment):
     def optimum(self, params: PathworldParams | None = None, discount: Any = None) -> float:
         """The best return, the highest Gamma(i^2) i times the survival; see `envs.Environment.optimum`."""
         params = self.default_params if params is None else params
-        values = self.estimates(curves.of(discount, int(self._lengths[-1]) + 1))
+        values = self.estimates(discount_curves.of(discount, int(self._lengths[-1]) + 1))
         in_time = self._lengths < int(params.max_steps_in_episode)
         return float(np.max(np.where(in_time, values * self.survival(self._lengths, float(params.mean_hazard)), 0.0)))
 
@@ -149,7 +149,7 @@ class Pathworld(base.Environment):
         Returns:
           float64 `[num_paths]`, Gamma(i^2) i.
         """
-        return curves.at(curve, self._lengths) * np.arange(self.num_paths)
+        return discount_curves.at(curve, self._lengths) * np.arange(self.num_paths)
 
     def mean_squared_error(self, curve: npt.ArrayLike, mean_hazard: float = 0.05) -> float:
         """Mean over the paths of (`estimates(curve)` - `values(mean_hazard)`) squared."""

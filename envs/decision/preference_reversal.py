@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy.typing as npt
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.base import spaces
 
 SOONER, LATER = 0, 1
@@ -163,7 +163,7 @@ class PreferenceReversal(base.Environment):
         """
         params = self.default_params if params is None else params
         taxed = params.sooner_reward - params.tax
-        to_sooner, to_later, between = curves.at(
+        to_sooner, to_later, between = discount_curves.at(
             curve, [params.sooner_step, params.later_step, params.later_step - params.sooner_step]
         ).tolist()
         return PlanValues(

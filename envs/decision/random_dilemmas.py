@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.base import spaces
 
 
@@ -109,7 +109,7 @@ class RandomDilemmas(base.Environment):
         """
         params = self.default_params if params is None else params
         delays = np.arange(int(params.max_delay))
-        curve = np.asarray(curves.of(discount, len(delays)), np.float64)
+        curve = np.asarray(discount_curves.of(discount, len(delays)), np.float64)
         weights = np.where(delays < int(params.max_steps_in_episode), curve, 0.0)
         a, b = (choose(*np.meshgrid(weights, weights)) for choose in (np.maximum, np.minimum))
         share = np.divide(b, a, out=np.zeros_like(a), where=a > 0)
@@ -131,7 +131,7 @@ class RandomDilemmas(base.Environment):
         params = self.default_params if params is None else params
         numbers = np.asarray(obs, np.float64)
         delays = np.rint(numbers[..., 2:] * params.max_delay).astype(np.int64)
-        return numbers[..., :2] * curves.at(curve, delays)
+        return numbers[..., :2] * discount_curves.at(curve, delays)
 
 
 def _observe(state: RandomDilemmasState, params: RandomDilemmasParams) -> jax.Array:

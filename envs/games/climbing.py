@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count
 from envs.base import spaces
 
@@ -131,7 +131,7 @@ class ClimbingGame(base.Environment):
         chosen = itertools.combinations_with_replacement(range(NUM_ACTIONS), self.num_agents)
         counts = [np.bincount(actions, minlength=NUM_ACTIONS) for actions in chosen]
         best = max(float(self._mean_of_pairs(count, float(params.penalty))) for count in counts)
-        return best * float(np.sum(curves.of(discount, steps)))
+        return best * float(np.sum(discount_curves.of(discount, steps)))
 
     def _mean_of_pairs(self, counts: Any, penalty: Any) -> Any:
         """The mean payoff over pairs, by the number of agents that take each action `[3]`."""

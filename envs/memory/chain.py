@@ -6,8 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs import base, curves
-from envs.adapters import gymnax
+from envs import base, discount_curves, gymnax_environment
 from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
 
@@ -38,9 +37,9 @@ class MemoryChain(base.Environment):
         check_count("num_bits", self.num_bits)
 
     @property
-    def inner(self) -> gymnax.GymnaxEnvironment:
+    def inner(self) -> gymnax_environment.GymnaxEnvironment:
         """gymnax's environment."""
-        return gymnax.make("MemoryChain-bsuite", num_bits=self.num_bits)
+        return gymnax_environment.make("MemoryChain-bsuite", num_bits=self.num_bits)
 
     @property
     def name(self) -> str:
@@ -81,7 +80,7 @@ class MemoryChain(base.Environment):
         """The best return, Gamma(length); 0 if the time limit is shorter. See `envs.Environment.optimum`."""
         params = self.default_params if params is None else params
         length = int(params.memory_length)
-        return float(curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
+        return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
     def memoryless(self, params: Any = None, discount: Any = None) -> float:
         """The best return of a policy without memory: 0, or the optimum where the length is 1.

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
 
@@ -124,7 +124,7 @@ class DelayedMatch(base.Environment):
         steps, trials = int(params.delay) + 2, int(params.num_trials)
         tests = steps * np.arange(1, trials + 1) - 1
         tests = tests[tests < int(params.max_steps_in_episode)]
-        return float(np.sum(curves.of(discount, steps * trials)[tests]) / trials)
+        return float(np.sum(discount_curves.of(discount, steps * trials)[tests]) / trials)
 
     def memoryless(self, params: DelayedMatchParams | None = None, discount: Any = None) -> float:
         """The best return of a policy without memory, 0: at a test both answers are equally likely.

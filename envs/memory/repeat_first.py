@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.arguments import check_count
 from envs.base import spaces
 
@@ -121,7 +121,7 @@ class RepeatFirst(base.Environment):
         """The value of a right answer at each step up to the time limit."""
         params = self.default_params if params is None else params
         steps = min(self.num_cards, int(params.max_steps_in_episode))
-        return curves.of(discount, steps) / (self.num_cards - 1)
+        return discount_curves.of(discount, steps) / (self.num_cards - 1)
 
 
 def _deal(key: jax.Array, left: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs import base, curves
+from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
 
@@ -125,7 +125,7 @@ class TMaze(base.Environment):
         """
         params = self.default_params if params is None else params
         length = int(params.length)
-        return float(curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
+        return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
     def memoryless(self, params: TMazeParams | None = None, discount: Any = None) -> float:
         """The best return of a policy without memory, half of the optimum.

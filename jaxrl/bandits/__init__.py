@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from jaxrl.bandits import bounds
     from jaxrl.bandits.base import BanditAlgorithm, Task, View
     from jaxrl.bandits.comparing import bounds_of, regret_table
-    from jaxrl.bandits.planning import plan, policy_table, policy_values, start_value
+    from jaxrl.bandits.dynamic_programming import plan, policy_table, policy_values, start_value
     from jaxrl.bandits.policies.boltzmann import GradientHParams, SoftmaxHParams, gradient, softmax
     from jaxrl.bandits.policies.divergence import KLUCBHParams, kl_ucb, kl_upper
     from jaxrl.bandits.policies.dueling import DoubleThompsonHParams, double_thompson
@@ -163,7 +163,7 @@ _NAMES_OF_MODULE = {
         "bounds_of",
         "regret_table",
     ),
-    "planning": (
+    "dynamic_programming": (
         "plan",
         "policy_table",
         "policy_values",

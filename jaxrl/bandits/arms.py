@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from envs.bandits.lanes import runs_last
+from envs.bandits.batched_last import runs_last
 from jaxrl.bandits.base import Task, View, argmax
 from jaxrl.checks import Range
 

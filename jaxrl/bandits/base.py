@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from envs.bandits.lanes import first_highest
+from envs.bandits.batched_last import first_highest
 
 __all__ = ["BanditAlgorithm", "Task", "View", "argmax"]
 

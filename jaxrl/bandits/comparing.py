@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxrl.bandits.bounds.lower import lai_robbins, minimax
 from jaxrl.bandits.bounds.prior import lai
-from jaxrl.results.lines import lines_of
+from jaxrl.results.mean_curves import lines_of
 from jaxrl.results.tables import Table
 
 if TYPE_CHECKING:

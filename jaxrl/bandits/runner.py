@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.bandits.base import Bandit
-from envs.bandits.lanes import runs_last
+from envs.bandits.batched_last import runs_last
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
 from jaxrl.bandits.arms import Tally

@@ -17,7 +17,7 @@ from jaxrl.bandits.base import BanditAlgorithm
 from jaxrl.bandits.comparing import bounds_of, headline, regret_table
 from jaxrl.bandits.runner import bandit_call
 from jaxrl.checks import check_choice
-from jaxrl.cli.fields import (
+from jaxrl.cli.dataclass_options import (
     Seeds,
     WholeNumber,
     numbers_of,

@@ -5,12 +5,12 @@ import math
 import numpy as np
 
 import envs
-from envs.adapters.gymnax import DOWNLOADED
 from envs.bandits.base import Bandit
 from envs.base import Environment, spaces
+from envs.gymnax_environment import DOWNLOADED
 from envs.registry import ROWS
 from envs.wrappers.wrapper import limit
-from jaxrl.results.printing import aligned, plain_lines
+from jaxrl.results.text_tables import aligned, plain_lines
 
 __all__ = ["environments_text"]
 

@@ -30,7 +30,7 @@ def exit_status(command: Callable[[], int], prog: str) -> int:
       Exit status: that of the command, 2 for bad input, 130 after Ctrl-C, 138 or 143 after SIGUSR1 or SIGTERM stopped
       training.
     """
-    from jaxrl.runtime.interrupts import hearing_interrupts
+    from jaxrl.runtime.drive.interrupts import hearing_interrupts
 
     def show_warning(message: Warning | str, *_: Any) -> None:
         print(f"{prog}: warning: {' '.join(str(message).split())}", file=sys.stderr)

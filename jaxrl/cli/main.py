@@ -71,7 +71,7 @@ class Evaluate:
 
     def run_command(self) -> None:
         """Prints a table for each metric."""
-        from jaxrl.runtime.reevaluation import evaluate_result
+        from jaxrl.runtime.evaluate_again import evaluate_result
 
         evaluated = evaluate_result(
             jaxrl.load_result(self.run, allow=self.allow, trust=self.trust), self.episodes, self.key
@@ -147,7 +147,7 @@ class Version:
         """Prints one item per line."""
         import jax
 
-        from jaxrl.results.plain import versions
+        from jaxrl.results.json_values import versions
         from jaxrl.runtime.layout import default_devices
 
         facts = versions()
@@ -174,7 +174,7 @@ _SIMPLE = {
 
 
 def _train(args: Sequence[str]) -> int:
-    from jaxrl.cli.joining import join
+    from jaxrl.cli.distributed import join
 
     join(args)  # before the backend starts
     from jaxrl.cli.train import run_train
@@ -214,7 +214,7 @@ def _sweep(args: Sequence[str]) -> int:
 
 
 def _merge(args: Sequence[str]) -> int:
-    from jaxrl.cli.shards import Merge
+    from jaxrl.cli.resume_merge import Merge
 
     return parse(Merge, args, "jaxrl merge").run_command()
 
@@ -222,7 +222,7 @@ def _merge(args: Sequence[str]) -> int:
 def _resume(args: Sequence[str]) -> int:
     begun = _begun(args)
     _set_flags("resume", args, deterministic=any(identity.get("deterministic") is True for identity in begun.values()))
-    from jaxrl.cli.shards import run_resume
+    from jaxrl.cli.resume_merge import run_resume
 
     return run_resume(args, begun)
 
@@ -281,7 +281,7 @@ def _dispatch(argv: Sequence[str]) -> int:
         jaxrl.require_own_envs()
     except ImportError as error:
         raise CommandError(str(error)) from None
-    from jaxrl.runtime.devices.compilation_cache import VARIABLE, use_compilation_cache
+    from jaxrl.runtime.machine.compilation_cache import VARIABLE, use_compilation_cache
 
     if any("\0" in arg for arg in argv):
         raise CommandError(f"an argument has a null byte: {' '.join(map(repr, argv))}")
@@ -306,7 +306,7 @@ def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -
       args: Its arguments.
       deterministic: Whether the run to resume was started with --deterministic.
     """
-    from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
+    from jaxrl.runtime.machine.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
 
     add_flags([f"--{DETERMINISTIC}=true"] * deterministic + asked_for(args))
     if command not in ("algorithms", "envs", "version", "merge", "report", "plot"):  # these compute nothing

@@ -6,7 +6,7 @@ from typing import Any
 
 import tyro
 
-from jaxrl.cli.fields import option
+from jaxrl.cli.dataclass_options import option
 from jaxrl.runtime.options import CHECKPOINT_MINUTES, options_of
 
 __all__ = ["run_flags", "run_options"]

@@ -5,11 +5,11 @@ from typing import Any
 
 from jaxrl.cli.options import run_options
 from jaxrl.cli.parsing import CommandError
-from jaxrl.cli.shards import shard_and_directory
+from jaxrl.cli.resume_merge import shard_and_directory
 from jaxrl.cli.trackers import tracking_options
 from jaxrl.cli.train import asked
 from jaxrl.runtime.options import PlanOptions
-from jaxrl.runtime.planning import plan
+from jaxrl.runtime.plan_call import plan
 
 HEADING = "Show what training {} on {} would take: blocks, parts, memory, time. Nothing is trained or written."
 # Options that start or distribute a run in a way that a plan does not cover, with their defaults.

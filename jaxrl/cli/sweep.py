@@ -11,7 +11,7 @@ import jaxrl
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
-from jaxrl.cli.fields import (
+from jaxrl.cli.dataclass_options import (
     WholeNumber,
     config_of,
     config_option,
@@ -23,10 +23,10 @@ from jaxrl.cli.fields import (
     values_class,
     xla_flags_option,
 )
-from jaxrl.cli.leading import algorithm_and_environment
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
-from jaxrl.cli.starting import beginning, preset_of, starting_options
+from jaxrl.cli.positional import algorithm_and_environment
+from jaxrl.cli.preset_choice import beginning, preset_of, starting_options
 from jaxrl.presets.preset import Preset
 from jaxrl.runtime.options import SearchOptions
 from jaxrl.tuning.space import parse_space, spelled

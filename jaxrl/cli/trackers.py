@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from envs.spelling import near_or_all
-from jaxrl.cli.fields import option
+from jaxrl.cli.dataclass_options import option
 from jaxrl.cli.parsing import CommandError
 from jaxrl.tracking.trackers import KINDS, by_name
 

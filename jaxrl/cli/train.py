@@ -12,7 +12,7 @@ import envs
 import jaxrl
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.cli.fields import (
+from jaxrl.cli.dataclass_options import (
     Seeds,
     WholeNumber,
     config_of,
@@ -26,12 +26,12 @@ from jaxrl.cli.fields import (
     values_class,
     xla_flags_option,
 )
-from jaxrl.cli.joining import distributed_options, is_asked_for
-from jaxrl.cli.leading import algorithm_and_environment
+from jaxrl.cli.distributed import distributed_options, is_asked_for
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
-from jaxrl.cli.shards import shard_and_directory
-from jaxrl.cli.starting import beginning, preset_of, starting_options
+from jaxrl.cli.positional import algorithm_and_environment
+from jaxrl.cli.preset_choice import beginning, preset_of, starting_options
+from jaxrl.cli.resume_merge import shard_and_directory
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.presets.preset import Preset
 from jaxrl.runtime.options import RunOptions

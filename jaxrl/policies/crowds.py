@@ -46,7 +46,7 @@ def walk(
         randomness, such as `envs.crowd.Recorded`, are equal for all seeds.
 
     Returns:
-      The paths and the metrics of the episode, for `envs.rendering_crowd.paths` and the player.
+      The paths and the metrics of the episode, for `envs.crowd.rendering.paths` and the player.
 
     Raises:
       ValueError: The policy is not of a crowd, there is no such scenario, or it has no room for so many people.

@@ -16,7 +16,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.normalisation import FORMULA, RunningStatistics
 from jaxrl.results.dataset import UNKNOWN, ResultError
-from jaxrl.results.plain import to_json, versions
+from jaxrl.results.json_values import to_json, versions
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.sweeps.paths import leaves
 

@@ -19,7 +19,7 @@ from jaxrl.algorithms.permission import Allow, NotAllowedError, modules_of
 from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
 from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read_sealed
 from jaxrl.results.dataset import UNKNOWN, ResultError
-from jaxrl.results.plain import from_json
+from jaxrl.results.json_values import from_json
 
 EXTRA = "pip install 'jaxrl[export]'"
 SUFFIXES = {".stablehlo": "stablehlo", ".safetensors": "safetensors", ".onnx": "onnx"}

@@ -45,7 +45,7 @@ def render(
         if the environment masks actions it is called as `policy(obs, mask=mask)`. None acts at random.
         For a page or a picture the function is traced.
       path: File to write; an existing file is replaced. `.mp4` or `.gif` is a film; for a crowd, `.html` is a page
-        to play in a browser (`envs.rendering_player`) and `.png` shows all paths (`envs.rendering_crowd.paths`).
+        to play in a browser (`envs.crowd.player.page`) and `.png` shows all paths (`envs.crowd.rendering.paths`).
       env_params: Parameters of the environment; None for those with which a policy of `result.policy`
         was trained, otherwise the defaults. In another crowd, the parameters of the scenario are those of that
         scenario, and all agents are present.

@@ -64,13 +64,13 @@ def write_episode(
 
 
 def _write_page(episode: Trajectory, file: Path, title: str) -> None:
-    from envs.rendering_player import player
+    from envs.crowd.player.page import player
 
     player(episode, path=file, title=title)
 
 
 def _write_paths(episode: Trajectory, file: Path, title: str) -> None:
-    from envs.rendering_crowd import paths
+    from envs.crowd.rendering import paths
 
     figure = paths(episode, title=title)
     with replacing(file) as part:

@@ -1,6 +1,6 @@
 """Tuned settings by name, one file per group of environments."""
 
-from jaxrl.presets.control import PRESETS, find, names, preset
 from jaxrl.presets.preset import Preset
+from jaxrl.presets.registry import PRESETS, find, names, preset
 
 __all__ = ["PRESETS", "Preset", "find", "names", "preset"]

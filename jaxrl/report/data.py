@@ -14,11 +14,11 @@ from envs.spelling import near
 from jaxrl.report.importance import importance
 from jaxrl.report.runs import Run
 from jaxrl.results.dataset import MAIN_METRICS, RUN_DIMS, ResultError
-from jaxrl.results.lines import mean_interval
-from jaxrl.results.printing import decimals_of
+from jaxrl.results.format import short
+from jaxrl.results.mean_curves import mean_interval
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
 from jaxrl.results.tables import Table
-from jaxrl.results.words import short
+from jaxrl.results.text_tables import decimals_of
 
 HIGHER = ("return", "discounted_return", "reward", "optimal")
 LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")

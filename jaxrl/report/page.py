@@ -27,11 +27,11 @@ from jaxrl.report.data import (
     points_of,
 )
 from jaxrl.report.runs import Run, differences, facts, notes, plain_config, runs_of
+from jaxrl.results.format import counted
 from jaxrl.results.plotting.curves import UNITS
 from jaxrl.results.plotting.regret import NAMES
 from jaxrl.results.plotting.style import LINE_STYLES, MOST_LINES, style
 from jaxrl.results.result import Result
-from jaxrl.results.words import counted
 from jaxrl.version import REPOSITORY, __version__
 
 PAGE, SCRIPTS = "page.html", ("chart.js", "page.js")

@@ -16,10 +16,10 @@ from jaxrl.report.search import Search, holds_search, read_search, search_facts,
 from jaxrl.report.text import NOTHING, cell, ranges
 from jaxrl.results.dataset import UNKNOWN
 from jaxrl.results.description import config_of
+from jaxrl.results.format import counted, duration
+from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_metrics
-from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
-from jaxrl.results.words import counted, duration
 
 # Attributes of a call that are measured, or shown elsewhere; all others are compared between runs.
 MEASURED = (

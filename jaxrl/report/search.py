@@ -13,13 +13,13 @@ import numpy as np
 from jaxrl.report.text import cell, ranges
 from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.format import counted
 from jaxrl.results.loading import load_metrics
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CHECKSUMS, CONFIG, SEARCH
-from jaxrl.results.words import counted
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import TESTED
-from jaxrl.tuning.study import Outcome
+from jaxrl.tuning.shared_study import Outcome
 
 __all__ = ["Search", "holds_search", "read_search", "search_facts", "search_note"]
 

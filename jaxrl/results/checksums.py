@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import from_json, to_json
+from jaxrl.results.json_values import from_json, to_json
 
 CHECKSUM = "checksum"  # key of the checksum that a file stores of itself
 UNSEALED = "crc32-of-this-file:00000000"

@@ -17,7 +17,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.parsing import Discount, as_discount, stack
 from jaxrl.results.dataset import UNKNOWN, ResultError
-from jaxrl.results.plain import versions
+from jaxrl.results.json_values import versions
 from jaxrl.sweeps.paths import leaves
 
 if TYPE_CHECKING:

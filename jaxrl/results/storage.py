@@ -20,8 +20,8 @@ from envs.files import replacing
 from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
-from jaxrl.results.files import CONFIG, FILES, METRICS, PARQUET, POLICIES, SEARCH, TABLE
-from jaxrl.results.plain import versions
+from jaxrl.results.file_names import CONFIG, FILES, METRICS, PARQUET, POLICIES, SEARCH, TABLE
+from jaxrl.results.json_values import versions
 
 if TYPE_CHECKING:
     import pandas

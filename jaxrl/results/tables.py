@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.printing import aligned, decimals_of, plain_lines
 from jaxrl.results.statistics import bootstrap_interval, iqm
+from jaxrl.results.text_tables import aligned, decimals_of, plain_lines
 
 if TYPE_CHECKING:
     import pandas

@@ -19,7 +19,7 @@ from jaxrl.results.description import Description
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import CPU_BLOCK
 from jaxrl.runtime.loop import Loop
-from jaxrl.runtime.memory import available, size
+from jaxrl.runtime.machine.memory import available, size
 from jaxrl.sweeps.batching import run_arguments, seed_list
 from jaxrl.sweeps.sweep import Sweep
 

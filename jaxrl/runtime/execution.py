@@ -16,25 +16,25 @@ import tqdm.auto
 
 from envs.errors import UserValueError
 from jaxrl.results.dataset import ResultError
+from jaxrl.results.format import duration
 from jaxrl.results.result import Result
-from jaxrl.results.words import duration
 from jaxrl.runtime.call import Call, Part, merged, shard_of, sharded, split
+from jaxrl.runtime.checkpoints.finished_results import finished_result, save_result
 from jaxrl.runtime.checkpoints.identity import identity_of, precision_in_force
 from jaxrl.runtime.checkpoints.identity_file import ASKED
 from jaxrl.runtime.checkpoints.store import PARTS, Checkpoints, begun_in, num_parts_begun
-from jaxrl.runtime.divergence import PARAMETER_LIMIT, diverged_runs
-from jaxrl.runtime.driver import drive
-from jaxrl.runtime.execution_plan import Plan
-from jaxrl.runtime.exhaustion import Exhaustion
-from jaxrl.runtime.finished import finished_result, save_result
-from jaxrl.runtime.following import Watch, watched
+from jaxrl.runtime.drive.divergence import PARAMETER_LIMIT, diverged_runs
+from jaxrl.runtime.drive.driver import drive
+from jaxrl.runtime.drive.observers import Watch, watched
+from jaxrl.runtime.drive.progress import StopRequest, stop_on_signals
+from jaxrl.runtime.env_sharding.sharded_training import run_sharded
 from jaxrl.runtime.layout import Layout, plan_layout
-from jaxrl.runtime.memory_plan import Planner
+from jaxrl.runtime.machine.exhaustion import Exhaustion
 from jaxrl.runtime.options import Options
+from jaxrl.runtime.plan.plan import Plan
+from jaxrl.runtime.plan.planner import Planner
 from jaxrl.runtime.programs import forget
-from jaxrl.runtime.progress import StopRequest, stop_on_signals
 from jaxrl.runtime.runs import Runs
-from jaxrl.runtime.sharded_training import run_sharded
 
 __all__ = ["carry_out"]
 

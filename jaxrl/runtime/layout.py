@@ -12,10 +12,10 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import check_count
-from jaxrl.runtime.compiling import check_room, room_side_by_side
-from jaxrl.runtime.devices.processors import understands
-from jaxrl.runtime.devices.xla_flags import flags_in_force
-from jaxrl.runtime.memory import give_back
+from jaxrl.runtime.machine.compiling import check_room, room_side_by_side
+from jaxrl.runtime.machine.memory import give_back
+from jaxrl.runtime.machine.processors import understands
+from jaxrl.runtime.machine.xla_flags import flags_in_force
 
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024

@@ -16,8 +16,8 @@ import numpy as np
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
+from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_result
-from jaxrl.results.plain import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, get_type_hints
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_choice
-from jaxrl.runtime.memory import parse_size
+from jaxrl.runtime.machine.memory import parse_size
 from jaxrl.tracking.tracker import OnChunk, Tracker
 from jaxrl.tracking.trackers import by_name
 

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
-from jaxrl.runtime.compiling import check_loops, tight
 from jaxrl.runtime.layout import compile_programs
 from jaxrl.runtime.loop import Loop
+from jaxrl.runtime.machine.compiling import check_loops, tight
 
 T = TypeVar("T")
 

@@ -22,9 +22,9 @@ from jaxrl.results.result import Result
 from jaxrl.runtime.call import shard_of, sharded
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import num_parts_begun
+from jaxrl.runtime.env_sharding.sharded_training import SHARDED
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
-from jaxrl.runtime.sharded_training import SHARDED
 from jaxrl.runtime.training import training_call
 from jaxrl.sweeps.sweep import Sweep, swept
 

@@ -21,11 +21,11 @@ from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.store import begun_in
+from jaxrl.runtime.drive.progress import say
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.loop import evaluation_points, make_loop
 from jaxrl.runtime.options import RunOptions, checked
-from jaxrl.runtime.progress import say
-from jaxrl.runtime.starting import starting_policies
+from jaxrl.runtime.warm_start import starting_policies
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams
 from jaxrl.sweeps.paths import fields_of, leaves
 from jaxrl.sweeps.sweep import Sweep
@@ -163,7 +163,7 @@ def train(
 
 def _of_names(algorithm: str, environment: str, env_steps: int | None, show: bool) -> tuple[Algorithm, int | None]:
     """The algorithm of two names, and its number of environment steps, None where neither call nor preset has one."""
-    from jaxrl.presets import control as presets  # imports every algorithm
+    from jaxrl.presets import registry as presets  # imports every algorithm
 
     algo, preset = presets.named(algorithm, environment)
     settings = "default settings" if preset is None else "the settings of its preset"
@@ -198,7 +198,7 @@ def with_env_steps(
         second = None
     check_members(learner)
     if env_steps is None:
-        from jaxrl.presets import control as presets
+        from jaxrl.presets import registry as presets
 
         known = presets.find(learner.name, learner.env.name)
         example = "500_000" if known is None else f"{known.env_steps:_} of the preset"

@@ -17,10 +17,10 @@ from envs.errors import UserValueError
 from jaxrl.checks import check_choice
 from jaxrl.discounts.parsing import Discount
 from jaxrl.results.description import Description, config_of, plain
-from jaxrl.results.plain import to_json
+from jaxrl.results.format import short
+from jaxrl.results.json_values import to_json
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
-from jaxrl.results.words import short
 from jaxrl.sweeps.paths import numbers
 from jaxrl.tracking.tracker import FollowedCall
 

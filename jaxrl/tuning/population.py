@@ -19,14 +19,14 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CSV_NEWLINE, claim_directory, exclusive
+from jaxrl.runtime.drive.progress import Progress, stop_on_signals
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.options import PopulationOptions, checked
-from jaxrl.runtime.progress import Progress, stop_on_signals
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+from jaxrl.tuning.batches import Waves
+from jaxrl.tuning.run_trials import arguments_of, call_of
 from jaxrl.tuning.space import Setting, Space
-from jaxrl.tuning.trials import arguments_of, call_of
-from jaxrl.tuning.waves import Waves
 
 LINEAGE = "lineage.csv"
 MEMBER_SEED = "member_seed"

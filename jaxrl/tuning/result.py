@@ -13,13 +13,13 @@ import numpy as np
 from envs.files import replacing
 from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.plain import as_read
+from jaxrl.results.json_values import as_read
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 from jaxrl.results.storage import CSV_NEWLINE, SEARCH
 from jaxrl.results.tables import Table
+from jaxrl.tuning.shared_study import Outcome
 from jaxrl.tuning.space import Setting
-from jaxrl.tuning.study import Outcome
 
 if TYPE_CHECKING:
     import pandas

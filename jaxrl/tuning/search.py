@@ -25,21 +25,21 @@ from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.identity import SOFT, identity_of
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import has_checkpoint
+from jaxrl.runtime.drive.progress import Progress, StopRequest, stop_on_signals
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.layout import Layout, default_devices
 from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.options import RunOptions, SearchOptions, checked
 from jaxrl.runtime.programs import room_for
-from jaxrl.runtime.progress import Progress, StopRequest, stop_on_signals
 from jaxrl.runtime.training import training_call, with_env_steps
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import grid
 from jaxrl.tuning.halving import Halving
 from jaxrl.tuning.result import INCUMBENT, TESTED, SearchResult, claim, write_json, write_search
+from jaxrl.tuning.run_trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
+from jaxrl.tuning.shared_study import Outcome, TrialStudy, import_optuna, opened
 from jaxrl.tuning.space import Builder, Space
-from jaxrl.tuning.study import Outcome, TrialStudy, import_optuna, opened
-from jaxrl.tuning.trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
 
 SEARCHES = ("tpe", "random", "grid", "cmaes")
 FIRST_TEST_SEED = 1_000_000  # tuning seeds are below, test seeds from here on

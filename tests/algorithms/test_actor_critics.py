@@ -22,7 +22,7 @@ from jaxrl.algorithms.actor_critic import Acting, parts_of
 from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.registry import ROWS, default_space
 from jaxrl.algorithms.soft_policies import discrete_policy
-from jaxrl.cli.fields import hparam_leaves, split, values_class
+from jaxrl.cli.dataclass_options import hparam_leaves, split, values_class
 from jaxrl.learning.actor import memories
 from jaxrl.learning.replay import uniform_rows
 from jaxrl.results.description import config_of

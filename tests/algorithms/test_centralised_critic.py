@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 from reference.advantages import ugae
-from teams import Team
+from team_task import Team
 
 import envs
 import jaxrl

@@ -15,7 +15,7 @@ from envs.wrappers import time_limit
 from jaxrl.algorithms.ppo_kl import BOUNDS, next_coefficient
 from jaxrl.algorithms.registry import ROWS, builder_of, default_space, rebuilt
 from jaxrl.cli import main as cli
-from jaxrl.runtime.checking import check
+from jaxrl.runtime.laws.algorithm_laws import check
 from jaxrl.sweeps.sweep import Sweep
 
 OWN = ("reinforce", "a2c", "spo", "mdpo", "ppo_kl")

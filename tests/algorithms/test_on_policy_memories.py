@@ -13,7 +13,7 @@ from jaxrl.algorithms.on_policy_config import OnPolicyConfig
 from jaxrl.algorithms.registry import ROWS, builder_of
 from jaxrl.learning.cells import CELLS
 from jaxrl.policies.export import TOLERANCES
-from jaxrl.runtime.checking import check
+from jaxrl.runtime.laws.algorithm_laws import check
 
 ON_POLICY = ("ppo", "reinforce", "a2c", "spo", "mdpo", "ppo_kl")
 PAIRS = [(name, memory) for name in ON_POLICY for memory in CELLS]

@@ -22,7 +22,7 @@ from jaxrl.cli import main as cli
 from jaxrl.policies.export import export_policy
 from jaxrl.policies.load_exported import load_exported
 from jaxrl.results.dataset import ResultError
-from jaxrl.runtime.reevaluation import evaluate_result
+from jaxrl.runtime.evaluate_again import evaluate_result
 
 NAME = "cloning:cloning"
 SMALL = CloningConfig(warm_up=32, batch=4)

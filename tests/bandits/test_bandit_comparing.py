@@ -20,7 +20,7 @@ from envs.bandits.positive import ExponentialBandit, PoissonBandit
 from jaxrl.bandits.bounds.prior import lai
 from jaxrl.bandits.comparing import bounds_of, regret_table
 from jaxrl.results.dataset import metrics_dataset
-from jaxrl.results.lines import lines_of, mean_interval
+from jaxrl.results.mean_curves import lines_of, mean_interval
 from jaxrl.results.plotting import curves as plotting
 from jaxrl.results.result import Result
 

@@ -13,7 +13,7 @@ import envs
 from envs.bandits import CapacityBandit, GilbertElliott, InterventionBandit, MatchingBandit, PathBandit, RestlessBandit
 from envs.bandits.markov import MarkovBandit
 from jaxrl.bandits import run_bandit
-from jaxrl.bandits.planning import joint_states, plan, policy_table, policy_values
+from jaxrl.bandits.dynamic_programming import joint_states, plan, policy_table, policy_values
 from jaxrl.bandits.policies.planners import exact_planning
 
 GAMMA = float(np.float32(0.8))

@@ -4,8 +4,8 @@ import jax
 import numpy as np
 import pytest
 
-from envs.bandits.draws import normal
-from envs.bandits.lanes import added, first_highest, highest, runs_last
+from envs.bandits.batched_last import added, first_highest, highest, runs_last
+from envs.bandits.normal_draws import normal
 from envs.threefry import unrolled
 
 

@@ -23,7 +23,7 @@ from envs.bandits import (
 from envs.bandits.restless import beliefs
 from jaxrl.bandits import run_bandit
 from jaxrl.bandits.base import BanditAlgorithm
-from jaxrl.bandits.planning import plan, policy_table, policy_values, start_value
+from jaxrl.bandits.dynamic_programming import plan, policy_table, policy_values, start_value
 from jaxrl.bandits.policies.planners import exact_planning, myopic
 from jaxrl.bandits.policies.ucb import ucb1
 from jaxrl.bandits.policies.whittle_index import WhittleHParams, highest, require_indexable, whittle, whittle_indices

@@ -440,7 +440,7 @@ def test_every_option_of_training_has_a_text(capsys: pytest.CaptureFixture[str])
 def test_every_parameter_of_an_environment_has_a_text():
     import envs
     from envs.registry import ROWS
-    from jaxrl.cli.fields import _field_texts, numbers_of
+    from jaxrl.cli.dataclass_options import _field_texts, numbers_of
 
     for name in ROWS:
         params = envs.make(name).default_params

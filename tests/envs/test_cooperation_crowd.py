@@ -11,7 +11,7 @@ import pytest
 
 import envs
 from envs.cooperation.crowd import SharedCrowd
-from envs.cooperation.manners import Manner, MannerRule, evading
+from envs.cooperation.walking_manners import Manner, MannerRule, evading
 from envs.crowd import steering
 from envs.rendering import frame
 

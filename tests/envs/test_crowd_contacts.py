@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import jams
+import crowd_scenes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,9 +20,9 @@ _move = jax.jit(contacts.move, static_argnames=("kind", "solver"))
 
 def _one_substep(position, velocity, obstacles=None, mass=None, kind: Dynamics = "cartesian-acceleration"):
     """Contacts alone: walkers with these velocities and without a control."""
-    now = jams.walkers(position, velocity=velocity)
+    now = crowd_scenes.walkers(position, velocity=velocity)
     number = now.position.shape[0]
-    who = jams.traits(number)
+    who = crowd_scenes.traits(number)
     if mass is not None:
         who = dataclasses.replace(who, mass=jnp.asarray(mass, jnp.float32))
     walking = jnp.ones(number, bool)
@@ -32,19 +32,19 @@ def _one_substep(position, velocity, obstacles=None, mass=None, kind: Dynamics =
     return _move(kind, now, dynamics.follow(now), who, walking, solids, near, jnp.float32(DT), solver=solver)
 
 
-def _check_jam(seen: jams.Substeps, solids: Obstacles) -> None:
+def _check_jam(seen: crowd_scenes.Substeps, solids: Obstacles) -> None:
     assert np.isfinite(seen.position).all()
     assert seen.overlap.max() <= 0.01
     assert seen.energy_gain.max() <= 1e-3
     # Two roundings of a float32 between 8 m and 16 m, over the way of a substep at the limit.
     assert max(seen.speed.max(), seen.way.max()) <= 2 * (1 + 1e-4)
     for step in range(0, len(seen.overlap), 7):
-        measured = jams.overlaps(seen.position[step], 0.2, solids, seen.box_centre[step])
+        measured = crowd_scenes.overlaps(seen.position[step], 0.2, solids, seen.box_centre[step])
         # The solver reports the actual contacts, up to the rounding of a position at ten metres.
         assert max(measured, 0) == pytest.approx(seen.overlap[step], abs=5e-6)
 
 
-def _check_door(seen: jams.Substeps) -> None:
+def _check_door(seen: crowd_scenes.Substeps) -> None:
     """Check that people reach the other side only through the door, and never leave the arena."""
     assert np.abs(seen.position).max() <= 9.75 - 0.2 + 0.01
     x, z = seen.position[..., 0], seen.position[..., 1]
@@ -58,25 +58,25 @@ def _check_door(seen: jams.Substeps) -> None:
     ("kind", "preset"), [("cartesian-velocity", "2022"), ("polar-acceleration", "2023"), ("polar-velocity", "2023")]
 )
 def test_a_jam_at_the_door_keeps_bodies_hard(kind, preset):
-    seen = jams.press(kind, preset, jams.door(), jams.through_the_door, decisions=60)
-    _check_jam(seen, jams.door())
+    seen = crowd_scenes.press(kind, preset, crowd_scenes.door(), crowd_scenes.through_the_door, decisions=60)
+    _check_jam(seen, crowd_scenes.door())
     _check_door(seen)
     # The test is meaningful only if people press.
     assert (seen.overlap > 1e-4).any()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", jams.PRESETS)
+@pytest.mark.parametrize("preset", crowd_scenes.PRESETS)
 @pytest.mark.parametrize("kind", dynamics.DYNAMICS)
 def test_two_hundred_decisions_of_a_jam_at_the_door(kind, preset):
-    seen = jams.press(kind, preset, jams.door(), jams.through_the_door, decisions=200)
-    _check_jam(seen, jams.door())
+    seen = crowd_scenes.press(kind, preset, crowd_scenes.door(), crowd_scenes.through_the_door, decisions=200)
+    _check_jam(seen, crowd_scenes.door())
     _check_door(seen)
     assert (seen.position[-1, :, 0] > 1).sum() >= 40
 
 
-def _check_car(seen: jams.Substeps, mass: float) -> None:
-    solids = jams.car(mass)
+def _check_car(seen: crowd_scenes.Substeps, mass: float) -> None:
+    solids = crowd_scenes.car(mass)
     if np.isinf(mass):  # The car does work on the people that it pushes.
         seen = seen._replace(energy_gain=np.zeros(1))
     _check_jam(seen, solids)
@@ -87,7 +87,9 @@ def _check_car(seen: jams.Substeps, mass: float) -> None:
 
 @pytest.mark.slow
 def test_a_car_presses_people_against_a_wall_and_crushes_nobody():
-    seen = jams.press("polar-acceleration", "2022", jams.car(np.inf), jams.in_front_of_the_car, decisions=200)
+    seen = crowd_scenes.press(
+        "polar-acceleration", "2022", crowd_scenes.car(np.inf), crowd_scenes.in_front_of_the_car, decisions=200
+    )
     _check_car(seen, np.inf)
     front = seen.box_centre[:, -1, 1] + 4.95
     assert 9.0 < front[-1] < 9.75
@@ -95,10 +97,10 @@ def test_a_car_presses_people_against_a_wall_and_crushes_nobody():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mass", [1000.0, np.inf])
-@pytest.mark.parametrize("preset", jams.PRESETS)
+@pytest.mark.parametrize("preset", crowd_scenes.PRESETS)
 @pytest.mark.parametrize("kind", dynamics.DYNAMICS)
 def test_two_hundred_decisions_in_front_of_a_car(kind, preset, mass):
-    seen = jams.press(kind, preset, jams.car(mass), jams.in_front_of_the_car, decisions=200)
+    seen = crowd_scenes.press(kind, preset, crowd_scenes.car(mass), crowd_scenes.in_front_of_the_car, decisions=200)
     _check_car(seen, mass)
 
 
@@ -120,7 +122,7 @@ def test_who_runs_into_someone_standing_shares_the_momentum_by_mass():
 
 @pytest.mark.slow
 def test_a_contact_takes_nothing_from_sliding():
-    wall = jams.obstacles([(0, -1, 5, 0.8)])
+    wall = crowd_scenes.obstacles([(0, -1, 5, 0.8)])
     after, _, touched = _one_substep([(0, 0)], [(1.0, -1.0)], wall)
     np.testing.assert_allclose(after.velocity, [[1.0, 0.0]], atol=1e-5 / DT)
     assert float(touched.count[0]) == 1
@@ -128,14 +130,14 @@ def test_a_contact_takes_nothing_from_sliding():
 
 @pytest.mark.slow
 def test_a_walker_alone_goes_where_the_velocity_leads_exactly():
-    after, _, touched = _one_substep([(3, 4)], [(0.3, -1.1)], jams.obstacles([(0, 0, 1, 1)], [(5, 5, 0.2)]))
+    after, _, touched = _one_substep([(3, 4)], [(0.3, -1.1)], crowd_scenes.obstacles([(0, 0, 1, 1)], [(5, 5, 0.2)]))
     np.testing.assert_array_equal(after.velocity, np.array([[0.3, -1.1]], np.float32))
     assert float(touched.count[0]) == 0
 
 
 @pytest.mark.slow
 def test_a_pillar_and_a_corner_stop_walkers():
-    solids = jams.obstacles([(2, 2, 1, 1)], [(-2, 0, 0.3)])
+    solids = crowd_scenes.obstacles([(2, 2, 1, 1)], [(-2, 0, 0.3)])
     start = np.array([[-1.5, 0], [1 - 0.2 * np.sqrt(0.5), 1 - 0.2 * np.sqrt(0.5)]])
     after, _, touched = _one_substep(start, [(-1, 0), (1, 1)], solids)
     np.testing.assert_allclose(after.velocity, 0, atol=2e-5 / DT)
@@ -143,7 +145,7 @@ def test_a_pillar_and_a_corner_stop_walkers():
 
 
 def test_a_box_that_can_be_pushed_takes_its_part_of_the_momentum():
-    box = jams.obstacles([(1.2, 0, 1, 1)], mass=[3.0])
+    box = crowd_scenes.obstacles([(1.2, 0, 1, 1)], mass=[3.0])
     after, pushed, _ = _one_substep([(0, 0)], [(2.0, 0)], box)
     np.testing.assert_allclose(after.velocity[0, 0], 0.5, atol=2e-5 / DT)
     np.testing.assert_allclose(pushed.box_velocity[0], [0.5, 0], atol=1e-5 / DT)
@@ -151,14 +153,14 @@ def test_a_box_that_can_be_pushed_takes_its_part_of_the_momentum():
 
 
 def test_a_box_that_nobody_can_push_takes_walkers_along():
-    box = jams.obstacles([(1.2, 0, 1, 1)], velocity=[(-1.0, 0)])
+    box = crowd_scenes.obstacles([(1.2, 0, 1, 1)], velocity=[(-1.0, 0)])
     after, pushed, _ = _one_substep([(0, 0)], [(0.5, 0)], box)
     np.testing.assert_allclose(after.velocity[0], [-1.0, 0], atol=2e-5 / DT)
     np.testing.assert_array_equal(pushed.box_velocity[0], np.array([-1, 0], np.float32))
 
 
 def test_nobody_meets_who_does_not_walk():
-    now = jams.walkers([(0, 0), (0.3, 0)])
+    now = crowd_scenes.walkers([(0, 0), (0.3, 0)])
     walking = jnp.array([True, False])
     control = jnp.array([[1.0, 0], [-1.0, 0]])
     physics = Physics("cartesian-velocity")
@@ -166,9 +168,9 @@ def test_nobody_meets_who_does_not_walk():
         physics,
         now,
         control,
-        jams.traits(2),
+        crowd_scenes.traits(2),
         walking,
-        jams.nowhere(2),
+        crowd_scenes.nowhere(2),
         Obstacles.none(),
         jnp.float32(0.02),
         jnp.float32(DT),
@@ -182,8 +184,8 @@ def test_nobody_meets_who_does_not_walk():
 @pytest.mark.slow_rows("5")
 @pytest.mark.parametrize("number", [2, 5])
 def test_bodies_in_exactly_one_place_part(number):
-    now = jams.walkers(np.full((number, 2), 3.0), velocity=np.zeros((number, 2)))
-    solver, who, walking = contacts.Solver(40), jams.traits(number), jnp.ones(number, bool)
+    now = crowd_scenes.walkers(np.full((number, 2), 3.0), velocity=np.zeros((number, 2)))
+    solver, who, walking = contacts.Solver(40), crowd_scenes.traits(number), jnp.ones(number, bool)
     near = contacts.neighbourhood(who, walking, None)
     for _ in range(60):
         following = dynamics.follow(now)

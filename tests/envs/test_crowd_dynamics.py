@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import jams
+import crowd_scenes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,11 +22,11 @@ def _alone(kind, control, substeps=10, backwards=False, heading=0.0, speed=0.0, 
     velocity = speed * np.array([[np.cos(heading), np.sin(heading)]])
     return _simulate(
         Physics(kind, substeps=substeps, backwards=backwards),
-        jams.walkers([(0, 0)], [heading], velocity),
+        crowd_scenes.walkers([(0, 0)], [heading], velocity),
         jnp.asarray([control], jnp.float32),
-        jams.traits(1),
+        crowd_scenes.traits(1),
         jnp.ones(1, bool),
-        jams.nowhere(1),
+        crowd_scenes.nowhere(1),
         Obstacles.none(),
         jnp.float32(turn),
         jnp.float32(DT),
@@ -111,14 +111,14 @@ def test_an_unknown_dynamics_is_named():
 
 @pytest.mark.slow
 def test_who_touches_the_goal_freezes_at_that_substep_and_is_in_nobodys_way():
-    now = jams.walkers([(0, 0), (0.35 + 0.2, 0)])  # the second comes from the other side
+    now = crowd_scenes.walkers([(0, 0), (0.35 + 0.2, 0)])  # the second comes from the other side
     goals = Goals(centre=jnp.array([[0.3, 0.0], [-9.0, 0]]), half=jnp.full((2, 2), 0.05))
     control = jnp.array([[1.0, 0], [-1.0, 0]])
     result = _simulate(
         Physics("cartesian-velocity", substeps=40),
         now,
         control,
-        jams.traits(2),
+        crowd_scenes.traits(2),
         jnp.ones(2, bool),
         goals,
         Obstacles.none(),
@@ -142,22 +142,22 @@ def _crowd(seed: int = 0, number: int = 40) -> tuple[Walkers, jax.Array]:
     heading = generator.uniform(-3, 3, number)
     speed = generator.uniform(0, 1.5, number)[:, None]
     velocity = speed * np.stack([np.cos(heading), np.sin(heading)], -1)
-    return jams.walkers(position, heading, velocity), jnp.asarray(
+    return crowd_scenes.walkers(position, heading, velocity), jnp.asarray(
         np.tanh(generator.normal(size=(number, 2))), jnp.float32
     )
 
 
 def _decide(kind, now, control, solids, preset="2022"):
     number = now.position.shape[0]
-    settings = jams.PRESETS[preset]
+    settings = crowd_scenes.PRESETS[preset]
     physics = Physics(kind, backwards=settings.backwards)
     return _simulate(
         physics,
         now,
         control,
-        jams.traits(number, settings.max_speed),
+        crowd_scenes.traits(number, settings.max_speed),
         jnp.ones(number, bool),
-        jams.nowhere(number),
+        crowd_scenes.nowhere(number),
         solids,
         jnp.float32(settings.turn_rate),
         jnp.float32(settings.dt),
@@ -165,7 +165,7 @@ def _decide(kind, now, control, solids, preset="2022"):
 
 
 def _solids() -> Obstacles:
-    return jams.obstacles(
+    return crowd_scenes.obstacles(
         [(0, 2.5, 1.0, 0.2), (-2.5, 0, 0.2, 1.0)], [(0.9, 0.9, 0.1)], velocity=[(0, -0.5), (0, 0)], mass=[500.0, np.inf]
     )
 
@@ -180,7 +180,7 @@ def _same(result, expected, position, velocity, heading):
     assert (np.abs(turned)[moving] < 0.2).all()
 
 
-@pytest.mark.parametrize("preset", jams.PRESETS)
+@pytest.mark.parametrize("preset", crowd_scenes.PRESETS)
 @pytest.mark.parametrize("kind", dynamics.DYNAMICS)
 class TestLawsOfOneDecision:
     """From the same state, to 1e-4 m and 1e-2 m/s: dense contact amplifies rounding about a hundredfold."""
@@ -212,7 +212,7 @@ class TestLawsOfOneDecision:
     def test_a_rotated_world_moves_alike(self, kind, preset):
         """By any angle, with boxes, which are aligned with the axes, far away."""
         now, control = _crowd()
-        solids = jams.obstacles([(90, 0, 1, 1), (0, 90, 1, 1)], [(0.9, 0.9, 0.1)])
+        solids = crowd_scenes.obstacles([(90, 0, 1, 1), (0, 90, 1, 1)], [(0.9, 0.9, 0.1)])
         angle = 0.7
         matrix = jnp.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]], jnp.float32)
         turn = lambda vectors: jnp.dot(vectors, matrix, precision="highest")  # noqa: E731

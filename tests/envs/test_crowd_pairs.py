@@ -1,6 +1,6 @@
 """Lists of candidate neighbours: compared with a NumPy search, between the two searches, and when too short."""
 
-import jams
+import crowd_scenes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -82,7 +82,7 @@ def _crowd(number: int, seed: int = 0):
     control = np.tanh(generator.normal(size=(number, 2)))
     heading = generator.uniform(-3, 3, number)
     velocity = 1.5 * np.stack([np.cos(heading), np.sin(heading)], -1)
-    return jams.walkers(position, heading, velocity), jnp.asarray(control, jnp.float32)
+    return crowd_scenes.walkers(position, heading, velocity), jnp.asarray(control, jnp.float32)
 
 
 @pytest.mark.slow
@@ -90,7 +90,7 @@ def _crowd(number: int, seed: int = 0):
 def test_a_decision_with_lists_is_one_with_all_pairs(kind):
     number = 48
     now, control = _crowd(number)
-    solids = jams.obstacles([(-2.5, 0, 0.2, 3.0)], [(2.2, 0.3, 0.1)])
+    solids = crowd_scenes.obstacles([(-2.5, 0, 0.2, 3.0)], [(2.2, 0.3, 0.1)])
 
     def decide(search):
         physics = Physics(kind, search=search, capacity=40)
@@ -98,9 +98,9 @@ def test_a_decision_with_lists_is_one_with_all_pairs(kind):
             physics,
             now,
             control,
-            jams.traits(number),
+            crowd_scenes.traits(number),
             jnp.ones(number, bool),
-            jams.nowhere(number),
+            crowd_scenes.nowhere(number),
             solids,
             jnp.float32(np.pi / 180),
             jnp.float32(1 / 120),
@@ -123,9 +123,9 @@ def test_who_is_pushed_out_of_the_lists_is_counted():
         physics,
         now,
         control,
-        jams.traits(30),
+        crowd_scenes.traits(30),
         jnp.ones(30, bool),
-        jams.nowhere(30),
+        crowd_scenes.nowhere(30),
         Obstacles.none(),
         jnp.float32(0.02),
         jnp.float32(1 / 120),

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 
-import jams
+import crowd_scenes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -144,7 +144,7 @@ def test_who_comes_head_on_slows_down_and_neither_force_is_nan():
 
 @pytest.mark.slow
 def test_obstacles_push_outwards_by_their_gap():
-    obstacles = jams.obstacles([(0, 0, 1, 1)], [(5, 0, 0.5)])
+    obstacles = crowd_scenes.obstacles([(0, 0, 1, 1)], [(5, 0, 0.5)])
     forces = Forces(wall_strength=2.0, wall_range=0.1)
     force = obstacle_forces(jnp.array([[1.5, 0.0], [5.0, 1.0]]), jnp.array([0.2, 0.2]), obstacles, forces)
     # Behind the other obstacle, at least 2.8 m away, exp(-28) is negligible.

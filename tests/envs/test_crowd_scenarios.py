@@ -2,7 +2,7 @@
 
 from itertools import product
 
-import jams
+import crowd_scenes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +16,7 @@ from envs.crowd.state import Obstacles, Scene
 def place(scenario: scenarios.Scenario, num_agents: int, count: int, seed: int = 0) -> Scene:
     """The first scene of a scenario in which the first `count` agents take part."""
     present = jnp.arange(num_agents) < count
-    draw = jax.jit(lambda key, params: scenario.place(key, params, present, jams.traits(num_agents)))
+    draw = jax.jit(lambda key, params: scenario.place(key, params, present, crowd_scenes.traits(num_agents)))
     return draw(jax.random.key(seed), scenario.default_params)
 
 
@@ -123,7 +123,9 @@ def test_the_numbers_of_a_scene_are_traced() -> None:
     @jax.jit
     def reach(radius: jax.Array) -> jax.Array:
         params = scenarios.CircleParams(radius=radius, noise=0.0)
-        return jnp.linalg.norm(circle.place(jax.random.key(0), params, present, jams.traits(8)).position, axis=-1)
+        return jnp.linalg.norm(
+            circle.place(jax.random.key(0), params, present, crowd_scenes.traits(8)).position, axis=-1
+        )
 
     for radius in (3.0, 7.0):
         np.testing.assert_allclose(reach(jnp.float32(radius)), radius, rtol=1e-6)

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-import jams
+import crowd_scenes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -35,7 +35,7 @@ def crowd(seed: int, num_agents: int, half: float = 5.0) -> tuple[Walkers, jax.A
 def own_traits(num_agents: int) -> Traits:
     """Traits that differ from agent to agent."""
     some = jnp.linspace(0.5, 1.5, num_agents)
-    return dataclasses.replace(jams.traits(num_agents), size_mass=some, resting=2 * some, walking=1 + some)
+    return dataclasses.replace(crowd_scenes.traits(num_agents), size_mass=some, resting=2 * some, walking=1 + some)
 
 
 def sorted_by_numpy(walkers, walking, sight_radius, sight_angle, k):
@@ -108,7 +108,7 @@ def distance_by_steps(origin, angle, discs, boxes, reach, step=1e-3):
 @pytest.mark.slow
 def test_rays_stop_where_small_steps_meet_something() -> None:
     walkers, walking = crowd(2, 12, half=3.0)
-    things = jams.obstacles([(2.0, 2.0, 0.5, 1.0), (-2.5, 0.0, 0.3, 2.0)], [(0.0, -2.0, 0.4)])
+    things = crowd_scenes.obstacles([(2.0, 2.0, 0.5, 1.0), (-2.5, 0.0, 0.3, 2.0)], [(0.0, -2.0, 0.4)])
     radius = jnp.linspace(0.1, 0.3, 12)
     reach, view = 4.0, 1.4
     seen = np.asarray(cast(walkers.position, walkers.heading, radius, walking, things, reach, view, 9, tags=True))
@@ -130,14 +130,14 @@ def test_rays_stop_where_small_steps_meet_something() -> None:
 
 def test_rays_that_do_not_see_agents_pass_through_them() -> None:
     position = jnp.array([[0.0, 0.0], [1.0, 0.0]])
-    wall = jams.obstacles([(3.0, 0.0, 0.5, 1.0)])
+    wall = crowd_scenes.obstacles([(3.0, 0.0, 0.5, 1.0)])
     arguments = (position, jnp.zeros(2), jnp.full(2, 0.2), jnp.ones(2, bool), wall, 10.0, 1.0, 1)
     np.testing.assert_allclose(cast(*arguments, see_agents=True)[0, 0], [1, 1 - 0.08], atol=1e-6)
     np.testing.assert_allclose(cast(*arguments, see_agents=False)[0, 0], [1, 1 - 0.25], atol=1e-6)
 
 
 def test_rays_along_an_edge_and_over_nothing_are_finite() -> None:
-    square = jams.obstacles([(2.0, 0.0, 0.5, 0.5)])
+    square = crowd_scenes.obstacles([(2.0, 0.0, 0.5, 0.5)])
     seen = cast(jnp.array([[0.0, 0.5]]), jnp.zeros(1), jnp.ones(1), jnp.ones(1, bool), square, 9.0, np.pi, 5)
     assert bool(jnp.isfinite(seen).all())
     nothing = cast(jnp.zeros((1, 2)), jnp.zeros(1), jnp.ones(1), jnp.ones(1, bool), Obstacles.none(), 9.0, 1.0, 3)
@@ -209,7 +209,7 @@ def turned(walkers: Walkers, angle: float, shift: np.ndarray) -> Walkers:
 @pytest.mark.slow
 def test_egocentric_rows_and_rays_do_not_know_where_the_world_is() -> None:
     walkers, walking = crowd(5, 10)
-    pillars = jams.obstacles((), [(1.0, 2.0, 0.4), (-2.0, 0.5, 0.3)])
+    pillars = crowd_scenes.obstacles((), [(1.0, 2.0, 0.4), (-2.0, 0.5, 0.3)])
     angle, shift = 1.1, np.array([2.0, -1.0])
     moved = turned(walkers, angle, shift)
     centre = np.asarray(turned(dataclasses.replace(walkers, position=pillars.pillar_centre), angle, shift).position)

@@ -13,7 +13,7 @@ from gymnasium.envs.phys2d.pendulum import PendulumFunctional
 from gymnasium.experimental.functional import FuncEnv
 
 import envs
-from envs.adapters.functional import from_func_env
+from envs.adapters.incoming.functional import from_func_env
 from envs.base import spaces
 from jaxrl.algorithms.registry import build, describe
 

@@ -17,8 +17,8 @@ from gymnasium.envs.functional_jax_env import FunctionalJaxEnv
 from gymnasium.utils.env_checker import check_env
 
 import envs
-from envs.adapters.gymnasium import as_func_env, as_gymnasium, ids, register
-from envs.adapters.gymnasium_spaces import checked_action, native_action, shown, to_gymnasium
+from envs.adapters.outgoing.gymnasium import as_func_env, as_gymnasium, ids, register
+from envs.adapters.outgoing.gymnasium_spaces import checked_action, native_action, shown, to_gymnasium
 from envs.base import spaces
 from envs.checking import TOLERANCE
 from envs.control.cartpole import CartPole
@@ -45,7 +45,7 @@ def made(env_id: str) -> Any:
 
 
 def native(env: Any, params: Any, seed: int, actions: list[Any]) -> list[tuple]:
-    """A rollout of the environment itself, by the rule that `envs.adapters.gymnasium` states."""
+    """A rollout of the environment itself, by the rule that `envs.adapters.outgoing.gymnasium` states."""
     reset_key, step_key = jax.random.split(jax.random.key(seed))
     reset, step = jax.jit(env.reset_env), jax.jit(env.step_env)
     resets, reported = 1, []
@@ -257,7 +257,7 @@ def test_what_is_shown_is_in_its_space_in_64_bits_too() -> None:
     code = """
 import numpy as np, jax, envs
 jax.config.update("jax_enable_x64", True)
-from envs.adapters.gymnasium import as_gymnasium
+from envs.adapters.outgoing.gymnasium import as_gymnasium
 for name in ("cartpole", "bandit/bernoulli"):
     env = as_gymnasium(envs.make(name))
     obs, _ = env.reset(seed=0)
@@ -282,7 +282,7 @@ def test_only_windows_take_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_registering_loads_no_jax() -> None:
     code = """
 import sys
-from envs.adapters.gymnasium import register
+from envs.adapters.outgoing.gymnasium import register
 assert "jax" not in sys.modules and "gymnasium" not in sys.modules
 register()
 assert "jax" not in sys.modules

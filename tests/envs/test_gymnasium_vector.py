@@ -12,8 +12,8 @@ from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 import envs
-from envs.adapters.gymnasium import as_gymnasium, as_gymnasium_vector, register
-from envs.adapters.packing import Layout, pack
+from envs.adapters.outgoing.gymnasium import as_gymnasium, as_gymnasium_vector, register
+from envs.adapters.outgoing.packing import Layout, pack
 from envs.base import spaces
 
 MODES = ("NextStep", "SameStep", "Disabled")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import envs
-from envs.adapters.gymnax import GymnaxEnvironment, environment_ids
+from envs.gymnax_environment import GymnaxEnvironment, environment_ids
 
 EPISODES = 512
 

@@ -15,7 +15,7 @@ import pytest
 
 import envs
 import jaxrl
-from envs.adapters import host, simulators
+from envs.adapters.incoming import host, simulators
 from envs.base import spaces
 from jaxrl.algorithms.registry import build, describe
 from jaxrl.learning.actor import memoryless

@@ -8,14 +8,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from echoing import Echo, EchoParams
+from echo_environment import Echo, EchoParams
 from jaxmarl.environments.multi_agent_env import MultiAgentEnv
 from jaxmarl.wrappers.baselines import CTRolloutManager, LogWrapper, MPELogWrapper
 
 import envs
 from envs import wrappers
-from envs.adapters.agents import sample
-from envs.adapters.jaxmarl import JaxMARLEnv, as_jaxmarl
+from envs.adapters.outgoing.agents import sample
+from envs.adapters.outgoing.jaxmarl import JaxMARLEnv, as_jaxmarl
 from envs.base import spaces
 from envs.wrappers.wrapper import Wrapper
 

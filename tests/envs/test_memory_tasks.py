@@ -13,7 +13,7 @@ import pytest
 
 import envs
 import jaxrl
-from envs import curves
+from envs import discount_curves
 from envs.memory import repeat_first
 from envs.memory.chain import MemoryChain
 from envs.memory.delayed_match import DelayedMatch
@@ -133,7 +133,7 @@ SMALL = {
 def test_optimum_and_memoryless_are_the_best_of_all_policies(task: str) -> None:
     env, params, tree = SMALL[task]()
     for gamma in GAMMAS:
-        curve = curves.of(gamma, 12)
+        curve = discount_curves.of(gamma, 12)
         # Costs and pay are float32; an episode adds up at most four of them.
         assert env.optimum(params, gamma) == pytest.approx(tree.best(curve), abs=1e-6)
         assert env.memoryless(params, gamma) == pytest.approx(tree.best_memoryless(curve), abs=1e-6)
@@ -146,7 +146,7 @@ def test_repeat_first_among_all_policies_and_all_orders_of_a_small_deck(monkeypa
     assert orders.shape == (2520, 8) and env.num_cards == 8
     for gamma, limit in itertools.product(GAMMAS, (8, 3)):
         params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
-        curve = curves.of(gamma, limit)
+        curve = discount_curves.of(gamma, limit)
         # Returns of answers[..., action] where the first card is seen, and elsewhere, by the observation.
         right = np.where(orders[:, :1, None] == np.arange(SUITS), 1.0, -1.0) / 7 / len(orders)
         at_first, later = np.zeros((SUITS, SUITS)), np.zeros((SUITS, SUITS))
@@ -179,7 +179,7 @@ def test_stochastic_policies_without_memory_earn_no_more_in_a_t_maze() -> None:
             values = np.zeros(length + 1)
             for time in reversed(range(limit)):
                 row = [policy[goal - UP], *[policy[2]] * (length - 1), policy[3]]
-                worth = curves.of(gamma, limit)[time]
+                worth = discount_curves.of(gamma, limit)[time]
                 after = np.zeros(length + 1)
                 for cell, chances in enumerate(row):
                     junction = cell == length

@@ -8,12 +8,12 @@ import gymnasium
 import jax
 import numpy as np
 import pytest
-from echoing import Echo, EchoParams
+from echo_environment import Echo, EchoParams
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
 import envs
 from envs import wrappers
-from envs.adapters.pettingzoo import as_pettingzoo
+from envs.adapters.outgoing.pettingzoo import as_pettingzoo
 from envs.crowd import Areas, Crowd, Straight
 
 QUICK = ("crowd/circle", "crowd/random", "crowd/choke")  # the others differ in where people start

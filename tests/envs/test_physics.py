@@ -14,8 +14,8 @@ from brax import envs as brax_envs
 
 import envs
 import jaxrl
-from envs.adapters import playground
-from envs.adapters.physics import PhysicsState
+from envs.adapters.incoming import playground
+from envs.adapters.incoming.physics import PhysicsState
 from envs.checking import check_abstractly
 from jaxrl.algorithms.registry import build, describe
 
@@ -205,7 +205,7 @@ def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
 )
 def test_a_missing_package_names_its_extra(package: str, do: Any, extra: str, monkeypatch: pytest.MonkeyPatch):
     for name in [*sys.modules]:
-        if name.partition(".")[0] == package or name == "envs.adapters.pettingzoo_parallel":
+        if name.partition(".")[0] == package or name == "envs.adapters.outgoing.pettingzoo_parallel":
             monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(ImportError, match=rf'need(s)? an extra: pip install "jaxrl\[{extra}\]"') as caught:
@@ -214,7 +214,7 @@ def test_a_missing_package_names_its_extra(package: str, do: Any, extra: str, mo
 
 
 def _pettingzoo() -> Any:
-    from envs.adapters.pettingzoo import as_pettingzoo
+    from envs.adapters.outgoing.pettingzoo import as_pettingzoo
 
     return as_pettingzoo(envs.make("crowd/circle"))
 

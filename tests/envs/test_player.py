@@ -17,9 +17,9 @@ from pages import episode_in
 
 from bench.player import DRAW, walkers
 from envs.control.pendulum import Pendulum
+from envs.crowd.player.page import player
 from envs.crowd.state import Goals, Obstacles, Traits
 from envs.crowd.trajectories import Trajectory
-from envs.rendering_player import player
 from jaxrl.policies.rendering import render
 
 NUM_FRAMES, NUM_AGENTS, ABSENT = 13, 5, 3

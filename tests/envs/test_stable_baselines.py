@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import envs
-from envs.adapters.gymnasium import as_gymnasium, ids, register
+from envs.adapters.outgoing.gymnasium import as_gymnasium, ids, register
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 

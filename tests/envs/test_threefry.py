@@ -12,7 +12,7 @@ from flax import struct
 import envs
 import jaxrl
 from envs import Environment, EnvParams, EnvState, spaces
-from envs.bandits import draws
+from envs.bandits import normal_draws
 from envs.threefry import rolled, threefry, unrolled
 from jaxrl.learning import rollout
 
@@ -77,7 +77,7 @@ def test_normal_variates_of_bandits_are_those_of_jax(partitionable):
     keys = jax.random.split(jax.random.key(0), 3)
     with jax.threefry_partitionable(partitionable):
         exact = jax.vmap(lambda key: jax.random.normal(key, (7,)))(keys)
-        np.testing.assert_array_equal(jax.jit(jax.vmap(lambda key: draws.normal(key, (7,))))(keys), exact)
+        np.testing.assert_array_equal(jax.jit(jax.vmap(lambda key: normal_draws.normal(key, (7,))))(keys), exact)
 
 
 def test_a_word_is_drawn_by_one_pass_without_a_loop():

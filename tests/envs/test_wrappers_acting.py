@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from echoing import HIGH, LOW, RESET, Echo, equal, keys, play
+from echo_environment import HIGH, LOW, RESET, Echo, equal, keys, play
 
 import envs
 from envs import base, probes, wrappers

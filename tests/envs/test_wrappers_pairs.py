@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from echoing import Echo
+from echo_environment import Echo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

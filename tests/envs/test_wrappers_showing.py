@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from echoing import Echo, equal, keys, play
+from echo_environment import Echo, equal, keys, play
 from test_wrappers import DictCrowd, TupleProbe
 
 import envs

@@ -18,7 +18,7 @@ from flax import struct
 import envs
 import jaxrl
 from envs import base, probes, wrappers
-from envs.adapters import gymnax as adapter
+from envs import gymnax_environment as adapter
 from envs.base import spaces
 from envs.registry import ROWS
 

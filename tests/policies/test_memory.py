@@ -13,14 +13,14 @@ from remembering import NUM_ENVS, NUM_STEPS, Repeat, chain, echo, forgetful, rec
 
 import envs
 import jaxrl
-from envs import rendering
+from envs.rendering import scenes
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli import main as cli
 from jaxrl.policies.playing import player_of
 from jaxrl.policies.rendering import _play
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
-from jaxrl.runtime.reevaluation import evaluate_result
+from jaxrl.runtime.evaluate_again import evaluate_result
 
 TASKS = {
     "chain": (lambda: recall(chain()), 1.0, 6),
@@ -175,7 +175,7 @@ def test_films_play_with_the_memory(task: Any, tmp_path: Path, monkeypatch: pyte
     assert [int(state.right) for state in states] == [0, *([1, 2, 3, 4, 5] * 4)]
     drawn: list[int] = []
     scene = ((16, 16), lambda ax, env, params: lambda state: drawn.append(int(state.right)))
-    monkeypatch.setitem(rendering._SCENES, Repeat, scene)
+    monkeypatch.setitem(scenes._SCENES, Repeat, scene)
     film = jaxrl.render(algo.env, policy, tmp_path / "film.gif", num_steps=2 * length, seed=3)
     assert drawn == [0, *([1, 2, 3, 4, 5] * 2)]
     with Image.open(film) as picture:
@@ -185,7 +185,7 @@ def test_films_play_with_the_memory(task: Any, tmp_path: Path, monkeypatch: pyte
 @pytest.mark.slow
 @pytest.mark.slow_rows("chain", "terminated")
 def test_gymnasium_single_and_many(task: Any) -> None:
-    from envs.adapters.gymnasium import as_gymnasium, as_gymnasium_vector
+    from envs.adapters.outgoing.gymnasium import as_gymnasium, as_gymnasium_vector
 
     algo, optimum, length = task
     policy = policy_of(algo)
@@ -211,7 +211,7 @@ def test_gymnasium_single_and_many(task: Any) -> None:
 
 @pytest.mark.slow
 def test_a_next_step_autoreset_forgets_with_the_first_observation() -> None:
-    from envs.adapters.gymnasium import as_gymnasium_vector
+    from envs.adapters.outgoing.gymnasium import as_gymnasium_vector
 
     algo = echo(Repeat())
     policy, many = policy_of(algo), as_gymnasium_vector(algo.env, 3)  # the step after an end restarts and pays 0

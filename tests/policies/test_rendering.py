@@ -17,9 +17,10 @@ from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
 from envs.crowd import Crowd, roll
+from envs.crowd.rendering import ARRIVED, COLOURS, paths
 from envs.registry import ROWS, make
-from envs.rendering import BODY, ROD, Scene, drawable, frame
-from envs.rendering_crowd import ARRIVED, COLOURS, paths
+from envs.rendering import Scene, drawable, frame
+from envs.rendering.scenes import BODY, ROD
 from jaxrl import PPOConfig, ppo
 from jaxrl.policies.rendering import _check_fit, render
 from jaxrl.results.policy import TrainedPolicy

@@ -10,7 +10,7 @@ import envs
 import jaxrl
 from envs.crowd import Areas, Crowd
 from jaxrl.algorithms.registry import builder_of
-from jaxrl.presets import control as presets
+from jaxrl.presets import registry as presets
 from jaxrl.results import statistics
 
 NAMES = presets.names()

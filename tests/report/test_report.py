@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import scipy.stats
 import xarray
-from older import write_json
+from previous_format import write_json
 
 from jaxrl.cli import main as cli
 from jaxrl.report import data as report_data
@@ -25,7 +25,7 @@ from jaxrl.results.loading import load_metrics
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import claim, write_search
-from jaxrl.tuning.study import Outcome
+from jaxrl.tuning.shared_study import Outcome
 
 STEPS = (1000, 2000, 3000, 4000)
 ATTRS = {

@@ -9,7 +9,7 @@ import flax.struct
 import jax
 import numpy as np
 import pytest
-from older import write_json
+from previous_format import write_json
 
 import envs
 import jaxrl

@@ -16,7 +16,7 @@ import numpy as np
 import pandas
 import pytest
 import xarray
-from older import write_json
+from previous_format import write_json
 
 from envs.base import spaces
 from jaxrl.algorithms import registry as algorithms

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import older
+import previous_format
 import pytest
 
 import envs
@@ -60,7 +60,7 @@ def edited(kept: Path, to: Path, change: dict[str, Any]) -> Path:
     (to / "evil.py").write_text(TRAP)
     for name in ("config.json", "run.json"):
         spec = json.loads((to / name).read_text())
-        older.write_json(to / name, spec | change)
+        previous_format.write_json(to / name, spec | change)
     return to
 
 

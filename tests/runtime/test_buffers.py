@@ -11,11 +11,11 @@ import pytest
 import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
-from jaxrl.runtime import memory_plan
-from jaxrl.runtime.buffers import SUGGESTED, check_buffer
 from jaxrl.runtime.layout import plan_layout
-from jaxrl.runtime.memory import GIB, MIB, resident
-from jaxrl.runtime.memory_plan import Planner
+from jaxrl.runtime.machine.memory import GIB, MIB, resident
+from jaxrl.runtime.plan import planner as planner_module
+from jaxrl.runtime.plan.buffers import SUGGESTED, check_buffer
+from jaxrl.runtime.plan.planner import Planner
 from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import points_of, training_call
 
@@ -49,13 +49,13 @@ def largest(algo: Any, memory: int, tmp_path: Path) -> int:
 def test_a_buffer_that_cannot_fit_is_refused_with_the_size_that_would(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory_plan, "resident", lambda: 300 * MIB)
-    monkeypatch.setattr(memory_plan, "available", lambda: 64 * GIB)
+    monkeypatch.setattr(planner_module, "resident", lambda: 300 * MIB)
+    monkeypatch.setattr(planner_module, "available", lambda: 64 * GIB)
     named = largest(dqn(2**32), GIB, tmp_path)
     assert named % PER_ITERATION == 0
     # A state, and the copies of it that a checkpoint takes, in what the process leaves; other arrays are below 1 MiB.
-    room = GIB - 300 * MIB - memory_plan.PROGRAMS - memory_plan.ROOM_PER_THREAD - memory_plan.WRITERS
-    assert 0 <= room - named / SUGGESTED * BYTES * (1 + memory_plan.CHECKPOINT_COPIES) < MIB
+    room = GIB - 300 * MIB - planner_module.PROGRAMS - planner_module.ROOM_PER_THREAD - planner_module.WRITERS
+    assert 0 <= room - named / SUGGESTED * BYTES * (1 + planner_module.CHECKPOINT_COPIES) < MIB
     one = planner(dqn(named), GIB, checkpoints=True)
     check_buffer(one.call, GIB, one._holds)
     prioritised = largest(dqn(2**32, replay="prioritised"), GIB, tmp_path)
@@ -63,7 +63,7 @@ def test_a_buffer_that_cannot_fit_is_refused_with_the_size_that_would(
 
 
 def test_memory_without_room_for_any_buffer_is_not_blamed_on_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_plan, "resident", lambda: 300 * MIB)
+    monkeypatch.setattr(planner_module, "resident", lambda: 300 * MIB)
     one = planner(dqn(64), 256 * MIB)
     assert not one._holds(0)
     check_buffer(one.call, 256 * MIB, one._holds)

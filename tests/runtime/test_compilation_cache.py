@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from jaxrl.cli import main as cli
-from jaxrl.runtime.devices import processors
-from jaxrl.runtime.devices.compilation_cache import USERS, delete_truncated
+from jaxrl.runtime.machine import processors
+from jaxrl.runtime.machine.compilation_cache import USERS, delete_truncated
 
 ROOT = Path(__file__).parents[2]
 
@@ -46,7 +46,7 @@ def test_a_cache_that_cannot_be_written_gets_one_sentence(
 
 KILLED = """
 import os, sys, zlib
-from jaxrl.runtime.devices.compilation_cache import use_compilation_cache
+from jaxrl.runtime.machine.compilation_cache import use_compilation_cache
 cache = use_compilation_cache(sys.argv[1])
 (cache / "jit_whole-1-cache").write_bytes(zlib.compress(b"program" * 100))
 (cache / "jit_part-2-cache").write_bytes(zlib.compress(b"program" * 100)[:-5])
@@ -86,7 +86,7 @@ def test_programs_that_a_killed_process_wrote_in_part_are_deleted(tmp_path: Path
     assert run("killed") == cache
     assert len(list((cache / USERS).iterdir())) == 1
     assert names(cache) == ["jit_old-0-cache", "jit_part-2-cache", "jit_whole-1-cache"]
-    code = f"from jaxrl.runtime.devices.compilation_cache import *; use_compilation_cache({str(tmp_path)!r})"
+    code = f"from jaxrl.runtime.machine.compilation_cache import *; use_compilation_cache({str(tmp_path)!r})"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
     assert names(cache) == ["jit_old-0-cache", "jit_whole-1-cache"]
     assert not list((cache / USERS).iterdir())

@@ -8,18 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from wandering import PER_ITERATION, wandering
+from chaotic_algorithm import PER_ITERATION, wandering
 
 import envs
 import jaxrl
 from jaxrl.cli.main import main
 from jaxrl.runtime import call as calls
-from jaxrl.runtime import compiling, layout
-from jaxrl.runtime.compiling import check_loops, check_room, compiling_within
-from jaxrl.runtime.execution_plan import Plan
+from jaxrl.runtime import layout
 from jaxrl.runtime.layout import compile_programs, plan_layout
-from jaxrl.runtime.memory import GIB, MIB, Peak, at_least, give_back, parse_size, resident
-from jaxrl.runtime.memory_plan import Planner, Sizes
+from jaxrl.runtime.machine import compiling
+from jaxrl.runtime.machine.compiling import check_loops, check_room, compiling_within
+from jaxrl.runtime.machine.memory import GIB, MIB, Peak, at_least, give_back, parse_size, resident
+from jaxrl.runtime.plan.plan import Plan
+from jaxrl.runtime.plan.planner import Planner, Sizes
 from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import points_of, training_call
 

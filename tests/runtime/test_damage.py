@@ -14,8 +14,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from older import write_json
-from wandering import PER_ITERATION, wandering
+from chaotic_algorithm import PER_ITERATION, wandering
+from previous_format import write_json
 
 import envs
 import jaxrl

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from jaxrl.cli import entry
+from jaxrl.cli import console
 from jaxrl.cli import main as cli
-from jaxrl.runtime.interrupts import hearing_interrupts
-from jaxrl.runtime.progress import stop_on_signals
+from jaxrl.runtime.drive.interrupts import hearing_interrupts
+from jaxrl.runtime.drive.progress import stop_on_signals
 
 
 @pytest.fixture(autouse=True)
@@ -83,4 +83,4 @@ def test_one_while_the_command_line_is_imported_ends_it_quietly(monkeypatch: pyt
     monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
     monkeypatch.delitem(sys.modules, "jaxrl.cli.main")
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # of this process
-    assert entry.main() == 130
+    assert console.main() == 130

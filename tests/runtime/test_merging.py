@@ -12,12 +12,12 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from older import write_json
+from previous_format import write_json
 
 import envs
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.cli.shards import shard_and_directory, shard_of_allocation
+from jaxrl.cli.resume_merge import shard_and_directory, shard_of_allocation
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import assembled, shard_of, split
@@ -115,7 +115,7 @@ def test_a_shard_that_stopped_between_evaluations_has_no_numbers_where_it_was_no
         if runs.iteration == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("jaxrl.runtime.driver.SECONDS_PER_CHUNK", 0.0)  # one iteration a chunk
+    monkeypatch.setattr("jaxrl.runtime.drive.driver.SECONDS_PER_CHUNK", 0.0)  # one iteration a chunk
     monkeypatch.setattr(Runs, "advance", stop_after_three)
     cut = jaxrl.train(algo, **call, shard="1/2", out=tmp_path / "x-1")
     assert whole.metrics["env_step"].values.tolist() == [64, 128]

@@ -10,7 +10,7 @@ from typing import Any
 
 import jax
 import pytest
-from wandering import PER_ITERATION, wandering
+from chaotic_algorithm import PER_ITERATION, wandering
 
 import jaxrl
 from envs.bandits.bernoulli import BernoulliBandit
@@ -18,7 +18,6 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli import main as cli
 from jaxrl.runtime import execution, programs
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY
-from jaxrl.runtime.execution_plan import Plan
 from jaxrl.runtime.options import (
     BanditOptions,
     Options,
@@ -29,6 +28,7 @@ from jaxrl.runtime.options import (
     checked,
     options_of,
 )
+from jaxrl.runtime.plan.plan import Plan
 from jaxrl.runtime.programs import compilations
 
 MOST_FRAMES, MOST_FILES = 8, 5

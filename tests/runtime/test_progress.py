@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from jaxrl.runtime import progress
-from jaxrl.runtime.progress import Progress, stop_on_signals
+from jaxrl.runtime.drive import progress
+from jaxrl.runtime.drive.progress import Progress, stop_on_signals
 
 
 class Clock:
@@ -176,7 +176,7 @@ def test_another_thread_leaves_the_handlers_alone() -> None:
 
 def test_a_process_ends_cleanly_on_sigterm() -> None:
     code = (
-        "from jaxrl.runtime.progress import stop_on_signals; import time\n"
+        "from jaxrl.runtime.drive.progress import stop_on_signals; import time\n"
         "with stop_on_signals() as stop:\n"
         "    print('ready', flush=True)\n"
         "    while not stop: time.sleep(0.01)\n"

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from older import write_json
+from previous_format import write_json
 
 import envs
 import jaxrl
@@ -260,9 +260,9 @@ def test_difference(saved: Any, expected: Any, reported: str | None) -> None:
 
 SCRIPT = """
 import sys, warnings
-import envs, jaxrl, jaxrl.runtime.driver
+import envs, jaxrl, jaxrl.runtime.drive.driver
 
-jaxrl.runtime.driver.SECONDS_PER_CHUNK = {seconds}
+jaxrl.runtime.drive.driver.SECONDS_PER_CHUNK = {seconds}
 config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, num_epochs=1, hidden=(8,))
 algo = jaxrl.ppo(envs.make("cartpole"), config)
 def say(env_step, metrics):

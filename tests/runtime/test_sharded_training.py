@@ -21,7 +21,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.losses import explained_variance, standardise, weighted_mean
 from jaxrl.learning.normalisation import init_statistics, update_statistics
 from jaxrl.learning.shards import EnvShards, averaged, own, own_key
-from jaxrl.runtime.sharded_runs import AXIS, ShardedRun
+from jaxrl.runtime.env_sharding.sharded_runs import AXIS, ShardedRun
 from jaxrl.runtime.training import training_call
 
 SHARDS = EnvShards(AXIS, 2)

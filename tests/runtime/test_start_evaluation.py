@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from chaotic_algorithm import PER_ITERATION, wandering
 from matplotlib.figure import Figure
-from wandering import PER_ITERATION, wandering
 
 import jaxrl
 from jaxrl.report.runs import Run

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from jaxrl.runtime.devices.xla_flags import add_flags, asked_for, flags_in_force, refuse_unknown_flags
+from jaxrl.runtime.machine.xla_flags import add_flags, asked_for, flags_in_force, refuse_unknown_flags
 
 
 @pytest.mark.parametrize(

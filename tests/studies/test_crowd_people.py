@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import jams
+import crowd_scenes
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -51,7 +51,7 @@ def test_settings_are_checked(wrong: dict[str, Any], message: str) -> None:
 
 def test_a_door_has_the_width_that_it_is_given_and_starts_differ() -> None:
     door, present = crowd_walks.Door(), jnp.ones(20, bool)
-    place = jax.jit(lambda key, params: door.place(key, params, present, jams.traits(20)))
+    place = jax.jit(lambda key, params: door.place(key, params, present, crowd_scenes.traits(20)))
     scenes = [
         place(jax.random.key(seed), crowd_walks.Numbers(width=width)) for seed, width in ((0, 0.6), (1, 0.6), (0, 2.0))
     ]

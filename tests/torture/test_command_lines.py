@@ -170,7 +170,7 @@ def test_lines_about_bandits(monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capt
 def test_lines_about_a_run(
     command: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    for place in ("runtime.resuming.carry_out", "runtime.reevaluation.evaluate_result", "policies.rendering.render"):
+    for place in ("runtime.resuming.carry_out", "runtime.evaluate_again.evaluate_result", "policies.rendering.render"):
         monkeypatch.setattr(f"jaxrl.{place}", carried_out)
     generator, options = drawn("lines", command), options_of([command], capfd)
     for _ in range(LINES // 3):

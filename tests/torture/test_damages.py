@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from older import write_json
+from previous_format import write_json
 from torturing import EVALS, LEARNERS, OPTIONS, SEEDS, assert_one_sentence, content, drawn, learner, quiet, run, share
 
 import jaxrl

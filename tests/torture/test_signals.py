@@ -15,7 +15,7 @@ from torturing import begun, drawn, process, quiet
 
 import jaxrl
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY
-from jaxrl.runtime.devices.compilation_cache import delete_truncated
+from jaxrl.runtime.machine.compilation_cache import delete_truncated
 
 MOMENTS = 24  # at random, from the start of a process to well into training
 EVENTS = 10  # of each kind, at random among those before training begins
@@ -29,7 +29,7 @@ LONG = (
     "--config.hidden 8"
 )
 
-COMMAND = "import sys; from jaxrl.cli.entry import main; sys.exit(main())"  # as the script that pip writes
+COMMAND = "import sys; from jaxrl.cli.console import main; sys.exit(main())"  # as the script that pip writes
 
 # Sends itself a signal at one of the events of a kind, or prints how many there are before training begins.
 EVENTFUL = """

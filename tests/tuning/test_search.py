@@ -19,8 +19,8 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.runtime import programs
 from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.training import training_call
+from jaxrl.tuning.run_trials import wave_layout
 from jaxrl.tuning.search import FIRST_TEST_SEED
-from jaxrl.tuning.trials import wave_layout
 
 pytestmark = pytest.mark.slow
 

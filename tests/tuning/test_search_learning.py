@@ -10,8 +10,8 @@ import jaxrl
 from jaxrl import Choice, Halving, LogUniform, Uniform
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.tuning import search as searching
-from jaxrl.tuning.study import Asked, Outcome
-from jaxrl.tuning.trials import Done, Tuning
+from jaxrl.tuning.run_trials import Done, Tuning
+from jaxrl.tuning.shared_study import Asked, Outcome
 
 SPACE = {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "clip_eps": Uniform(0.1, 0.4)}
 

@@ -50,7 +50,7 @@ def test_static_paths_make_groups_and_traced_ones_a_sweep(algo: Algorithm):
 
 
 def test_programs_of_a_group_do_not_depend_on_the_discounts_of_a_population(algo: Algorithm):
-    from jaxrl.tuning.trials import arguments_of, call_of
+    from jaxrl.tuning.run_trials import arguments_of, call_of
 
     space = Space(algo, {"discount": Choice([0.9, "hyperbolic:k=0.02", "fixed:horizon=20"])})
     shapes = set()

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from envs.bandits.draws import normal
-from envs.bandits.lanes import added, runs_last
+from envs.bandits.batched_last import added, runs_last
+from envs.bandits.normal_draws import normal
 from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards

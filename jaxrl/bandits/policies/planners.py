@@ -14,7 +14,7 @@ from envs.bandits.markov import MarkovBandit
 from envs.bandits.restless import BudgetBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
-from jaxrl.bandits.planning import JOINT_PAIRS, joint_choices, joint_size, plan
+from jaxrl.bandits.dynamic_programming import JOINT_PAIRS, joint_choices, joint_size, plan
 from jaxrl.bandits.policies.whittle_index import highest
 from jaxrl.checks import Range, Settings, check_range
 

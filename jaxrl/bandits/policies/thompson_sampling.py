@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from envs.bandits.lanes import runs_last
+from envs.bandits.batched_last import runs_last
 from jaxrl.bandits.arms import POSITIVE, ArmSums, add, no_sums, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from envs.bandits.lanes import runs_last
+from envs.bandits.batched_last import runs_last
 from jaxrl.bandits.arms import (
     NOT_NEGATIVE,
     POSITIVE,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl.results.lines import Line, lines_of
+from jaxrl.results.mean_curves import Line, lines_of
 from jaxrl.results.plotting.style import COLOURS, band, finish, require_few, require_picture, style
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import jax
 
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.description import config_of
-from jaxrl.results.plain import as_read
+from jaxrl.results.json_values import as_read
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.checkpoints.identity_file import ASKED, shortened
-from jaxrl.runtime.devices.processors import processor
-from jaxrl.runtime.devices.xla_flags import DETERMINISTIC, flags_in_force
 from jaxrl.runtime.layout import Layout
+from jaxrl.runtime.machine.processors import processor
+from jaxrl.runtime.machine.xla_flags import DETERMINISTIC, flags_in_force
 
 # Names that may differ between a run and its resumption: results are then no longer equal bit for bit.
 SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")

@@ -13,8 +13,8 @@ import numpy as np
 
 from jaxrl.results.checksums import read_sealed
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.files import METRICS, SEARCH
-from jaxrl.results.plain import to_json
+from jaxrl.results.file_names import METRICS, SEARCH
+from jaxrl.results.json_values import to_json
 
 IDENTITY = "run.json"
 ASKED = "asked"  # options of the first call, which do not change results

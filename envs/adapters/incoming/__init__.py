@@ -1,0 +1,1 @@
+"""Environments of other libraries, adapted to the contract, one library per file."""

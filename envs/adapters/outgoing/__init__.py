@@ -1,0 +1,1 @@
+"""Environments of this package, adapted to the interfaces of other libraries."""

@@ -1,0 +1,132 @@
+"""Pictures of the tasks that require memory, and of the climbing game."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from envs.rendering.tasks import BODY, INK, LIGHT, MARK, ROD, Update
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["chain", "climbing", "delayed_match", "repeat_first", "t_maze"]
+
+SUITS = ("\N{BLACK SPADE SUIT}", "\N{BLACK HEART SUIT}", "\N{BLACK DIAMOND SUIT}", "\N{BLACK CLUB SUIT}")
+
+
+def repeat_first(ax: Axes, env: Any, params: Any) -> Update:
+    """The first card, face down once others follow, the card shown, and the remaining part of the deck."""
+    _stage(ax, 3)
+    first, shown = _card(ax, 0.6), _card(ax, 1.8)
+    (deck,) = ax.plot([], [], color=BODY, linewidth=8, solid_capstyle="butt")
+    ax.text(0.6, 0.12, "first", ha="center", color=INK, fontsize=12)
+    ax.text(1.8, 0.12, "now", ha="center", color=INK, fontsize=12)
+
+    def update(state: Any) -> None:
+        time, now = int(state.time), int(state.shown)
+        first(SUITS[int(state.first)], MARK if time == 0 else LIGHT)
+        shown(SUITS[now] if now < len(SUITS) else "", ROD)
+        deck.set_data([2.7, 2.7], [0.2, 0.2 + 0.7 * (1 - time / env.num_cards)])
+
+    return update
+
+
+def t_maze(ax: Axes, env: Any, params: Any) -> Update:
+    """The corridor with its two arms, the one that pays marked, and the agent."""
+    length = int(params.length)
+    ax.set_xlim(-0.08 * length - 0.5, 1.08 * length + 0.5)
+    ax.set_ylim(-1.6, 1.6)
+    ax.set_aspect("auto")
+    ax.plot([0, length], [0, 0], color=LIGHT, linewidth=14, solid_capstyle="projecting", zorder=1)
+    ax.plot([length, length], [-1, 1], color=LIGHT, linewidth=14, solid_capstyle="projecting", zorder=1)
+    (goal,) = ax.plot([], [], "D", color=MARK, markersize=13, zorder=2)
+    (sign,) = ax.plot([], [], color=MARK, markersize=13, zorder=2)
+    (agent,) = ax.plot([], [], "o", color=ROD, markersize=13, zorder=3)
+
+    def update(state: Any) -> None:
+        up = int(state.goal) == 2
+        goal.set_data([length], [1 if up else -1])
+        sign.set_data([0], [0.6])
+        sign.set_marker("^" if up else "v")
+        agent.set_data([int(state.position)], [0])
+
+    return update
+
+
+def delayed_match(ax: Axes, env: Any, params: Any) -> Update:
+    """The sample and the test of the trial, each filled while it is shown, and the progress of the trial."""
+    _stage(ax, 3)
+    sample, test = _card(ax, 0.6), _card(ax, 2.4)
+    (done,) = ax.plot([], [], color=BODY, linewidth=8, solid_capstyle="butt")
+    steps = int(params.delay) + 2
+
+    def update(state: Any) -> None:
+        phase = int(state.time) % steps
+        sample(str(int(state.sample)), MARK if phase == 0 else LIGHT)
+        test(str(int(state.test)) if phase == steps - 1 else "?", ROD if phase == steps - 1 else LIGHT)
+        done.set_data([1.1, 1.1 + 0.8 * (phase + 1) / steps], [0.5, 0.5])
+
+    return update
+
+
+def chain(ax: Axes, env: Any, params: Any) -> Update:
+    """The steps to the question in a row, the present one filled, and the bits at their start."""
+    length = int(params.memory_length)
+    ax.set_xlim(-1, length + 1)
+    ax.set_ylim(-1, 1)
+    ax.set_aspect("auto")
+    ax.plot([0, length], [0, 0], color=LIGHT, linewidth=3, zorder=1)
+    ax.plot([length], [0], "s", color=LIGHT, markersize=24, zorder=1)
+    ax.text(length, -0.45, "answer", ha="center", color=INK, fontsize=12)
+    bits = ax.text(0, 0.35, "", ha="left", color=MARK, fontsize=14)
+    (at,) = ax.plot([], [], "o", color=ROD, markersize=16, zorder=2)
+
+    def update(state: Any) -> None:
+        shown = " ".join(str(int(bit)) for bit in np.atleast_1d(state.context))
+        bits.set_text(f"{shown}, asked for number {int(state.query)}")
+        at.set_data([min(int(state.time), length)], [0])
+
+    return update
+
+
+def climbing(ax: Axes, env: Any, params: Any) -> Update:
+    """The number of agents that took each action last, and the reward if all of them take it."""
+    ax.set_xlim(-0.7, 2.7)
+    ax.set_ylim(-0.2 * env.num_agents, 1.25 * env.num_agents)
+    ax.set_aspect("auto")
+    ax.plot([-0.5, 2.5], [0, 0], color=INK, linewidth=1.5)
+    bars = ax.bar(range(3), [0.0] * 3, width=0.7, color=BODY)
+    for action, pay in enumerate((11, 7, 5)):
+        label = f"{action}: all of them, {pay}"
+        ax.text(action, -0.04 * env.num_agents, label, ha="center", va="top", color=INK, fontsize=12)
+
+    def update(state: Any) -> None:
+        counts = np.bincount(np.asarray(state.last)[np.asarray(state.last) >= 0], minlength=3)
+        for bar, count in zip(bars, counts, strict=True):
+            bar.set_height(float(count))
+
+    return update
+
+
+def _stage(ax: Axes, width: float) -> None:
+    ax.set_xlim(0, width)
+    ax.set_ylim(0, 1.1)
+    ax.set_aspect("auto")
+
+
+def _card(ax: Axes, x: float) -> Any:
+    """A card; returns a function that writes on it in a colour."""
+    from matplotlib.patches import FancyBboxPatch
+
+    card = FancyBboxPatch((x - 0.2, 0.3), 0.4, 0.5, boxstyle="round,pad=0.02,rounding_size=0.03", facecolor="white")
+    ax.add_patch(card)
+    text = ax.text(x, 0.54, "", ha="center", va="center", fontsize=40)
+
+    def write(word: str, colour: str) -> None:
+        text.set_text(word)
+        text.set_color(colour)
+        card.set_edgecolor(colour)
+
+    return write

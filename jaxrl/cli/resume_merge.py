@@ -1,0 +1,141 @@
+"""`jaxrl merge`, `jaxrl resume`, and the shard of a run that a process of an allocation trains."""
+
+import dataclasses
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from jaxrl.cli.dataclass_options import WholeNumber, option, xla_flags_option
+from jaxrl.cli.options import run_flags, run_options
+from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.runtime.options import ResumeOptions
+
+__all__ = ["Merge", "resume_options", "run_resume", "shard_and_directory", "shard_of_allocation"]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Merge the shards of a run, and report missing ones."""
+
+    shards: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="SHARD [SHARD ...]")]
+    """Directories written by `jaxrl train --shard I/N --out OUT`: OUT-0 OUT-1 ..."""
+    out: Path
+    """Directory for the merged result."""
+    force: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Flag to overwrite an existing result."""
+    trust: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Flag to read files that do not match their checksums."""
+
+    def run_command(self) -> int:
+        """Prints the table of the merged result and its path."""
+        from jaxrl.runtime.merging import merge
+
+        # runs/x-* includes a directory runs/x-whole of an earlier merge
+        result = merge([path for path in self.shards if path != self.out], self.out, force=self.force, trust=self.trust)
+        print(result.table())
+        print(f"Wrote {self.out} (next: jaxrl plot {self.out})")
+        return 0
+
+
+@functools.cache
+def resume_options() -> type:
+    """Options of `jaxrl resume`, as a dataclass."""
+    run = Annotated[
+        Path,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="RUN", help="Run directory, as written by `jaxrl train --out`."),
+    ]
+    env_steps = "Total number of environment steps of each run, to extend a run; the original number if None."
+    allow = "Names of your own modules that may be imported if the run names them, such as my_algorithms."
+    fields = [
+        ("run", run),
+        option("env_steps", WholeNumber | None, None, env_steps),
+        option("allow", tuple[str, ...], (), allow),
+        *run_flags(
+            ResumeOptions,
+            texts={
+                "memory": "Memory limit, such as 8GiB; the limit of the original command if None.",
+            },
+            after={"memory": [xla_flags_option()]},
+        ),
+    ]
+    made = dataclasses.make_dataclass("Resume", fields, frozen=True)
+    made.__doc__ = "Resume a run that was stopped or killed, or extend a finished one."
+    return made
+
+
+def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int:
+    """Resumes a run and prints its table; returns the exit status of `jaxrl train`.
+
+    Args:
+      args: Arguments that follow `jaxrl resume`.
+      begun: Contents of `run.json` in the run directories among them.
+    """
+    from jaxrl.cli.trackers import trackers_again
+    from jaxrl.runtime.resuming import resume, resume_begun
+
+    parsed: Any = parse(resume_options(), args, "jaxrl resume")
+    options: dict[str, Any] = run_options(ResumeOptions, parsed)
+    options["trackers"] = trackers_again(parsed.run)
+    options |= {"env_steps": parsed.env_steps, "allow": parsed.allow}
+    identity = begun.get(parsed.run)
+    result = resume(parsed.run, **options) if identity is None else resume_begun(parsed.run, identity, **options)
+    print(result.table())
+    attrs = result.metrics.attrs
+    if attrs["interrupted"]:
+        steps = result.metrics["env_step"].values[-1]
+        print(f"Stopped at {steps:,} environment steps; the same command resumes the run.")
+    if result.unsaved:
+        return 2
+    print(f"Wrote {parsed.run} (next: jaxrl plot {parsed.run})")
+    return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
+
+
+def shard_and_directory(shard: str | None, out: str | None) -> tuple[str | None, str | None]:
+    """Shard that --shard names, and its directory, derived from --out.
+
+    Raises:
+      CommandError: There is no --out, or no allocation for `auto`.
+    """
+    if shard is None:
+        return None, out
+    if out is None:
+        raise CommandError("--shard takes --out as well: its result is written there, for jaxrl merge")
+    shard = shard_of_allocation(os.environ) if shard == "auto" else shard
+    return shard, f"{out}-{shard.partition('/')[0]}"
+
+
+def shard_of_allocation(environment: Mapping[str, str]) -> str:
+    """Shard of this process, from the variables of a SLURM array, SLURM tasks or a TPU pod.
+
+    Args:
+      environment: Environment variables.
+
+    Raises:
+      CommandError: None of the variables is set, or they are inconsistent.
+    """
+    try:
+        if "SLURM_ARRAY_TASK_ID" in environment:
+            first, step = int(environment["SLURM_ARRAY_TASK_MIN"]), int(environment.get("SLURM_ARRAY_TASK_STEP", "1"))
+            index, left_over = divmod(int(environment["SLURM_ARRAY_TASK_ID"]) - first, step)
+            count = int(environment["SLURM_ARRAY_TASK_COUNT"])
+            if left_over or not 0 <= index < count:
+                raise CommandError("--shard auto takes a SLURM array of evenly spaced tasks, such as --array=0-15")
+            return f"{index}/{count}"
+        if int(environment.get("SLURM_NTASKS", "1")) > 1:
+            return f"{int(environment['SLURM_PROCID'])}/{int(environment['SLURM_NTASKS'])}"
+        if "TPU_WORKER_ID" in environment:
+            hosts = [host for host in environment["TPU_WORKER_HOSTNAMES"].split(",") if host]
+            return f"{int(environment['TPU_WORKER_ID'])}/{len(hosts)}"
+    except (KeyError, ValueError) as error:
+        if isinstance(error, CommandError):
+            raise
+        raise CommandError(f"--shard auto cannot read the allocation's variables: {error}") from None
+    raise CommandError(
+        "--shard auto finds no SLURM array, SLURM tasks or TPU pod in the environment: name the shard, such as 0/4"
+    )

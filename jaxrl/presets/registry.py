@@ -1,0 +1,68 @@
+"""Named tuned settings: algorithm, hyper-parameters and number of environment steps for an environment."""
+
+import envs
+from envs import registry
+from envs.errors import UserValueError
+from envs.spelling import near
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.presets.evolution import EVOLUTION
+from jaxrl.presets.minatar import MINATAR
+from jaxrl.presets.off_policy import OFF_POLICY
+from jaxrl.presets.on_policy import ON_POLICY
+from jaxrl.presets.ppo_control import PPO_CONTROL
+from jaxrl.presets.preset import Preset
+from jaxrl.presets.remembering import REMEMBERING
+from jaxrl.presets.walking import CROWDS
+
+PRESETS = (
+    *PPO_CONTROL,
+    *CROWDS,
+    *MINATAR,
+    *REMEMBERING,
+    *ON_POLICY,
+    *OFF_POLICY,
+    *EVOLUTION,
+)
+
+
+def names() -> tuple[tuple[str, str], ...]:
+    """The `(algorithm, environment)` of every preset."""
+    return tuple((row.algorithm, row.environment) for row in PRESETS)
+
+
+def find(algorithm: str, environment: str) -> Preset | None:
+    """The preset of an algorithm on an environment (or Gymnasium's id of it), None without one."""
+    row = next((name for name, row in registry.ROWS.items() if row.gymnasium_id == environment), environment)
+    return next((entry for entry in PRESETS if (entry.algorithm, entry.environment) == (algorithm, row)), None)
+
+
+def named(algorithm: str, environment: str) -> tuple[Algorithm, Preset | None]:
+    """The algorithm on the environment with its preset, and the preset; or with its defaults, and None."""
+    known = find(algorithm, environment)
+    return (algorithms.make(algorithm, envs.make(environment)) if known is None else known.algo), known
+
+
+def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Preset:
+    """The tuned settings of an algorithm on an environment.
+
+    Args:
+      algorithm: Name of the algorithm, such as `ppo`.
+      environment: Name of the environment, such as `pendulum`, or its id in Gymnasium.
+      tuned: "careful" for a crowd that avoids contacts, which exists for `crowd/corridor` and `crowd/choke`; or frame
+        and kind of dynamics of a crowd whose settings of 2022 are used, such as "egocentric polar-acceleration"; see
+        `jaxrl.presets.crowd.tuned`.
+
+    Raises:
+      ValueError: There is no such preset.
+    """
+    if tuned is not None:
+        from jaxrl.presets import crowd as presets_crowd
+
+        return presets_crowd.named(algorithm, environment, tuned)
+    row = find(algorithm, environment)
+    if row is None:
+        known = [f"{algorithm} {environment}" for algorithm, environment in names()]
+        name = f"{algorithm} {environment}"
+        raise UserValueError(f"There is no preset for {name!r}{near(name, known)} ({', '.join(known)} exist)")
+    return row

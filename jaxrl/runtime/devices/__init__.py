@@ -1,1 +1,0 @@
-"""Devices and their compiler: processors, XLA flags, the compilation cache."""

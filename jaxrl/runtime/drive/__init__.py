@@ -1,0 +1,1 @@
+"""Runs while they advance: chunks, observers, progress and interrupts."""

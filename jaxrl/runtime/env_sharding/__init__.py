@@ -1,0 +1,1 @@
+"""One run whose environments are distributed over the devices of several processes."""

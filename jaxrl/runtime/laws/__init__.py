@@ -1,0 +1,1 @@
+"""Laws of the algorithm contract, tested on any algorithm."""

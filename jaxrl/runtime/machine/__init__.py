@@ -1,0 +1,1 @@
+"""Memory, processors and compilation of the machine at hand."""

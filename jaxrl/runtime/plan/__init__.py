@@ -1,0 +1,1 @@
+"""What of a call fits into memory: its layout, parts, memory and time."""

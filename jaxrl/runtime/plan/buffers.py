@@ -1,0 +1,67 @@
+"""Check that memory can hold the replay buffer, before anything is compiled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.errors import UserValueError
+from jaxrl.algorithms.off_policy import OffPolicyState
+from jaxrl.algorithms.off_policy_config import OffPolicyConfig
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.machine.memory import size
+
+# Suggested share of the largest buffer, because the size of a process varies by a few MiB between calls.
+SUGGESTED = 0.98
+
+__all__ = ["check_buffer"]
+
+
+def check_buffer(call: Call, limit: int | None, holds: Callable[[int], bool]) -> None:
+    """Rejects a call whose replay buffer memory cannot hold even for a single run.
+
+    Args:
+      call: Call, of any algorithm.
+      limit: Memory limit in bytes; None for no limit.
+      holds: Function `(bytes of the state of one run) -> bool`, whether such a run fits.
+
+    Raises:
+      ValueError: The buffer does not fit, and a smaller one would; the message has its size.
+    """
+    config = getattr(call.algo, "config", None)
+    if limit is None or not isinstance(config, OffPolicyConfig):
+        return
+    state = _state_of_run(call)
+    total = _bytes(state)
+    if holds(total) or not isinstance(state, OffPolicyState):
+        return
+    each = _bytes((state.buffer, state.priorities)) / config.buffer_size
+    step = config.steps_per_iteration  # of which a buffer is a multiple
+    fitting, too_many = 0, config.buffer_size // step  # in iterations
+    while too_many - fitting > 1:
+        middle = (fitting + too_many) // 2
+        if holds(int(total - each * (config.buffer_size - middle * step))):
+            fitting = middle
+        else:
+            too_many = middle
+    fitting = int(SUGGESTED * fitting)
+    if fitting * step < config.least_buffer:
+        return  # too little memory for any buffer; this raises an error where programs are compiled
+    raise UserValueError(
+        f"buffer_size must be at most {fitting * step:,} here, because one run with more transitions does not fit into "
+        f"{size(limit)} of memory, got {config.buffer_size:,}"
+    )
+
+
+def _state_of_run(call: Call) -> Any:
+    """Shapes of the state of one run."""
+    hparams, env_params = jax.tree.map(lambda leaf: np.asarray(leaf)[0], (call.prepared, call.env_params))
+    return jax.eval_shape(call.algo.init, jax.random.key(0), hparams, env_params)
+
+
+def _bytes(tree: Any) -> int:
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
