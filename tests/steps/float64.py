@@ -1,0 +1,162 @@
+"""Parts of learning steps in float64 NumPy: networks, gradients by differences, Adam, and comparisons."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+Array = np.ndarray
+Tree = Any
+
+STEP = 1e-6  # of central differences: their error, 1e-16 / STEP + STEP^2, is below 1e-9 for losses of the size of 1
+
+
+def in_float64(tree: Tree) -> Tree:
+    """Parameters of jaxrl as float64 arrays."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+
+
+def vector_of(tree: Tree) -> Array:
+    """All numbers of a pytree, `[size]`."""
+    return np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(tree)])
+
+
+def tree_of(vector: Array, like: Tree) -> Tree:
+    """Pytree of the numbers of a vector, with the shapes of another."""
+    leaves, treedef = jax.tree.flatten(like)
+    ends = np.cumsum([leaf.size for leaf in leaves])[:-1]
+    parts = zip(np.split(vector, ends), leaves, strict=True)
+    return jax.tree.unflatten(treedef, [part.reshape(leaf.shape) for part, leaf in parts])
+
+
+def gradient(loss: Callable[[Tree], float], params: Tree) -> Array:
+    """Gradient of a loss by central differences, `[size]`."""
+    vector = vector_of(params)
+    slopes = np.zeros_like(vector)
+    for i in range(len(vector)):
+        move = np.zeros_like(vector)
+        move[i] = STEP
+        slopes[i] = (loss(tree_of(vector + move, params)) - loss(tree_of(vector - move, params))) / (2 * STEP)
+    return slopes
+
+
+class Adam:
+    """Adam after clipping by the global norm.
+
+    Attributes:
+      clipped: Whether each gradient so far was clipped.
+    """
+
+    def __init__(self, hparams: Any):
+        self.b1, self.b2, self.eps = (float(getattr(hparams, name)) for name in ("adam_b1", "adam_b2", "adam_eps"))
+        self.most = float(hparams.max_grad_norm)
+        self.first, self.second = np.float64(0.0), np.float64(0.0)
+        self.clipped: list[bool] = []
+
+    def __call__(self, params: Tree, slopes: Array, lr: float) -> Tree:
+        """Parameters after one step along a gradient `[size]`."""
+        norm = np.sqrt(np.sum(slopes**2))
+        self.clipped.append(bool(norm > self.most))
+        slopes = slopes * min(1.0, self.most / norm) if norm > 0 else slopes
+        self.first = self.b1 * self.first + (1 - self.b1) * slopes
+        self.second = self.b2 * self.second + (1 - self.b2) * slopes**2
+        count = len(self.clipped)
+        mean, square = self.first / (1 - self.b1**count), self.second / (1 - self.b2**count)
+        return tree_of(vector_of(params) - lr * mean / (np.sqrt(square) + self.eps), params)
+
+
+def towards(tree: Tree, other: Tree, share: float) -> Tree:
+    """Pytree moved by a share of the way to another."""
+    return jax.tree.map(lambda one, two: one + share * (two - one), tree, other)
+
+
+def dense(layer: Mapping[str, Array], x: Array) -> Array:
+    """A linear layer."""
+    return x @ layer["kernel"] + layer["bias"]
+
+
+def perceptron(params: Mapping[str, Any], x: Array, name: str) -> Array:
+    """Hidden layers `name_0`, `name_1`, ... with tanh, each with a layer norm where there is one."""
+    i = 0
+    while f"{name}_{i}" in params:
+        x = dense(params[f"{name}_{i}"], x)
+        if f"{name}_{i}_norm" in params:
+            norm, centred = params[f"{name}_{i}_norm"], x - x.mean(axis=-1, keepdims=True)
+            x = centred / np.sqrt((centred**2).mean(axis=-1, keepdims=True) + 1e-6) * norm["scale"] + norm["bias"]
+        x, i = np.tanh(x), i + 1
+    return x
+
+
+def encoded(params: Tree, x: Array) -> tuple[Mapping[str, Any], Array]:
+    """Layers after the encoder of a network, and its features."""
+    layers = params["params"]
+    return layers, perceptron(layers.get("encoder", {}), x, "trunk")
+
+
+def log_softmax(logits: Array, mask: Array | None = None) -> Array:
+    """Log-probabilities, -inf where a mask forbids an action."""
+    logits = logits if mask is None else np.where(mask, logits, -np.inf)
+    top = logits.max(axis=-1, keepdims=True)
+    return logits - top - np.log(np.sum(np.exp(logits - top), axis=-1, keepdims=True))
+
+
+def best(values: Array, mask: Array | None = None) -> Array:
+    """Actions of the largest value among the allowed ones."""
+    return np.argmax(values if mask is None else np.where(mask, values, -np.inf), axis=-1)
+
+
+def weighted_mean(x: Array, weight: Array) -> float:
+    """Mean weighted by `weight`, 0 where all weights are 0."""
+    total = weight.sum()
+    return float((x * weight).sum() / total) if total > 0 else 0.0
+
+
+class Nodes:
+    """Exponentials of a prepared discount: rates, weights, sizes and shares, `[K]`."""
+
+    def __init__(self, discount: Any, curve: Callable[[Array], Array]):
+        self.rates, self.weights = (np.asarray(leaf, np.float64) for leaf in (discount.rates, discount.weights))
+        horizons = (self.rates[:, None] ** np.arange(discount.horizon)).sum(axis=1)
+        self.sizes = horizons / (self.weights @ horizons)
+        self.shares = self.weights * self.sizes
+        delays = np.arange(discount.horizon + 1)
+        fitted = (self.rates[:, None] ** delays * self.weights[:, None]).sum(axis=0)
+        # Library reports a difference of more than 1e-3 by a warning, which fails a test.
+        np.testing.assert_allclose(fitted, curve(delays), rtol=0, atol=1e-3)
+
+
+class Statistics:
+    """Mean and variance of all observations so far; without `kept`, observations stay as they are."""
+
+    def __init__(self, kept: bool, clip: float | None):
+        self.kept, self.clip, self.samples = kept, clip, np.zeros((0, 0))
+
+    def add(self, obs: Array, active: Array) -> None:
+        """Adds the observations of active agents."""
+        new = obs[active]
+        self.samples = new if self.samples.size == 0 else np.concatenate([self.samples, new])
+
+    def see(self, obs: Array) -> Array:
+        """Normalised observations."""
+        if not self.kept or self.clip is None:
+            return obs
+        mean, variance = (0.0, 1.0) if self.samples.size == 0 else (self.samples.mean(0), self.samples.var(0))
+        return np.clip((obs - mean) / np.sqrt(variance + 1e-8), -self.clip, self.clip)
+
+
+def assert_same(actual: Tree, expected: Tree, atol: float) -> None:
+    """Check that two pytrees of numbers agree within `atol`."""
+    jax.tree.map(lambda one, two: np.testing.assert_allclose(one, two, rtol=0, atol=atol), actual, expected)
+
+
+def assert_steps(actual: Any, expected: Any, atol: float) -> None:
+    """Check that transitions of jaxrl are the expected steps: flags exactly, numbers within `atol`."""
+    for name, leaf in vars(expected).items():
+        stored = getattr(actual, name)
+        if leaf is None:
+            assert stored is None, name
+        elif leaf.dtype.kind == "f":
+            np.testing.assert_allclose(stored, leaf, rtol=0, atol=atol, err_msg=name)
+        else:
+            np.testing.assert_array_equal(stored, leaf, err_msg=name)

@@ -1,0 +1,264 @@
+"""An environment whose steps are entries of random tables, and a walk through the same tables in NumPy."""
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.base import Environment, EnvParams, EnvState, spaces
+
+PLACES, ACTIONS, OBS = 12, 3, 2
+LIMIT = 4  # of time, in steps
+LOW, HIGH = np.array([-1.0, 0.0]), np.array([3.0, 1.0])  # of continuous actions
+CENTRE, HALF_WIDTH = (LOW + HIGH) / 2, (HIGH - LOW) / 2
+
+Array = np.ndarray
+
+
+class Tables(NamedTuple):
+    """Entries by place and, where there is a second axis, by the choice of all agents together.
+
+    Attributes:
+      obs: Observations, `[PLACES, *A, OBS]`.
+      reward: Rewards of each agent's own choice, `[PLACES, *A, ACTIONS]`.
+      slope: Rewards of one unit of each component of a continuous action, `[PLACES, *A, 2]`.
+      following: Next places, `[PLACES, ACTIONS]`.
+      terminated: Whether the episode terminates, `[PLACES, ACTIONS]`.
+      cut: Whether the environment truncates the episode that arrives at a place, `[PLACES]`.
+      mask: Allowed actions, `[PLACES, *A, ACTIONS]`.
+      active: Whether an agent takes part in a step from a place, `[PLACES, *A]`.
+      agent_terminated: Whether an agent's episode terminates, `[PLACES, ACTIONS, *A]`.
+    """
+
+    obs: Array
+    reward: Array
+    slope: Array
+    following: Array
+    terminated: Array
+    cut: Array
+    mask: Array
+    active: Array
+    agent_terminated: Array
+
+
+@functools.cache
+def tables(agents: tuple[int, ...]) -> Tables:
+    """Random tables; numbers are exact in float32."""
+    rng = np.random.default_rng(len(agents))
+
+    def normal(*shape: int) -> Array:
+        return rng.normal(size=shape).astype(np.float32).astype(np.float64)
+
+    mask = rng.random((PLACES, *agents, ACTIONS)) < 0.6
+    np.put_along_axis(mask, rng.integers(ACTIONS, size=(PLACES, *agents, 1)), True, axis=-1)
+    terminated = rng.random((PLACES, ACTIONS)) < 0.2
+    # Some agents outlive the episode, and others end before it.
+    share = np.where(terminated, 0.7, 0.2).reshape(PLACES, ACTIONS, *[1] * len(agents))
+    return Tables(
+        obs=normal(PLACES, *agents, OBS),
+        reward=normal(PLACES, *agents, ACTIONS),
+        slope=normal(PLACES, *agents, 2),
+        following=(np.arange(PLACES)[:, None] + rng.integers(1, PLACES, size=(PLACES, ACTIONS))) % PLACES,
+        terminated=terminated,
+        cut=rng.random(PLACES) < 0.3,
+        mask=mask,
+        active=rng.random((PLACES, *agents)) < (0.7 if agents else 1.0),
+        agent_terminated=rng.random((PLACES, ACTIONS, *agents)) < share if agents else terminated,
+    )
+
+
+@struct.dataclass
+class RecordedParams(EnvParams):
+    """The time limit."""
+
+    max_steps_in_episode: jax.Array | int = LIMIT
+
+
+@struct.dataclass
+class RecordedState(EnvState):
+    """The number of steps and the place, int32 `[]`."""
+
+    time: jax.Array
+    place: jax.Array
+
+
+@dataclass(frozen=True)
+class RecordedEnv(Environment):
+    """An environment that follows `tables`; its random keys decide where episodes start, and nothing else.
+
+    The choices of agents are their discrete actions, or whether the first component of a continuous action is above
+    the centre; the next place depends on the sum of the choices.
+
+    Attributes:
+      discrete: Whether actions are discrete, some of them masked, instead of continuous.
+      num_agents: Number of agents of a crowd; 0 for an environment of one agent without axes of agents.
+    """
+
+    discrete: bool = True
+    num_agents: int = 0
+
+    @property
+    def agents(self) -> tuple[int, ...]:
+        """Axes of agents."""
+        return (self.num_agents,) if self.num_agents else ()
+
+    @property
+    def default_params(self) -> RecordedParams:
+        return RecordedParams()
+
+    def reset_env(self, key: jax.Array, params: RecordedParams) -> tuple[jax.Array, RecordedState]:
+        del params
+        state = RecordedState(jnp.zeros((), jnp.int32), jax.random.randint(key, (), 0, PLACES, jnp.int32))
+        return self._at(state).obs, state
+
+    def step_env(
+        self, key: jax.Array, state: RecordedState, action: jax.Array, params: RecordedParams
+    ) -> tuple[jax.Array, RecordedState, jax.Array, jax.Array, dict[Any, Any]]:
+        del key, params
+        here = self._at(state)
+        choice = action if self.discrete else (action[..., 0] > CENTRE[0]).astype(jnp.int32)
+        joint = jnp.sum(choice) % ACTIONS
+        reward = jnp.take_along_axis(here.reward, choice[..., None], axis=-1)[..., 0]
+        if not self.discrete:
+            reward = reward + jnp.sum(here.slope * action, axis=-1)
+        after = RecordedState(state.time + 1, here.following[joint])
+        info = {"active": here.active, "agent_terminated": here.agent_terminated[joint]} if self.num_agents else {}
+        return self._at(after).obs, after, reward, here.terminated[joint], info
+
+    def is_truncated(self, state: RecordedState, params: RecordedParams) -> jax.Array:
+        return (state.time >= params.max_steps_in_episode) | self._at(state).cut
+
+    def action_mask(self, state: RecordedState, params: RecordedParams) -> jax.Array | None:
+        del params
+        return self._at(state).mask if self.discrete else None
+
+    def action_space(self, params: RecordedParams | None = None) -> spaces.Discrete | spaces.Box:
+        del params
+        low, high = LOW.astype(np.float32), HIGH.astype(np.float32)
+        return spaces.Discrete(ACTIONS) if self.discrete else spaces.Box(low, high, (2,), jnp.float32)
+
+    def observation_space(self, params: RecordedParams | None = None) -> spaces.Box:
+        del params
+        return spaces.Box(-np.inf, np.inf, (OBS,), jnp.float32)
+
+    def _at(self, state: RecordedState) -> Any:
+        """The tables' rows of the state's place, in JAX's default types."""
+        kinds = {"f": jnp.float32, "i": jnp.int32, "b": jnp.bool_}
+        return Tables(*(jnp.asarray(table, kinds[table.dtype.kind])[state.place] for table in tables(self.agents)))
+
+
+@dataclass
+class Steps:
+    """Steps of every environment, with the names of a transition of jaxrl; leaves `[T, N, ...]`."""
+
+    obs: Array
+    next_obs: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    agent_terminated: Array
+    active: Array
+    mask: Array | None
+    raw_action: Array
+    next_mask: Array | None
+
+    @property
+    def done(self) -> Array:
+        """Whether each agent's episode ended, bool `[T, N, *A]`."""
+        return over(self.terminated | self.truncated, self.reward) | self.agent_terminated
+
+    def ended(self, time_limits: str) -> Array:
+        """Whether nothing follows a step whose value counts, bool `[T, N, *A]`."""
+        limits = over(self.truncated, self.reward) if time_limits == "terminal" else np.zeros(self.reward.shape, bool)
+        return self.agent_terminated | limits
+
+    def and_then(self, later: "Steps") -> "Steps":
+        """These steps, followed by later ones."""
+        parts = {field.name: [getattr(each, field.name) for each in (self, later)] for field in fields(Steps)}
+        return Steps(**{name: None if pair[0] is None else np.concatenate(pair) for name, pair in parts.items()})
+
+
+def over(flag: Array, reward: Array) -> Array:
+    """A flag `[T, N]` for every agent, `[T, N, *A]`."""
+    return np.broadcast_to(flag.reshape(*flag.shape, *[1] * (reward.ndim - flag.ndim)), reward.shape)
+
+
+def starts(keys: jax.Array) -> Array:
+    """Places at which episodes of the keys start, of the keys' shape."""
+    draw = jax.vmap(lambda key: jax.random.randint(key, (), 0, PLACES, jnp.int32))
+    return np.asarray(draw(keys.reshape(-1))).reshape(keys.shape)
+
+
+class Walk:
+    """Environments in NumPy, from the first reset on.
+
+    Attributes:
+      env: Environment.
+      place, time: Places and numbers of steps of the environments, `[N]`.
+      both: Number of steps so far that reached a limit as they terminated.
+    """
+
+    def __init__(self, env: RecordedEnv, key: jax.Array, num_envs: int):
+        self.env, self.time = env, np.zeros(num_envs, int)
+        self.both = 0
+        self.place = starts(jax.random.split(key, num_envs))
+
+    def __call__(
+        self, key: jax.Array, num_steps: int, pool: int, act: Callable[[int, Array, Array | None], Array]
+    ) -> Steps:
+        """The next steps, as `jaxrl.learning.rollout.rollout` takes them.
+
+        Args:
+          key: Random key of the rollout.
+          num_steps: Number of steps.
+          pool: Number of fresh states of each environment, which must suffice.
+          act: Function `(t, obs, mask) -> raw action`.
+        """
+        rows, at = [], tables(self.env.agents)
+        fresh = starts(jax.random.split(jax.random.split(key)[0], (len(self.place), pool)))
+        used, envs = np.zeros(len(self.place), int), np.arange(len(self.place))
+        for t in range(num_steps):
+            here = self.place
+            mask = at.mask[here] if self.env.discrete else None
+            raw = act(t, at.obs[here], mask)
+            if self.env.discrete:
+                choice, paid = raw, 0.0
+            else:
+                action = np.clip(CENTRE + HALF_WIDTH * raw, LOW, HIGH)
+                choice, paid = (raw[..., 0] > 0).astype(int), np.sum(at.slope[here] * action, axis=-1)
+            joint = choice.reshape(len(here), -1).sum(axis=1) % ACTIONS
+            reward = np.take_along_axis(at.reward[here], choice[..., None], axis=-1)[..., 0] + paid
+            after, self.time = at.following[here, joint], self.time + 1
+            terminated = at.terminated[here, joint]
+            limit = at.cut[after] | (self.time >= LIMIT)
+            self.both += np.sum(terminated & limit)
+            rows.append(
+                Steps(
+                    obs=at.obs[here],
+                    next_obs=at.obs[after],
+                    reward=reward,
+                    terminated=terminated,
+                    truncated=limit & ~terminated,
+                    agent_terminated=at.agent_terminated[here, joint],
+                    active=at.active[here],
+                    mask=mask,
+                    raw_action=raw,
+                    next_mask=at.mask[after] if self.env.discrete else None,
+                )
+            )
+            assert np.all(used < pool), "the pool must suffice"
+            over_now = terminated | limit
+            self.place = np.where(over_now, fresh[envs, np.minimum(used, pool - 1)], after)
+            self.time, used = np.where(over_now, 0, self.time), used + over_now
+        parts = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Steps)}
+        return Steps(**{name: None if leaves[0] is None else np.stack(leaves) for name, leaves in parts.items()})
+
+    def assert_at(self, state: Any) -> None:
+        """Check that jaxrl's environments are at the same places after the same numbers of steps."""
+        np.testing.assert_array_equal(state.place, self.place)
+        np.testing.assert_array_equal(state.time, self.time)

@@ -1,0 +1,190 @@
+"""Collecting, the replay buffer, priorities and n-step windows of off-policy algorithms, in NumPy and float64."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import float64
+import jax
+import numpy as np
+from float64 import Nodes, Statistics
+from recorded_env import RecordedEnv, Steps, Walk
+
+Array = np.ndarray
+LEAST_ERROR = 1e-6  # added to every error before it becomes a priority
+
+
+@dataclass
+class Batch:
+    """Drawn transitions, `[B, *A, ...]`, with what their windows pay.
+
+    Attributes:
+      sums: Discounted rewards of the window under each exponential, in units of its size, `[B, *A, K]`.
+      going_on: Factor of the values after the window, 0 where nothing follows, `[B, *A, K]`.
+      weight: Weights of the samples, `[B, *A]`, 0 where an agent is not active.
+      index: Indices of the transitions in the list of priorities, `[B]`.
+    """
+
+    obs: Array
+    action: Array
+    mask: Array | None
+    active: Array
+    next_obs: Array
+    next_mask: Array | None
+    sums: Array
+    going_on: Array
+    weight: Array
+    index: Array
+
+
+class Replay:
+    """What an off-policy algorithm knows apart from its networks.
+
+    Attributes:
+      steps: All steps since the first one of the warm-up, also those that the buffer has lost, `[T, N, ...]`.
+    """
+
+    steps: Steps
+
+    def __init__(self, algo: Any, hparams: Any, nodes: Nodes, reset_key: jax.Array):
+        self.env: RecordedEnv = algo.env
+        self.config, self.nodes = algo.config, nodes
+        self.walk = Walk(self.env, reset_key, self.config.num_envs)
+        self.statistics = Statistics(self.config.normalise_observation, hparams.observation_clip)
+        self.leaves, self.largest = np.zeros(self.config.buffer_size), 1.0
+        if self.prioritised:
+            self.alpha, self.beta = float(hparams.priority_alpha), float(hparams.priority_beta)
+
+    @property
+    def prioritised(self) -> bool:
+        return self.config.replay == "prioritised"
+
+    def collect(
+        self, key: jax.Array, num_steps: int, draw: Callable[..., jax.Array], act: Callable[..., Array]
+    ) -> None:
+        """Takes steps and stores them.
+
+        Args:
+          key: Random key.
+          num_steps: Number of steps.
+          draw: Function `(key, shape) -> noise [*shape, ...]`.
+          act: Function `(noise, obs, mask) -> raw action`, of one step of all environments.
+        """
+        config = self.config
+        noise_key, env_key = jax.random.split(key)
+        noise = np.asarray(draw(noise_key, (num_steps, config.num_envs, *self.env.agents)), np.float64)
+        pool = config.reset_pool * num_steps // config.num_steps
+        new = self.walk(env_key, num_steps, pool, lambda t, obs, mask: act(noise[t], self.statistics.see(obs), mask))
+        first = len(self.steps.reward) if hasattr(self, "steps") else 0
+        self.steps = self.steps.and_then(new) if first else new
+        self.statistics.add(new.obs, new.active)
+        for t in range(first, first + num_steps):
+            self.leaves[self._indices(t)] = self.largest
+
+    def _indices(self, t: int) -> slice:
+        start = t % self.config.capacity * self.config.num_envs
+        return slice(start, start + self.config.num_envs)
+
+    def batches(self, key: jax.Array) -> Iterator[tuple[jax.Array, Batch]]:
+        """Key and batch of each gradient step of an iteration, drawn with the priorities after the previous one."""
+        for each in jax.random.split(key, self.config.num_updates):
+            draw_key, own_key = jax.random.split(each)
+            yield own_key, self._batch(*self._drawn(draw_key))
+
+    def _drawn(self, key: jax.Array) -> tuple[Array, Array]:
+        """Indices and importance weights of a batch, `[B]`."""
+        count, filled = self.config.batch_size, min(len(self.steps.reward), self.config.capacity) * self.config.num_envs
+        if not self.prioritised:
+            return np.asarray(jax.random.randint(key, (count,), 0, filled)), np.ones(count)
+        shares = self.leaves / self.leaves.sum()
+        place = (np.arange(count) + np.asarray(jax.random.uniform(key, (count,)), np.float64)) / count
+        index = np.searchsorted(np.cumsum(shares), place, side="right")
+        weight = (shares[index] * filled) ** -self.beta
+        return index, weight / weight.max()
+
+    def _batch(self, index: Array, weight: Array) -> Batch:
+        config, total = self.config, len(self.steps.reward)
+        slots, envs = index // config.num_envs, index % config.num_envs
+        # The newest time at which each slot was written.
+        times = total - 1 - (total - 1 - slots) % config.capacity
+        sums, going_on, lasts = [], [], []
+        for t, env in zip(times, envs, strict=True):
+            windows = [self._window(t, env, agent) for agent in np.ndindex(self.env.agents)]
+            shape = (*self.env.agents, -1)
+            sums.append(np.array([window[0] for window in windows]).reshape(shape))
+            going_on.append(np.array([window[1] for window in windows]).reshape(shape))
+            lasts.append(max(window[2] for window in windows))
+
+        def first(leaf: Array) -> Array:
+            return leaf[times, envs]
+
+        def last(leaf: Array) -> Array:
+            return leaf[np.array(lasts), envs]
+
+        steps, active = self.steps, first(self.steps.active)
+        return Batch(
+            obs=self.statistics.see(first(steps.obs)),
+            action=first(steps.raw_action),
+            mask=None if steps.mask is None else first(steps.mask),
+            active=active,
+            next_obs=self.statistics.see(last(steps.next_obs)),
+            next_mask=None if steps.next_mask is None else last(steps.next_mask),
+            sums=np.array(sums),
+            going_on=np.array(going_on),
+            weight=active * weight.reshape(-1, *[1] * len(self.env.agents)),
+            index=index,
+        )
+
+    def _window(self, t: int, env: int, agent: tuple[int, ...]) -> tuple[Array, Array, int]:
+        """Discounted rewards in units of sizes, factors of the values that follow, and the environment's last step."""
+        steps, rates = self.steps, self.nodes.rates
+        paid, factor, over = np.zeros(len(rates)), np.ones(len(rates)), False
+        for now in itertools.count(t):
+            at = (now, env, *agent)
+            if not over:
+                paid, factor = paid + factor * steps.reward[at], factor * rates
+                if steps.ended(self.config.time_limits)[at]:
+                    factor = np.zeros(len(rates))
+                over = bool(steps.done[at])
+            end = steps.terminated[now, env] or steps.truncated[now, env]
+            if end or now == len(steps.reward) - 1 or now == t + self.config.n_step - 1:
+                return paid / self.nodes.sizes, factor, now
+        raise AssertionError
+
+    def learned(self, batch: Batch, error: Array) -> None:
+        """New priorities of a batch, from errors `[B, *A]` before the gradient step."""
+        if not self.prioritised:
+            return
+        axes = tuple(range(1, error.ndim))
+        mean = (error * batch.active).sum(axis=axes) / np.maximum(batch.active.sum(axis=axes), 1)
+        priority = (mean + LEAST_ERROR) ** self.alpha
+        self.leaves[batch.index] = priority
+        self.largest = max(self.largest, priority.max())
+
+    def assert_same(self, state: Any, atol: float) -> None:
+        """Check environments, buffer, statistics and priorities of a state of jaxrl."""
+        self.walk.assert_at(state.carry.state)
+        capacity, total = self.config.capacity, len(self.steps.reward)
+        times = range(max(0, total - capacity), total)
+        slots = np.array([t % capacity for t in times])
+        kept = Steps(**{k: None if leaf is None else leaf[times.start :] for k, leaf in vars(self.steps).items()})
+        stored = jax.tree.map(lambda leaf: np.asarray(leaf)[slots], state.buffer)
+        float64.assert_steps(stored, kept, atol)
+        if self.config.normalise_observation:
+            samples = self.statistics.samples
+            found = state.observations
+            np.testing.assert_allclose(found.count, len(samples))
+            np.testing.assert_allclose(found.mean, samples.mean(0), rtol=0, atol=atol)
+            np.testing.assert_allclose(found.variance, samples.var(0), rtol=0, atol=atol)
+        if self.prioritised:
+            leaves = np.ravel(state.priorities.leaves)[: len(self.leaves)]
+            np.testing.assert_allclose(leaves, self.leaves, rtol=0, atol=atol)
+            np.testing.assert_allclose(state.priorities.largest, self.largest, rtol=0, atol=atol)
+
+    def assert_varied(self) -> None:
+        """Check that the steps have ends of every kind, in and out of the windows."""
+        steps = self.steps
+        assert steps.terminated.any() and steps.truncated.any()
+        assert self.walk.both > 0  # flags of one step
+        assert not self.env.agents or not steps.active.all()

@@ -1,0 +1,158 @@
+"""DQN in float64: every iteration from the first reset on, under several configurations."""
+
+import dataclasses
+from typing import Any
+
+import float64
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from float64 import Adam, Nodes
+from recorded_env import ACTIONS, RecordedEnv
+from replaying import Batch, Replay
+
+import jaxrl
+
+ITERATIONS = 4  # the buffer is full after two
+GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
+NETWORK = {"hidden": (3,), "activation": "tanh"}
+SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "warm_up": 16, "buffer_size": 32, "batch_size": 16}
+HPARAMS = {"lr": 0.05, "adam_eps": 0.1, "max_grad_norm": 0.5, "epsilon_start": 0.8, "epsilon_end": 0.2}
+CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
+    "prioritised, 3 steps": (
+        RecordedEnv(),
+        {"n_step": 3, "replay": "prioritised", "target_interval": 3},
+        {"huber_delta": 0.5, "priority_beta": 0.7, "max_grad_norm": 0.12},
+    ),
+    "joint heads of a crowd": (
+        RecordedEnv(num_agents=2),
+        {
+            "heads": "joint",
+            "double": False,
+            "target_update": "soft",
+            "n_step": 2,
+            "replay": "prioritised",
+            "normalise_observation": True,
+        },
+        {"target_rate": 0.2, "observation_clip": 1.5, "max_grad_norm": 0.12},
+    ),
+    "own heads, limits as ends": (
+        RecordedEnv(),
+        {"heads": "own", "value_loss": "squared", "time_limits": "terminal", "target_interval": 1},
+        {},
+    ),
+    "munchausen": (RecordedEnv(), {"munchausen": True, "target_interval": 2}, {"munchausen_temperature": 0.3}),
+}
+
+
+class DQN:
+    """Deep Q-learning on `RecordedEnv`."""
+
+    def __init__(self, algo: Any, hparams: Any, params: Any, key: jax.Array):
+        single = algo.config.heads == "single"
+        curve = (lambda t: GAMMA**t) if single else (lambda t: 1 / (1 + K * t))
+        self.config, self.hparams, self.nodes = algo.config, hparams, Nodes(hparams.discount, curve)
+        self.params = self.target = float64.in_float64(params)
+        self.adam, self.epsilon, self.count = Adam(hparams), 1.0, 0
+        _, reset_key, collect_key = jax.random.split(key, 3)
+        self.replay = Replay(algo, hparams, self.nodes, reset_key)
+        self._collect(collect_key, self.config.warm_up // self.config.num_envs)
+
+    def values(self, params: Any, obs: Any) -> Any:
+        """Values u_k of every action, `[..., ACTIONS, K]`."""
+        layers, features = float64.encoded(params, obs)
+        return float64.dense(layers["advantage_out"], features).reshape(*obs.shape[:-1], ACTIONS, -1)
+
+    def _collect(self, key: jax.Array, num_steps: int) -> None:
+        def act(noise: Any, obs: Any, mask: Any) -> Any:
+            greedy = float64.best(self.values(self.params, obs) @ self.nodes.shares, mask)
+            return np.where(noise[..., 0] < self.epsilon, float64.best(noise[..., 1:], mask), greedy)
+
+        self.replay.collect(key, num_steps, lambda key, shape: jax.random.uniform(key, (*shape, ACTIONS + 1)), act)
+
+    def step(self, key: jax.Array, iteration: int) -> None:
+        """One iteration."""
+        share = min(iteration * self.config.steps_per_iteration / float(self.hparams.epsilon_anneal_env_steps), 1.0)
+        start, end = float(self.hparams.epsilon_start), float(self.hparams.epsilon_end)
+        self.epsilon = start + (end - start) * share
+        collect_key, learn_key = jax.random.split(key)
+        self._collect(collect_key, self.config.num_steps)
+        for _, batch in self.replay.batches(learn_key):
+            self._learn(batch)
+
+    def _learn(self, batch: Batch) -> None:
+        goal, shares = self._targets(batch), self.nodes.shares
+
+        def errors(params: Any) -> Any:
+            values = self.values(params, batch.obs)
+            return np.take_along_axis(values, batch.action[..., None, None], axis=-2)[..., 0, :] - goal
+
+        def loss(params: Any) -> float:
+            error = errors(params)
+            each = error**2 / 2
+            if self.config.value_loss == "huber":
+                delta = float(self.hparams.huber_delta)
+                each = np.where(np.abs(error) > delta, delta * (np.abs(error) - delta / 2), each)
+            return float(np.sum(each @ shares * batch.weight) / max(batch.active.sum(), 1))
+
+        self.replay.learned(batch, np.abs(errors(self.params) @ shares))
+        self.params = self.adam(self.params, float64.gradient(loss, self.params), float(self.hparams.lr))
+        self.count += 1
+        if self.config.target_update == "soft":
+            self.target = float64.towards(self.target, self.params, float(self.hparams.target_rate))
+        elif self.count % self.config.target_interval == 0:
+            self.target = self.params
+
+    def _targets(self, batch: Batch) -> Any:
+        """Targets of u_k, `[B, *A, K]`."""
+        after, sums = self.values(self.target, batch.next_obs), batch.sums
+        if self.config.munchausen:
+            temperature, alpha = (float(getattr(self.hparams, f"munchausen_{n}")) for n in ("temperature", "alpha"))
+            now = self.values(self.target, batch.obs)[..., 0]
+            logs = float64.log_softmax(now / temperature, batch.mask)
+            taken = np.take_along_axis(logs, batch.action[..., None], axis=-1)
+            sums = sums + alpha * np.clip(temperature * taken, -1.0, 0.0)
+            logs = float64.log_softmax(after[..., 0] / temperature, batch.next_mask)
+            share = np.exp(logs)
+            entropy = -np.sum(share * np.where(share > 0, logs, 0.0), axis=-1)
+            following = (np.sum(share * after[..., 0], axis=-1) + temperature * entropy)[..., None]
+        else:
+            judge = self.values(self.params, batch.next_obs) if self.config.double else after
+            if self.config.heads == "own":
+                action = np.stack(
+                    [float64.best(judge[..., k], batch.next_mask) for k in range(judge.shape[-1])], axis=-1
+                )
+            else:
+                action = float64.best(judge @ self.nodes.shares, batch.next_mask)[..., None]
+            following = np.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
+        return sums + batch.going_on * following
+
+
+@pytest.mark.seconds_to_compile(40)
+@pytest.mark.parametrize("name", CASES)
+def test_an_iteration_of_dqn_is_that_of_float64(name: str) -> None:
+    env, fields, numbers = CASES[name]
+    heads = {"num_heads": 3} if "heads" in fields else {}
+    algo = jaxrl.dqn(env, jaxrl.DQNConfig(**{**NETWORK, **SIZES, **heads, **fields}))
+    discount = f"hyperbolic:k={K}" if heads else GAMMA
+    numbers = {**HPARAMS, "epsilon_anneal_env_steps": 3 * algo.env_steps_per_iteration, "discount": discount, **numbers}
+    hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
+    init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
+    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    reference = DQN(algo, hparams, state.learner.acting.params, init_key)
+    start = reference.params
+    for iteration, key in enumerate([None, *keys]):
+        if key is not None:
+            state, _ = step(key, jnp.int32(iteration - 1), state, hparams, env_params)
+            reference.step(key, iteration - 1)
+        # A gradient is a sum of numbers of at most 10 with relative roundings of 1e-6 in all, and Adam enlarges its
+        # error by at most lr / eps = 0.5 at each of two updates an iteration.
+        atol = 1e-5 * (1 + iteration)
+        reference.replay.assert_same(state, atol)
+        float64.assert_same(state.learner.acting.params, reference.params, atol)
+        float64.assert_same(state.learner.target, reference.target, atol)
+    moves = np.abs(float64.vector_of(reference.params) - float64.vector_of(start))
+    assert np.median(moves) > 100 * atol
+    assert set(reference.adam.clipped) == {True, False}
+    reference.replay.assert_varied()
