@@ -136,6 +136,14 @@ def test_rays_that_do_not_see_agents_pass_through_them() -> None:
     np.testing.assert_allclose(cast(*arguments, see_agents=False)[0, 0], [1, 1 - 0.25], atol=1e-6)
 
 
+def test_rays_run_from_right_to_left_and_pass_through_the_absent() -> None:
+    """An agent at the origin that looks along x, one to its right, one behind it, and an absent one in front."""
+    position = jnp.array([[0.0, 0.0], [0.0, -2.0], [-1.0, 0.0], [1.0, 0.0]])
+    walking, radius = jnp.array([True, True, True, False]), jnp.full(4, 0.5)
+    seen = cast(position, jnp.zeros(4), radius, walking, Obstacles.none(), 10.0, np.pi / 2, 3)[0]
+    np.testing.assert_allclose(seen, [[1, 1 - 0.15], [0, 0], [0, 0]], atol=1e-6)
+
+
 def test_rays_along_an_edge_and_over_nothing_are_finite() -> None:
     square = crowd_scenes.obstacles([(2.0, 0.0, 0.5, 0.5)])
     seen = cast(jnp.array([[0.0, 0.5]]), jnp.zeros(1), jnp.ones(1), jnp.ones(1, bool), square, 9.0, np.pi, 5)

@@ -296,6 +296,40 @@ def test_decks_are_dealt_whole_and_first_cards_are_as_likely() -> None:
     assert shown[-1] == SUITS and not np.any(obs)
 
 
+def test_the_first_suit_is_rewarded_until_the_deck_is_empty() -> None:
+    """The suit of the first card is named in every second step, and another suit in between."""
+    env, keys = RepeatFirst(), jax.random.split(jax.random.key(0), 53)
+    step, params = jax.jit(env.step_env), env.default_params
+    obs, state = env.reset_env(keys[0], params)
+    first, shown = int(np.argmax(obs[1:])), []
+    for time, key in enumerate(keys[1:]):
+        action = first if time % 2 == 0 else (first + 1) % SUITS
+        shown.append(int(np.argmax(obs[1:])))
+        obs, state, reward, terminated, _ = step(key, state, jnp.int32(action), params)
+        np.testing.assert_allclose(reward, (1 if action == first else -1) / 51, rtol=1e-6)
+        assert bool(terminated) == (time == 51)
+    np.testing.assert_array_equal(np.bincount(shown), [13] * SUITS)
+    assert not np.any(obs)
+
+
+def test_a_sample_is_seen_once_and_answered_after_the_delay() -> None:
+    """Two trials of five steps: the sample, a delay of three without a symbol, and the test, where the answer pays."""
+    env = DelayedMatch(num_symbols=3, delay=3, num_trials=2)
+    step, params = jax.jit(env.step_env), env.default_params
+    obs, state = env.reset_env(jax.random.key(0), params)
+    seen, rewards, ends = [obs], [], []
+    for key in jax.random.split(jax.random.key(1), 10):
+        obs, state, reward, terminated, _ = step(key, state, jnp.int32(1), params)
+        seen, rewards, ends = [*seen, obs], [*rewards, float(reward)], [*ends, bool(terminated)]
+    for trial in (0, 5):
+        sample, test = (int(np.argmax(seen[trial + at][:3])) for at in (0, 4))
+        np.testing.assert_array_equal(seen[trial], np.eye(5)[sample] + np.eye(5)[3])
+        np.testing.assert_array_equal(seen[trial + 1 : trial + 4], np.zeros((3, 5)))
+        np.testing.assert_array_equal(seen[trial + 4], np.eye(5)[test] + np.eye(5)[4])
+        assert rewards[trial : trial + 5] == [0, 0, 0, 0, 0.5 if sample == test else -0.5]
+    assert ends == [False] * 9 + [True]
+
+
 @pytest.mark.slow
 def test_half_of_the_trials_match_and_each_draws_anew() -> None:
     env = DelayedMatch(num_symbols=3)

@@ -5,7 +5,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
+from jaxrl.learning.normalisation import (
+    RunningStatistics,
+    init_reward_scale,
+    init_statistics,
+    normalise,
+    scale_rewards,
+    update_statistics,
+)
 
 EPS = float(np.finfo(np.float32).eps)
 SAMPLE = {"position": jax.ShapeDtypeStruct((2, 3), jnp.float32), "count": jax.ShapeDtypeStruct((), jnp.int32)}
@@ -90,3 +97,26 @@ def test_a_constant_observation_stays_finite() -> None:
     assert float(statistics.variance) == 0
     assert float(normalise(statistics, jnp.float32(3.0), 10.0)) == 0
     assert float(normalise(statistics, jnp.float32(4.0), 10.0)) == 10
+
+
+def test_rewards_are_divided_by_the_deviation_of_their_discounted_sums() -> None:
+    """Two rollouts of two environments of two agents, against loops that add up every agent's rewards."""
+    draws, shape, rate, clip = np.random.default_rng(1), (7, 2, 2), 0.9, 1.5
+    scale, totals, seen = init_reward_scale(shape[1:]), np.zeros(shape[1:]), []
+    for _ in range(2):
+        reward = draws.normal(1.0, 3.0, shape).astype(np.float32)
+        done, active = draws.random(shape) < 0.3, draws.random(shape) < 0.7
+        for t, env, agent in np.ndindex(shape):
+            totals[env, agent] = reward[t, env, agent] + rate * totals[env, agent]
+            if active[t, env, agent]:
+                seen.append(totals[env, agent])
+            if done[t, env, agent]:
+                totals[env, agent] = 0.0
+        scaled, scale = scale_rewards(
+            scale, jnp.asarray(reward), jnp.asarray(done), jnp.asarray(active), jnp.float32(rate), jnp.float32(clip)
+        )
+        expected = np.clip(reward / np.std(seen), -clip, clip)
+        assert 0 < np.sum(np.abs(expected) == clip) < expected.size
+        # Sums of at most 7 terms, and a deviation of fewer than 60 sums: fewer than 100 roundings of numbers up to 1.5.
+        np.testing.assert_allclose(scaled, expected, rtol=0, atol=100 * EPS * clip)
+    assert float(scale[0].count) == len(seen)

@@ -90,6 +90,19 @@ def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
         np.testing.assert_allclose(got, exact, rtol=0, atol=4 * 8 * 4 * EPS)
 
 
+@pytest.mark.parametrize("name", ["gru", "lstm"])
+def test_a_step_of_a_gated_memory_is_its_formula(name: str) -> None:
+    """As above, without a compilation of initial weights."""
+    cell, draws = CELLS[name](SIZE), np.random.default_rng(4)
+    shapes = jax.eval_shape(cell.init, jax.random.key(0), jnp.zeros(WIDTH), cell.start())
+    params = jax.tree.map(lambda leaf: draws.normal(size=leaf.shape).astype(np.float32), shapes)
+    inputs, memory = draws.normal(size=WIDTH).astype(np.float32), some_memory(cell)
+    got = cell.apply(params, inputs, memory)
+    expected = BY_HAND[name](in_float64(params["params"]), in_float64(inputs), in_float64(memory))
+    for leaf, exact in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(leaf, exact, rtol=0, atol=4 * 8 * 4 * EPS)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CELLS)
 @pytest.mark.parametrize("first", [False, True], ids=["goes on", "begins anew"])

@@ -184,6 +184,23 @@ def test_draws_are_in_proportion_to_priorities() -> None:
     np.testing.assert_allclose(rows.weight, expected / expected.max(1, keepdims=True), rtol=64 * 2.0**-24)
 
 
+def test_a_draw_is_weighed_by_its_probability() -> None:
+    """One draw from each stratum of the running sum of the priorities, with weights that undo its probability."""
+    values, filled, num_envs, batch, beta = np.array([4.0, 1.0, 0.5, 2.5, 8.0, 4.0]), 3, 2, 8, 0.7
+    state = prioritised.write_priorities(prioritised.init_priorities(8), jnp.int32(0), 6)
+    state = prioritised.update_priorities(state, jnp.arange(6), jnp.asarray(values, jnp.float32))
+    key = jax.random.key(3)
+    draw = jax.jit(functools.partial(prioritised.prioritised_rows, num_envs=num_envs, batch_size=batch))
+    rows, index = draw(key, state, jnp.int32(filled), beta=jnp.float32(beta))
+    place = (np.arange(batch) + np.asarray(jax.random.uniform(unrolled(key), (batch,)), np.float64)) / batch
+    np.testing.assert_array_equal(index, np.searchsorted(np.cumsum(values) / values.sum(), place, side="right"))
+    np.testing.assert_array_equal(index, rows.slot * num_envs + rows.env)
+    weight = (filled * num_envs * values[np.asarray(index)] / values.sum()) ** -beta
+    assert len(np.unique(weight)) > 2
+    # Quotients of sums of six numbers, to a power below 1.
+    np.testing.assert_allclose(rows.weight, weight / weight.max(), rtol=32 * 2.0**-24)
+
+
 def test_new_transitions_get_the_largest_priority() -> None:
     state = prioritised.write_priorities(prioritised.init_priorities(12), jnp.int32(0), 6)
     state = prioritised.update_priorities(state, jnp.asarray([2]), jnp.asarray([7.0]))

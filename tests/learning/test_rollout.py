@@ -14,7 +14,7 @@ from flax import struct
 import envs
 from envs.base import Environment, EnvParams, EnvState, spaces
 from jaxrl.learning.actor import Actor, memories, memoryless
-from jaxrl.learning.rollout import Carry, Transition, default_reset_pool, reset_all, rollout, step_once
+from jaxrl.learning.rollout import Carry, Transition, default_reset_pool, reset_all, rollout, step_once, value_ends
 
 NUM_ENVS = 3
 NUM_STEPS = 24
@@ -263,6 +263,19 @@ def test_termination_wins_over_the_time_limit(life: int, limit: int, flags: tupl
     assert (bool(terminated), bool(truncated)) == flags
 
 
+@pytest.mark.parametrize("time_limits, ends", [("bootstrap", [1, 0, 1, 0]), ("terminal", [1, 1, 1, 0])])
+def test_a_time_limit_ends_the_value_only_where_it_is_terminal(time_limits: str, ends: list[int]) -> None:
+    """Four steps of one environment of two agents, of which one terminates alone in the third step."""
+    terminated, truncated = np.array([[1], [0], [0], [0]], bool), np.array([[0], [1], [0], [0]], bool)
+    both = np.ones((4, 1, 2), bool)
+    ended = terminated[..., None] | np.array([[[0, 0]], [[0, 0]], [[1, 0]], [[0, 0]]], bool)
+    arrays: Any = (None, None, np.zeros((4, 1, 2)), terminated, truncated, ended, both, None, None)
+    steps = jax.tree.map(jnp.asarray, Transition(*arrays))
+    got = np.asarray(value_ends(steps, time_limits))
+    np.testing.assert_array_equal(got[:, 0, 0], ends)
+    np.testing.assert_array_equal(got[:, 0, 1], [ends[0], ends[1], 0, 0])
+
+
 # --- several agents ----------------------------------------------------------------------
 
 
@@ -312,6 +325,14 @@ def counting() -> Actor:
         return jnp.full_like(scores["steps"], 2), scores["steps"], memory
 
     return Actor(lambda policy: jnp.zeros((), jnp.int32), scores, unused_noise, choose)
+
+
+def test_a_memory_restarts_with_the_step_after_an_end() -> None:
+    """One agent that counts the steps of its episode, of which each has two."""
+    env, params, key = agents.Crowd(1), agents.CrowdParams(max_steps_in_episode=100), jax.random.key(0)
+    carry = reset_all(env, key, params, 1, memory=memories(counting().start(None), (1,)))
+    _, steps, _ = jax.jit(lambda carry: rollout(env, params, counting(), None, key, carry, jnp.zeros((7, 1))))(carry)
+    np.testing.assert_array_equal(steps.raw_action[:, 0, 0], np.arange(7) % 2)
 
 
 @pytest.mark.slow

@@ -197,6 +197,28 @@ def assert_parity(case: Case, played: Record, limit: int | None) -> None:
     np.testing.assert_array_equal(truncated, played.truncated)
 
 
+@pytest.mark.parametrize("case", CASES[1:3], ids=lambda case: case.name)
+def test_single_steps_are_gymnasiums(case: Case) -> None:
+    """From random states that float32 holds exactly, so that only the operations of jaxrl round."""
+    env: Any = gymnasium.make(case.gymnasium_id, disable_env_checker=True).unwrapped
+    env.reset(seed=0)
+    step, draws = jax.jit(our_step(case, envs.make(case.name).default_params)), np.random.default_rng(6)
+    for _ in range(40):
+        # Pendulum's angle is not wrapped, and both have rates of up to 8 and 4 pi.
+        state = draws.uniform(-7, 7, len(case.resets)).astype(np.float32)
+        if case.angles:
+            state[list(case.angles)] /= 3
+        action = draws.integers(3) if case.angles else draws.uniform(-3, 3, 1).astype(np.float32)
+        env.state = state.astype(np.float64)
+        obs, reward, terminated, _, _ = env.step(action)
+        theirs = np.concatenate([np.asarray(env.state, np.float64), obs, [reward]])
+        ours, (ended, _) = step(state, jnp.int32(0), action)
+        size = np.broadcast_to(case.size(state[None].astype(np.float64)), (1, len(theirs)))[0]
+        # Gymnasium's observations are float32, one rounding more.
+        assert np.all(difference(case, np.asarray(ours)[None], theirs[None])[0] <= EPS * (case.roundings + 1) * size)
+        assert bool(ended) == terminated
+
+
 @pytest.mark.slow
 @BY_NAME
 def test_resets_are_drawn_from_gymnasium_s_distribution(case: Case) -> None:
