@@ -33,7 +33,7 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all torture test-rliable test-sb3 bench study lint format notebook docs clean
+.PHONY: help demo test test-all torture mutants test-rliable test-sb3 bench study lint format notebook docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -59,6 +59,9 @@ test-all: $(call stamp,test) $(VENV)-rliable/.installed  ## every test
 
 torture: $(call stamp,test)  ## kills, signals, damages, odd names, meetings and command lines at random, all seeds fixed
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal tests/torture
+
+mutants: $(call stamp,test)  ## plant faults in a copy, each of which a fast test must catch; NAMES= takes areas and faults
+	$(BIN)/python tests/mutants --workers $(WORKERS) --names $(NAMES)
 
 test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## statistics compared with rliable
 	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest tests/results/test_rliable.py

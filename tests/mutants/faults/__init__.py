@@ -1,0 +1,13 @@
+"""The list of planted faults, by area."""
+
+from planting import Fault
+
+from faults import bandits, discounts, environments, learning, statistics
+
+AREAS: dict[str, tuple[Fault, ...]] = {
+    "learning": learning.FAULTS,
+    "discounts": discounts.FAULTS,
+    "environments": environments.FAULTS,
+    "bandits": bandits.FAULTS,
+    "statistics": statistics.FAULTS,
+}

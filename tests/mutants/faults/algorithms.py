@@ -1,0 +1,5 @@
+"""Faults of algorithms."""
+
+from planting import Fault
+
+FAULTS: tuple[Fault, ...] = ()

@@ -1,0 +1,111 @@
+"""Faults of statistics over runs, and of results."""
+
+from planting import Fault
+
+FAULTS = (
+    Fault(
+        "an-eighth-cut-instead-of-a-quarter",
+        "jaxrl/results/statistics.py",
+        "cut = pooled.shape[-1] // 4",
+        "cut = pooled.shape[-1] // 8",
+        "tests/results/test_statistics.py::test_iqm_is_the_trimmed_mean_of_scipy[8]",
+    ),
+    Fault(
+        "gap-that-rewards-excess",
+        "jaxrl/results/statistics.py",
+        'np.maximum(target - _checked("scores", scores, nan_policy), 0.0)',
+        'target - _checked("scores", scores, nan_policy)',
+        "tests/results/test_statistics.py::test_closed_forms",
+    ),
+    Fault(
+        "ties-that-count-as-losses",
+        "jaxrl/results/statistics.py",
+        "(first > second) + 0.5 * (first == second)",
+        "(first > second) + 0.0 * (first == second)",
+        "tests/results/test_statistics.py::test_probability_of_improvement_is_mann_whitney",
+    ),
+    Fault(
+        "pairs-taken-for-independent-runs",
+        "jaxrl/results/statistics.py",
+        "wins = _win(first, second)",
+        "wins = _win(first, np.roll(second, 1, axis=-1))",
+        "tests/results/test_statistics.py::test_pairs_are_compared_with_each_other",
+    ),
+    Fault(
+        "one-side-not-resampled",
+        "jaxrl/results/statistics.py",
+        "total = ((counts_x[:, task] @ wins) * counts_y[:, task]).sum(axis=-1)",
+        "total = (counts_x[:, task] @ wins).sum(axis=-1)",
+        "tests/results/test_statistics.py::test_unpaired_resampling_draws_both_sides",
+    ),
+    Fault(
+        "interval-of-half-its-confidence",
+        "jaxrl/results/statistics.py",
+        "tail = (1.0 - confidence) / 2.0",
+        "tail = 1.0 - confidence",
+        "tests/results/test_statistics.py::test_unpaired_resampling_draws_both_sides",
+    ),
+    Fault(
+        "interval-of-half-its-width",
+        "jaxrl/results/statistics.py",
+        "below, above = (stretch * np.maximum(part, 0.0)",
+        "below, above = (0.5 * stretch * np.maximum(part, 0.0)",
+        "tests/results/test_statistics.py::test_the_ends_are_stretched_to_student",
+    ),
+    Fault(
+        "interval-not-widened-for-few-seeds",
+        "jaxrl/results/statistics.py",
+        "stretch = scipy.stats.t.ppf(tail, strata * (count - 1)) / scipy.stats.norm.ppf(tail)",
+        "stretch = scipy.stats.norm.ppf(tail) / scipy.stats.norm.ppf(tail)",
+        "tests/results/test_statistics.py::test_few_seeds_are_covered_too[iqm-4]",
+    ),
+    Fault(
+        "tasks-pooled-in-the-resampling",
+        "jaxrl/results/statistics.py",
+        "tuple(np.moveaxis(values, -2, 0)) if tasks else (values,)",
+        "(values,)",
+        "tests/results/test_statistics.py::test_tasks_are_drawn_independently",
+    ),
+    Fault(
+        "profile-that-counts-the-threshold",
+        "jaxrl/results/statistics.py",
+        "above = (values[..., None] > levels)",
+        "above = (values[..., None] > levels - 0.5)",
+        "tests/results/test_statistics.py::test_performance_profile_counts_runs",
+    ),
+    Fault(
+        "scores-normalised-by-the-upper-bound",
+        "jaxrl/results/statistics.py",
+        "return (values - bounds[0]) / (bounds[1] - bounds[0])",
+        "return (values - bounds[0]) / bounds[1]",
+        "tests/results/test_statistics.py::test_normalise_per_task",
+    ),
+    Fault(
+        "deviation-with-the-divisor-n",
+        "jaxrl/results/mean_curves.py",
+        "values.std(axis=0, ddof=1)",
+        "values.std(axis=0)",
+        "tests/bandits/test_bandit_comparing.py::test_the_interval_is_students",
+    ),
+    Fault(
+        "one-sided-interval",
+        "jaxrl/results/mean_curves.py",
+        "half = scipy.stats.t.ppf(0.5 + confidence / 2, count - 1)",
+        "half = scipy.stats.t.ppf(confidence, count - 1)",
+        "tests/bandits/test_bandit_comparing.py::test_the_interval_covers_the_mean_as_often_as_it_says",
+    ),
+    Fault(
+        "failed-runs-in-the-table",
+        "jaxrl/results/tables.py",
+        "good = runs[~bad]",
+        "good = np.nan_to_num(runs, posinf=0.0)",
+        "tests/results/test_results.py::test_failed_runs_are_named_and_left_out",
+    ),
+    Fault(
+        "settings-in-another-order",
+        "jaxrl/results/dataset.py",
+        "array.reshape(*shape, *array.shape[1:]))",
+        'array.reshape(*shape, *array.shape[1:], order="F"))',
+        "tests/results/test_results.py::test_dataset_is_labelled_row_major",
+    ),
+)
