@@ -301,6 +301,12 @@ def test_a_single_exponential_is_exact_as_a_mixture():
             assert rates[np.argmax(weights)] == np.float32(rate)
 
 
+def test_a_quasi_hyperbolic_discount_is_two_exponentials():
+    rates, weights = QuasiHyperbolic(0.7, 0.9).mixture(8)
+    np.testing.assert_array_equal(rates, np.array([0.9, 0.0], np.float32))
+    np.testing.assert_allclose(weights, [0.7, 0.3], rtol=2 * ULP)
+
+
 def test_number_of_exponentials_is_static_and_small():
     assert prepare(0.98, 128).rates.shape == (1,)
     assert prepare(QuasiHyperbolic(0.9, 0.99), 128).rates.shape == (2,)

@@ -15,7 +15,7 @@ import jaxrl
 from envs.probes import chain_values
 from envs.wrappers import time_feature
 from jaxrl.learning.advantages import mixture_ugae
-from jaxrl.learning.critics import mixture_critic, single_critic
+from jaxrl.learning.critics import head_sizes, mixture_critic, single_critic
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.runtime.loop import make_loop
 
@@ -110,6 +110,15 @@ def test_an_exponential_gives_the_mixture_critic_the_single_ones_estimates_and_l
         loss = mixture.loss(padded, value, old, goal, weight, clip)
         expected = single.loss(plain, *(x[..., used] for x in (value, old, goal)), weight, clip)
         np.testing.assert_allclose(loss, expected, rtol=1e-5)
+
+
+def test_heads_have_the_size_of_their_horizons() -> None:
+    discount = mixture_critic(4).prepare("hyperbolic:k=0.02", 64, None)
+    horizons = [sum(float(rate) ** t for t in range(64)) for rate in discount.rates]
+    exact = np.array(horizons) / np.dot(discount.weights, horizons)
+    assert exact.max() > 2 * exact.min()
+    # Sums of at most 64 powers of up to the 63rd degree, in float32.
+    np.testing.assert_allclose(head_sizes(discount), exact, rtol=2 * 64 * np.finfo(np.float32).eps)
 
 
 def test_the_loss_bounds_the_squared_error_of_the_whole_value() -> None:

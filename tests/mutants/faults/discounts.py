@@ -50,7 +50,7 @@ FAULTS = (
         "jaxrl/discounts/form.py",
         "xp.concatenate([weights * beta, 1.0 - beta], axis=-1)",
         "xp.concatenate([weights * beta, 0.0 * beta], axis=-1)",
-        "tests/discounts/test_discounting.py::test_mixture_sums_to_the_curve",
+        "tests/discounts/test_discounting.py::test_a_quasi_hyperbolic_discount_is_two_exponentials",
     ),
     Fault(
         "quadrature-with-weights-of-amplitudes",
@@ -79,7 +79,7 @@ FAULTS = (
         "jaxrl/discounts/form.py",
         "lags = curve * (1 - mixed)",
         "lags = curve",
-        "tests/discounts/test_discounting.py::test_prepare_on_the_host_and_traced_agree",
+        "tests/learning/test_advantages.py::test_the_part_that_does_not_apply_changes_no_bit",
     ),
     Fault(
         "few-nodes-of-another-sum",
@@ -114,6 +114,6 @@ FAULTS = (
         "jaxrl/learning/critics.py",
         "return horizons / jnp.sum(discount.weights * horizons)",
         "return horizons / horizons",
-        "tests/learning/test_critics.py::test_the_loss_bounds_the_squared_error_of_the_whole_value",
+        "tests/learning/test_critics.py::test_heads_have_the_size_of_their_horizons",
     ),
 )
