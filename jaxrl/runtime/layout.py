@@ -12,13 +12,13 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import check_count
-from jaxrl.runtime.machine.compiling import check_room, room_side_by_side
-from jaxrl.runtime.machine.memory import give_back
+from jaxrl.runtime.machine.memory import GIB, available
 from jaxrl.runtime.machine.processors import understands
 from jaxrl.runtime.machine.xla_flags import flags_in_force
 
 CPU_BLOCK = 8
 ACCELERATOR_BLOCK = 1024
+TIGHT = 2 * GIB  # of free memory, below which programs are compiled one after another
 LANES = 16  # number of 32-bit values in the widest vector of a CPU
 
 
@@ -153,33 +153,17 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     round differently; and runs do not communicate.
 
     Args:
-      programs: Functions that lower a program for a device; the first program is the largest.
+      programs: Functions that lower a program for a device.
       devices: Devices that execute the programs.
 
     Returns:
       Executables of each program, one for each device.
     """
-    different = list(dict.fromkeys(devices))
     options = compiler_options(devices[0].platform)
-
-    def compile_and_give_back(program: Any) -> Any:
-        check_room(program)
-        executable = program.compile(options)
-        give_back()
-        return executable
-
-    places = [(i, device) for i in range(len(programs)) for device in different]
-    first, later = programs[0](different[0]), places[1:]
-    if room_side_by_side(first):
-        threads = _threads(len(places))
-        begun = [threads.submit(first.compile, options)]
-        begun += [threads.submit(programs[i](device).compile, options) for i, device in later]
-        compiled = [future.result() for future in begun]
-    else:
-        compiled = [compile_and_give_back(first)]
-        del first
-        compiled += [compile_and_give_back(programs[i](device)) for i, device in later]
-    executables = dict(zip(places, compiled, strict=True))
+    places = [(i, device) for i in range(len(programs)) for device in dict.fromkeys(devices)]
+    threads = _threads(1 if available() < TIGHT else len(places))
+    begun = [threads.submit(programs[i](device).compile, options) for i, device in places]
+    executables = {place: future.result() for place, future in zip(places, begun, strict=True)}
     return [[executables[i, device] for device in devices] for i in range(len(programs))]
 
 

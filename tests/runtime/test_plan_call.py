@@ -1,6 +1,5 @@
 """Plans: fitting into memory, division into parts, and results of parts equal bit for bit."""
 
-import contextlib
 import dataclasses
 import os
 import re
@@ -214,8 +213,7 @@ def test_a_plan_compiles_what_training_then_finds(algo: Algorithm, capsys: pytes
     assert (planned.num_runs, planned.block, planned.num_parts, planned.compilations) == (5, 2, 1, 1)
     assert planned.seconds is not None and planned.seconds > 0
     assert planned.limit is not None
-    assert planned.process + planned.programs + planned.states + planned.results == planned.running < planned.limit
-    assert planned.memory == max(planned.running, planned.compiling) and planned.compiling > 1.04 * planned.process
+    assert planned.process + planned.programs + planned.states + planned.results == planned.memory < planned.limit
     assert "5: 1 setting x 5 seeds of wander on Crowd, 64 env steps each" in str(planned)
     before = compilations()
     jaxrl.train(algo, **options, progress=True)
@@ -283,8 +281,6 @@ def three_parts(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "BYTES_PER_ARRAY", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
-    monkeypatch.setattr(fitting, "COMPILING_SPREAD", 0)
-    monkeypatch.setattr(fitting, "compiling_within", lambda limit, asked: contextlib.nullcontext())
     call = call_of(algo, 6)
     layout = plan_layout(6, 2, jax.devices()[:1])
     _, sizes = programs_of(call, layout)

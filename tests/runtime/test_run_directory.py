@@ -1,6 +1,5 @@
 """Contents of a run directory: its identity, the calls that may resume it, and safety in failures."""
 
-import contextlib
 import errno
 import json
 import os
@@ -181,8 +180,6 @@ def limits(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> dict[Any, int | 
     """Limits by the value of `memory`, such as memory for a third of six seeds at a time."""
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
-    monkeypatch.setattr(fitting, "COMPILING_SPREAD", 0)
-    monkeypatch.setattr(fitting, "compiling_within", lambda limit, asked: contextlib.nullcontext())
     points = points_of(algo, 4 * PER_ITERATION, 2, 2)
     call = training_call(algo, None, seeds=list(range(6)), points=points, eval_episodes=2)
     layout = plan_layout(6, 2, jax.devices()[:1])

@@ -1,6 +1,5 @@
 """Searches and populations within their memory, and their files when they end early."""
 
-import contextlib
 import csv
 import os
 import platform
@@ -74,8 +73,6 @@ def sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     actual: list[int] = []
     monkeypatch.setattr(fitting, "ROOM_PER_THREAD", 0)
     monkeypatch.setattr(fitting, "resident", lambda: 0)
-    monkeypatch.setattr(fitting, "COMPILING_SPREAD", 0)
-    monkeypatch.setattr(fitting, "compiling_within", lambda limit, asked: contextlib.nullcontext())
 
     def of(_: Any, call: Call, layout: Layout, memory: Any) -> Planner:
         free = Planner(call, layout, None, False)

@@ -6,9 +6,7 @@ import ctypes
 import math
 import platform
 import re
-import threading
 from pathlib import Path
-from types import TracebackType
 
 import psutil
 
@@ -26,7 +24,6 @@ __all__ = [
     "GIB",
     "KIB",
     "MIB",
-    "Peak",
     "at_least",
     "available",
     "give_back",
@@ -67,39 +64,6 @@ def at_least(num_bytes: float) -> str:
 def resident() -> int:
     """Resident size of this process, in bytes."""
     return psutil.Process().memory_info().rss
-
-
-class Peak:
-    """Context that measures the peak memory of this process; it may be entered several times.
-
-    A thread reads the resident size a hundred times a second. On Linux, a rise of the lifetime peak of the process
-    within the context gives the exact value.
-
-    Attributes:
-      highest: Highest resident size within the contexts so far, in bytes.
-    """
-
-    INTERVAL = 0.01  # seconds
-
-    def __init__(self) -> None:
-        self.highest = 0
-
-    def __enter__(self) -> Peak:
-        self._before, self._over = highest_ever(), threading.Event()
-        self._watcher = threading.Thread(target=self._watch, name="jaxrl-memory", daemon=True)
-        self._watcher.start()
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, traceback: TracebackType | None) -> None:
-        del kind, error, traceback
-        self._over.set()
-        self._watcher.join()
-        ever = highest_ever()
-        self.highest = max(self.highest, resident(), ever if ever > self._before else 0)
-
-    def _watch(self) -> None:
-        while not self._over.wait(self.INTERVAL):
-            self.highest = max(self.highest, resident())
 
 
 def highest_ever(status: Path = Path("/proc/self/status")) -> int:

@@ -29,11 +29,9 @@ class Plan:
       compilations: Number of different calls that are compiled.
       process, programs, states, results: Memory in bytes of the process before any run, of temporaries in all
         threads, of the states of the runs that train at the same time, and of the results on the host meanwhile.
-      compiling: Peak memory of the process in bytes while the programs are compiled, 0 if they were cached.
       limit: Memory limit in bytes; None for no limit.
       on_host: Whether the limit applies to the process; otherwise it applies to each device, as `programs` and
         `states` do.
-      asked: Whether the limit was requested by the caller.
       seconds: Expected duration of the runs in seconds, None where nothing was measured.
     """
 
@@ -53,10 +51,8 @@ class Plan:
     programs: int
     states: int
     results: int
-    compiling: int
     limit: int | None
     on_host: bool
-    asked: bool = True
     seconds: float | None = None
 
     @property
@@ -71,19 +67,14 @@ class Plan:
 
     @property
     def memory(self) -> int:
-        """Peak memory in bytes, of the process or device that the limit applies to."""
-        return max(self.running, self.compiling) if self.on_host else self.running
-
-    @property
-    def running(self) -> int:
         """Peak memory in bytes after compiling, of the process or device that the limit applies to."""
         own = self.programs + self.states
         return own + self.process + self.results if self.on_host else own
 
     @property
     def fits(self) -> bool:
-        """Whether the limit is kept; a limit that was not requested applies to the runs alone, not to compiling."""
-        return self.limit is None or (self.memory if self.asked else self.running) <= self.limit
+        """Whether the limit is kept."""
+        return self.limit is None or self.memory <= self.limit
 
     def layout(self, num_runs: int, devices: Sequence[Any]) -> Layout:
         """Layout of the runs of one part; the programs are the same for any number of runs."""
@@ -123,8 +114,7 @@ class Plan:
 
     @property
     def _of_host(self) -> str:
-        compiling = f"{size(self.compiling)} while it compiles, then " if self.compiling else ""
-        return f"{compiling}process {size(self.process)}, results {size(self.results)}"
+        return f"process {size(self.process)}, results {size(self.results)}"
 
     def __repr__(self) -> str:
         return f"Plan({self.summary.splitlines()[0]})"
@@ -142,7 +132,7 @@ class Plan:
             "memory": f"{self._memory_text()}: {self.pieces}",
         }
         if not self.on_host:
-            lines["host memory"] = f"about {size(max(self.process + self.results, self.compiling))}: {self._of_host}"
+            lines["host memory"] = f"about {size(self.process + self.results)}: {self._of_host}"
         if self.seconds is not None:
             lines["time"] = f"about {duration(self.seconds)}, by a first chunk and an untrained policy's evaluation"
         if self._narrowed:

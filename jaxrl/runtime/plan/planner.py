@@ -13,9 +13,8 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout
-from jaxrl.runtime.machine.compiling import compiling_within
 from jaxrl.runtime.machine.exhaustion import Exhaustion
-from jaxrl.runtime.machine.memory import MIB, Peak, at_least, available, give_back, parse_size, resident, size
+from jaxrl.runtime.machine.memory import MIB, at_least, available, give_back, parse_size, resident, size
 from jaxrl.runtime.plan.buffers import check_buffer
 from jaxrl.runtime.plan.plan import Plan
 from jaxrl.runtime.programs import Programs, compilations, compiled_programs, forget
@@ -30,8 +29,6 @@ SHARE = 0.8
 ROOM_PER_THREAD = 40 * MIB
 # Overhead of an array in addition to its numbers: 62,500 arrays of 32 bytes take 68 MiB. Each block has its own arrays.
 BYTES_PER_ARRAY = 1152
-# Spread of the memory of compiling between processes: 1,038 to 1,085 MiB in seven of PPO on CartPole.
-COMPILING_SPREAD = 1.08
 # Copies of the states on the host while a checkpoint is written: one, and those of orbax and its store, 1.7 to 1.9 for
 # 1,000 runs of PPO; and the memory of the libraries that write checkpoints and results.
 CHECKPOINT_COPIES, WRITERS = 3.2, 30 * MIB
@@ -105,14 +102,12 @@ class Planner:
       layout: Layout that the call would have with enough memory.
       limit: Memory limit in bytes; None for no limit.
       checkpoints: Whether checkpoints of the states are written.
-      asked: Whether the limit was requested by the caller.
     """
 
     call: Call
     layout: Layout
     limit: int | None
     checkpoints: bool = False
-    asked: bool = True
 
     @property
     def on_host(self) -> bool:
@@ -128,12 +123,12 @@ class Planner:
         """
         asked = None if memory is None else parse_size(memory)
         if layout.devices[0].platform != "cpu":
-            return cls(call, layout, _device_limit(layout.devices, asked), checkpoints, asked is not None)
+            return cls(call, layout, _device_limit(layout.devices, asked), checkpoints)
         has, free = resident(), available()
         most = has + free if asked is not None else has + int(SHARE * free)
-        return cls(call, layout, most if asked is None else min(asked, most), checkpoints, asked is not None)
+        return cls(call, layout, most if asked is None else min(asked, most), checkpoints)
 
-    def at(self, sizes: Sizes, block: int, num_parts: int, process: int, compiling: int = 0) -> Plan:
+    def at(self, sizes: Sizes, block: int, num_parts: int, process: int) -> Plan:
         """Plan with blocks of a given width and a given number of parts.
 
         Args:
@@ -141,7 +136,6 @@ class Planner:
           block: Block width.
           num_parts: Number of parts.
           process: Memory of the process before any run, in bytes.
-          compiling: Peak memory of the process while programs were compiled, in bytes.
         """
         runs = self.runs_of_part(num_parts)
         total_blocks = -(-runs // block)
@@ -180,14 +174,12 @@ class Planner:
             programs=int(programs),
             states=slots * (sizes.state + sizes.arguments) + here * num_blocks * sizes.arrays,
             results=int(results),
-            compiling=compiling,
             limit=self.limit,
             on_host=self.on_host,
-            asked=self.asked,
         )
 
     def compiled(
-        self, call: Call, layout: Layout, num_parts: int, precision: str = "default", peak: Peak | None = None
+        self, call: Call, layout: Layout, num_parts: int, precision: str = "default"
     ) -> tuple[Programs, Sizes, Plan]:
         """Programs of one part, their memory, and the plan with them.
 
@@ -198,21 +190,15 @@ class Planner:
           layout: Layout of the part.
           num_parts: Number of parts.
           precision: Precision of matrix products.
-          peak: Peak memory of earlier compilations of this call; None for the first.
-
-        Raises:
-          ValueError: There is too little memory to compile the programs.
         """
-        before, peak, compiling = compilations(), Peak() if peak is None else peak, 0
-        with peak, compiling_within(self.limit if self.on_host else None, self.asked):
-            programs, sizes = programs_of(call, layout, precision)
+        before = compilations()
+        programs, sizes = programs_of(call, layout, precision)
         if compilations() > before:
             give_back()
-            compiling = int(COMPILING_SPREAD * peak.highest)
-        planned = self.at(sizes, layout.block, num_parts, resident(), compiling)
+        planned = self.at(sizes, layout.block, num_parts, resident())
         if not planned.fits and forget(but=programs):
             give_back()
-            planned = self.at(sizes, layout.block, num_parts, resident(), compiling)
+            planned = self.at(sizes, layout.block, num_parts, resident())
         return programs, sizes, planned
 
     def fit(self, precision: str = "default") -> Plan:
@@ -222,10 +208,10 @@ class Planner:
           ValueError: Not even blocks of one run fit; without compiling, where a replay buffer is the reason.
         """
         check_buffer(self.call, self.limit, self._holds)
-        layout, num_parts, peak = self.layout, 1, Peak()
+        layout, num_parts = self.layout, 1
         while True:
             with Exhaustion() as exhaustion:  # compilers try programs out on some devices
-                programs, sizes, compiled = self.compiled(self.call, layout, num_parts, precision, peak)
+                programs, sizes, compiled = self.compiled(self.call, layout, num_parts, precision)
             if exhaustion.reason:
                 wider, block = layout.block, exhaustion.narrower(layout.block)
                 layout = self.layout_of(layout.num_runs, num_parts, block)
@@ -261,13 +247,13 @@ class Planner:
         Raises:
           ValueError: Not even blocks of one run fit.
         """
-        block, compiling = (self.layout.block, 0) if refused is None else (refused.block, refused.compiling)
+        block = self.layout.block if refused is None else refused.block
         num_parts, fewer_than = 1 if refused is None else refused.num_parts + 1, refused
         smallest: Plan | None = None
         while True:
             most = -(-self.call.num_runs // block)
             while True:
-                planned = self.at(sizes, block, min(num_parts, most), process, compiling)
+                planned = self.at(sizes, block, min(num_parts, most), process)
                 if planned.fits and (fewer_than is None or planned.num_slots < fewer_than.num_slots):
                     return planned
                 smallest = planned if smallest is None else min(smallest, planned, key=lambda plan: plan.memory)
