@@ -6,215 +6,98 @@ Names are imported when they are first used, so that `import jaxrl` alone loads 
 from typing import TYPE_CHECKING
 
 from jaxrl.lazy import attach
-from jaxrl.version import REPOSITORY, __version__
+from jaxrl.version import REPOSITORY as REPOSITORY
+from jaxrl.version import __version__ as __version__
 
-if TYPE_CHECKING:
-    from jaxrl import bandits, presets, tracking
-    from jaxrl.algorithms.a2c import A2CConfig, A2CHParams, a2c
-    from jaxrl.algorithms.contract import Algorithm
-    from jaxrl.algorithms.dqn import DQNConfig, DQNHParams, dqn
-    from jaxrl.algorithms.evolve import EvolveConfig, EvolveHParams, evolve
-    from jaxrl.algorithms.mdpo import MDPOConfig, MDPOHParams, mdpo
-    from jaxrl.algorithms.ppo import PPOConfig, PPOHParams, ppo
-    from jaxrl.algorithms.ppo_kl import PPOKLConfig, PPOKLHParams, ppo_kl
-    from jaxrl.algorithms.pqn import PQNConfig, PQNHParams, pqn
-    from jaxrl.algorithms.reinforce import ReinforceConfig, ReinforceHParams, reinforce
-    from jaxrl.algorithms.sac import sac
-    from jaxrl.algorithms.sac_config import SACConfig, SACHParams
-    from jaxrl.algorithms.spo import SPOConfig, SPOHParams, spo
-    from jaxrl.algorithms.td3 import TD3Config, TD3HParams, td3
-    from jaxrl.bandits.runner import run_bandit
-    from jaxrl.discounts import hazards
-    from jaxrl.discounts import properties as discount_properties
-    from jaxrl.discounts.fitting import fit
-    from jaxrl.discounts.parsing import (
-        BetaWeighted,
-        Exponential,
-        FixedHorizon,
-        Hyperbolic,
-        QuasiHyperbolic,
-        Tabulated,
-        Truncated,
-        as_discount,
-    )
-    from jaxrl.learning.advantages import gae, lambda_returns, mixture_ugae, monte_carlo, ugae
-    from jaxrl.policies.crowds import walk
-    from jaxrl.policies.export import export_policy
-    from jaxrl.policies.load_exported import load_exported
-    from jaxrl.policies.partners import Partners, load_partners
-    from jaxrl.policies.rendering import render
-    from jaxrl.presets import crowd as presets_crowd
-    from jaxrl.presets.registry import preset
-    from jaxrl.report.page import write_report
-    from jaxrl.results import plotting, statistics
-    from jaxrl.results.loading import load_result
-    from jaxrl.results.result import Result
-    from jaxrl.runtime.hosts import processes as distributed
-    from jaxrl.runtime.laws.algorithm_laws import check
-    from jaxrl.runtime.merging import merge
-    from jaxrl.runtime.options import RunOptions
-    from jaxrl.runtime.plan_call import Plan, plan
-    from jaxrl.runtime.resuming import resume
-    from jaxrl.runtime.training import TrainOutput, make_train, train
-    from jaxrl.sweeps.sweep import Choice, LogUniform, Sweep, Uniform, grid, sample
-    from jaxrl.tuning.halving import Halving
-    from jaxrl.tuning.population import PopulationResult, population_based_training
-    from jaxrl.tuning.result import SearchResult
-    from jaxrl.tuning.search import search
-
-__all__ = [
-    "REPOSITORY",
-    "A2CConfig",
-    "A2CHParams",
-    "Algorithm",
-    "BetaWeighted",
-    "Choice",
-    "DQNConfig",
-    "DQNHParams",
-    "EvolveConfig",
-    "EvolveHParams",
-    "Exponential",
-    "FixedHorizon",
-    "Halving",
-    "Hyperbolic",
-    "LogUniform",
-    "MDPOConfig",
-    "MDPOHParams",
-    "PPOConfig",
-    "PPOHParams",
-    "PPOKLConfig",
-    "PPOKLHParams",
-    "PQNConfig",
-    "PQNHParams",
-    "Partners",
-    "Plan",
-    "PopulationResult",
-    "QuasiHyperbolic",
-    "ReinforceConfig",
-    "ReinforceHParams",
-    "Result",
-    "RunOptions",
-    "SACConfig",
-    "SACHParams",
-    "SPOConfig",
-    "SPOHParams",
-    "SearchResult",
-    "Sweep",
-    "TD3Config",
-    "TD3HParams",
-    "Tabulated",
-    "TrainOutput",
-    "Truncated",
-    "Uniform",
-    "__version__",
-    "a2c",
-    "as_discount",
-    "bandits",
-    "check",
-    "discount_properties",
-    "distributed",
-    "dqn",
-    "evolve",
-    "export_policy",
-    "fit",
-    "gae",
-    "grid",
-    "hazards",
-    "lambda_returns",
-    "load_exported",
-    "load_partners",
-    "load_result",
-    "make_train",
-    "mdpo",
-    "merge",
-    "mixture_ugae",
-    "monte_carlo",
-    "plan",
-    "plotting",
-    "population_based_training",
-    "ppo",
-    "ppo_kl",
-    "pqn",
-    "preset",
-    "presets",
-    "presets_crowd",
-    "reinforce",
-    "render",
-    "resume",
-    "run_bandit",
-    "sac",
-    "sample",
-    "search",
-    "spo",
-    "statistics",
-    "td3",
-    "tracking",
-    "train",
-    "ugae",
-    "walk",
-    "write_report",
-]
-
-_NAMES_OF_MODULE = {
-    "algorithms.a2c": ("A2CConfig", "A2CHParams", "a2c"),
-    "algorithms.contract": ("Algorithm",),
-    "algorithms.dqn": ("DQNConfig", "DQNHParams", "dqn"),
-    "algorithms.evolve": ("EvolveConfig", "EvolveHParams", "evolve"),
-    "algorithms.mdpo": ("MDPOConfig", "MDPOHParams", "mdpo"),
-    "algorithms.ppo": ("PPOConfig", "PPOHParams", "ppo"),
-    "algorithms.ppo_kl": ("PPOKLConfig", "PPOKLHParams", "ppo_kl"),
-    "algorithms.pqn": ("PQNConfig", "PQNHParams", "pqn"),
-    "algorithms.reinforce": ("ReinforceConfig", "ReinforceHParams", "reinforce"),
-    "algorithms.sac": ("sac",),
-    "algorithms.sac_config": ("SACConfig", "SACHParams"),
-    "algorithms.spo": ("SPOConfig", "SPOHParams", "spo"),
-    "algorithms.td3": ("TD3Config", "TD3HParams", "td3"),
-    "bandits.runner": ("run_bandit",),
-    "discounts.fitting": ("fit",),
-    "discounts.parsing": (
-        "BetaWeighted",
-        "Exponential",
-        "FixedHorizon",
-        "Hyperbolic",
-        "QuasiHyperbolic",
-        "Tabulated",
-        "Truncated",
-        "as_discount",
-    ),
-    "learning.advantages": ("gae", "lambda_returns", "mixture_ugae", "monte_carlo", "ugae"),
-    "policies.crowds": ("walk",),
-    "policies.export": ("export_policy",),
-    "policies.load_exported": ("load_exported",),
-    "policies.partners": ("Partners", "load_partners"),
-    "policies.rendering": ("render",),
-    "presets.registry": ("preset",),
-    "report.page": ("write_report",),
-    "results.loading": ("load_result",),
-    "results.result": ("Result",),
-    "runtime.laws.algorithm_laws": ("check",),
-    "runtime.merging": ("merge",),
-    "runtime.options": ("RunOptions",),
-    "runtime.plan_call": ("Plan", "plan"),
-    "runtime.resuming": ("resume",),
-    "runtime.training": ("TrainOutput", "make_train", "train"),
-    "sweeps.sweep": ("Choice", "LogUniform", "Sweep", "Uniform", "grid", "sample"),
-    "tuning.halving": ("Halving",),
-    "tuning.population": ("PopulationResult", "population_based_training"),
-    "tuning.result": ("SearchResult",),
-    "tuning.search": ("search",),
-}
-# Modules that are public under their own names.
-_MODULES = {
-    "bandits": "bandits",
-    "discount_properties": "discounts.properties",
-    "distributed": "runtime.hosts.processes",
-    "hazards": "discounts.hazards",
-    "plotting": "results.plotting",
-    "presets": "presets",
-    "presets_crowd": "presets.crowd",
-    "statistics": "results.statistics",
-    "tracking": "tracking",
-}
+if TYPE_CHECKING:  # the list of public names; the repeated names export them to type checkers
+    from jaxrl import bandits as bandits
+    from jaxrl import presets as presets
+    from jaxrl import tracking as tracking
+    from jaxrl.algorithms.a2c import A2CConfig as A2CConfig
+    from jaxrl.algorithms.a2c import A2CHParams as A2CHParams
+    from jaxrl.algorithms.a2c import a2c as a2c
+    from jaxrl.algorithms.contract import Algorithm as Algorithm
+    from jaxrl.algorithms.dqn import DQNConfig as DQNConfig
+    from jaxrl.algorithms.dqn import DQNHParams as DQNHParams
+    from jaxrl.algorithms.dqn import dqn as dqn
+    from jaxrl.algorithms.evolve import EvolveConfig as EvolveConfig
+    from jaxrl.algorithms.evolve import EvolveHParams as EvolveHParams
+    from jaxrl.algorithms.evolve import evolve as evolve
+    from jaxrl.algorithms.mdpo import MDPOConfig as MDPOConfig
+    from jaxrl.algorithms.mdpo import MDPOHParams as MDPOHParams
+    from jaxrl.algorithms.mdpo import mdpo as mdpo
+    from jaxrl.algorithms.ppo import PPOConfig as PPOConfig
+    from jaxrl.algorithms.ppo import PPOHParams as PPOHParams
+    from jaxrl.algorithms.ppo import ppo as ppo
+    from jaxrl.algorithms.ppo_kl import PPOKLConfig as PPOKLConfig
+    from jaxrl.algorithms.ppo_kl import PPOKLHParams as PPOKLHParams
+    from jaxrl.algorithms.ppo_kl import ppo_kl as ppo_kl
+    from jaxrl.algorithms.pqn import PQNConfig as PQNConfig
+    from jaxrl.algorithms.pqn import PQNHParams as PQNHParams
+    from jaxrl.algorithms.pqn import pqn as pqn
+    from jaxrl.algorithms.reinforce import ReinforceConfig as ReinforceConfig
+    from jaxrl.algorithms.reinforce import ReinforceHParams as ReinforceHParams
+    from jaxrl.algorithms.reinforce import reinforce as reinforce
+    from jaxrl.algorithms.sac import sac as sac
+    from jaxrl.algorithms.sac_config import SACConfig as SACConfig
+    from jaxrl.algorithms.sac_config import SACHParams as SACHParams
+    from jaxrl.algorithms.spo import SPOConfig as SPOConfig
+    from jaxrl.algorithms.spo import SPOHParams as SPOHParams
+    from jaxrl.algorithms.spo import spo as spo
+    from jaxrl.algorithms.td3 import TD3Config as TD3Config
+    from jaxrl.algorithms.td3 import TD3HParams as TD3HParams
+    from jaxrl.algorithms.td3 import td3 as td3
+    from jaxrl.bandits.runner import run_bandit as run_bandit
+    from jaxrl.discounts import hazards as hazards
+    from jaxrl.discounts import properties as discount_properties  # noqa: F401
+    from jaxrl.discounts.fitting import fit as fit
+    from jaxrl.discounts.parsing import BetaWeighted as BetaWeighted
+    from jaxrl.discounts.parsing import Exponential as Exponential
+    from jaxrl.discounts.parsing import FixedHorizon as FixedHorizon
+    from jaxrl.discounts.parsing import Hyperbolic as Hyperbolic
+    from jaxrl.discounts.parsing import QuasiHyperbolic as QuasiHyperbolic
+    from jaxrl.discounts.parsing import Tabulated as Tabulated
+    from jaxrl.discounts.parsing import Truncated as Truncated
+    from jaxrl.discounts.parsing import as_discount as as_discount
+    from jaxrl.learning.advantages import gae as gae
+    from jaxrl.learning.advantages import lambda_returns as lambda_returns
+    from jaxrl.learning.advantages import mixture_ugae as mixture_ugae
+    from jaxrl.learning.advantages import monte_carlo as monte_carlo
+    from jaxrl.learning.advantages import ugae as ugae
+    from jaxrl.policies.crowds import walk as walk
+    from jaxrl.policies.export import export_policy as export_policy
+    from jaxrl.policies.load_exported import load_exported as load_exported
+    from jaxrl.policies.partners import Partners as Partners
+    from jaxrl.policies.partners import load_partners as load_partners
+    from jaxrl.policies.rendering import render as render
+    from jaxrl.presets import crowd as presets_crowd  # noqa: F401
+    from jaxrl.presets.registry import preset as preset
+    from jaxrl.report.page import write_report as write_report
+    from jaxrl.results import plotting as plotting
+    from jaxrl.results import statistics as statistics
+    from jaxrl.results.loading import load_result as load_result
+    from jaxrl.results.result import Result as Result
+    from jaxrl.runtime.hosts import processes as distributed  # noqa: F401
+    from jaxrl.runtime.laws.algorithm_laws import check as check
+    from jaxrl.runtime.merging import merge as merge
+    from jaxrl.runtime.options import RunOptions as RunOptions
+    from jaxrl.runtime.plan_call import Plan as Plan
+    from jaxrl.runtime.plan_call import plan as plan
+    from jaxrl.runtime.resuming import resume as resume
+    from jaxrl.runtime.training import TrainOutput as TrainOutput
+    from jaxrl.runtime.training import make_train as make_train
+    from jaxrl.runtime.training import train as train
+    from jaxrl.sweeps.sweep import Choice as Choice
+    from jaxrl.sweeps.sweep import LogUniform as LogUniform
+    from jaxrl.sweeps.sweep import Sweep as Sweep
+    from jaxrl.sweeps.sweep import Uniform as Uniform
+    from jaxrl.sweeps.sweep import grid as grid
+    from jaxrl.sweeps.sweep import sample as sample
+    from jaxrl.tuning.halving import Halving as Halving
+    from jaxrl.tuning.population import PopulationResult as PopulationResult
+    from jaxrl.tuning.population import population_based_training as population_based_training
+    from jaxrl.tuning.result import SearchResult as SearchResult
+    from jaxrl.tuning.search import search as search
 
 
 def require_own_envs() -> None:
@@ -244,5 +127,5 @@ def _warn_of_another_envs() -> None:
         warnings.warn(str(error), RuntimeWarning, stacklevel=3)
 
 
-__getattr__, __dir__ = attach(__name__, globals(), _NAMES_OF_MODULE, _MODULES, require_own_envs)
+__getattr__, __dir__, __all__ = attach(__name__, "REPOSITORY", "__version__", before=require_own_envs)
 _warn_of_another_envs()

@@ -1,43 +1,56 @@
 """Public names of a package that are imported when they are first used."""
 
+import ast
 import difflib
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-__all__ = ["attach"]
+__all__ = ["attach", "imported_names"]
+
+
+def imported_names(package: str) -> dict[str, tuple[str, str]]:
+    """Modules and attributes `{name: (module, attribute)}` of the imports under `if TYPE_CHECKING:` of a package.
+
+    Args:
+      package: Name of a package that is being imported, or was.
+    """
+    tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: (str(node.module), alias.name) for node in imports for alias in node.names}
 
 
 def attach(
-    package: str,
-    namespace: dict[str, Any],
-    names: Mapping[str, Sequence[str]],
-    modules: Mapping[str, str],
-    before: Callable[[], None] = lambda: None,
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The functions `__getattr__` and `__dir__` of a package whose public names are imported on demand.
+    package: str, *eager: str, before: Callable[[], None] = lambda: None
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` of a package whose public names are imported on demand.
+
+    The imports under `if TYPE_CHECKING:`, which type checkers follow, are the only list of these names.
 
     Args:
       package: Name of the package.
-      namespace: Its `globals()`; `__all__` is among them.
-      names: `{module: names}`, public names by the module that defines them, relative to the package.
-      modules: `{name: module}`, modules that are public under their own names, relative to the package.
+      *eager: Further public names, which the package defines itself.
       before: Function that is called before a module is imported.
     """
-    module_of = {name: module for module, defined in names.items() for name in defined}
+    names, namespace = imported_names(package), vars(sys.modules[package])
+    public = sorted([*names, *eager])
 
     def get(name: str) -> Any:
-        if name in modules:
-            return importlib.import_module(f"{package}.{modules[name]}")
-        if name not in module_of:
+        if name not in names:
             # `envs.spelling` is not used here, because the installed `envs` may be another package, which `before`
             # rejects.
-            near = difflib.get_close_matches(name, namespace["__all__"], n=3)
+            near = difflib.get_close_matches(name, public, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)
         before()
-        value = getattr(importlib.import_module(f"{package}.{module_of[name]}"), name)
-        namespace[name] = value
-        return value
+        module, attribute = names[name]
+        if module == package:
+            return importlib.import_module(f"{package}.{attribute}")
+        # As in `from module import attribute`, which also imports a module of that name.
+        namespace[name] = getattr(__import__(module, fromlist=[attribute]), attribute)
+        return namespace[name]
 
-    return get, lambda: sorted({*namespace, *namespace["__all__"]})
+    return get, lambda: sorted({*namespace, *public}), public

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import jaxrl
+from jaxrl.lazy import imported_names
 from jaxrl.version import REPOSITORY, __version__
 
 ROOT = Path(__file__).parent.parent
@@ -37,20 +38,16 @@ def test_every_public_name_can_be_imported(name: str):
         assert value.__doc__, f"jaxrl.{name} has no docstring"
 
 
-def test_public_names_are_listed_once_for_the_type_checker_and_once_for_python():
-    tree = ast.parse(Path(jaxrl.__file__).read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    for_the_checker = {
-        alias.asname or alias.name: f"{statement.module}.{alias.name}"
-        for statement in block.body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
-    lazily = {name: f"jaxrl.{module}.{name}" for module, names in jaxrl._NAMES_OF_MODULE.items() for name in names}
-    lazily |= {name: f"jaxrl.{module}" for name, module in jaxrl._MODULES.items()}
-    assert for_the_checker == lazily
-    assert set(jaxrl.__all__) == {*lazily, "REPOSITORY", "__version__"}
-    assert set(jaxrl.__all__) <= set(dir(jaxrl))
+@pytest.mark.parametrize("package", [jaxrl, jaxrl.bandits], ids=lambda package: package.__name__)
+def test_public_names_are_those_that_type_checkers_resolve(package: Any):
+    eager = {"REPOSITORY", "__version__"} if package is jaxrl else set()
+    names = imported_names(package.__name__)
+    assert set(package.__all__) == set(names) | eager and len(package.__all__) == len(names) + len(eager)
+    assert set(package.__all__) <= set(dir(package))
+    for name, (module, attribute) in names.items():
+        scope: dict[str, Any] = {}
+        exec(f"from {module} import {attribute}", scope)
+        assert getattr(package, name) is scope[attribute]
 
 
 @pytest.mark.parametrize("package", [jaxrl, jaxrl.bandits], ids=lambda package: package.__name__)
