@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import re
 import socket
+import threading
 import time
 from typing import Any
 
@@ -13,11 +15,11 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.checks import check_count
-from jaxrl.runtime.hosts.lost_processes import LostProcessError, connected, in_step, watch
+from jaxrl.runtime.hosts.lost_processes import LostProcessError, in_step
 
 TIMEOUT = 60.0
 HEARTBEAT = 30.0
-_GRACE = 5.0  # seconds that JAX waits beyond its own timeout
+_MARGIN = 10  # seconds that JAX waits beyond `timeout`
 
 __all__ = ["LostProcessError", "broadcast", "broadcast_array", "exchange", "start"]
 
@@ -33,8 +35,8 @@ def start(
     """Connects the processes of a run; called before an environment is made, and before anything computes with JAX.
 
     Under SLURM and Open MPI and on TPU pods, JAX finds the arguments itself. When a process is lost afterwards,
-    the others end with a message and status 1: immediately if a joint computation fails, otherwise after `heartbeat`
-    seconds without a heartbeat of the lost process.
+    the others end: with a message and status 1 if a joint computation fails; otherwise JAX aborts them after
+    `heartbeat` seconds without a heartbeat of the lost process.
 
     Args:
       coordinator: Address `host:port` at which process 0 listens and which all others can reach.
@@ -66,22 +68,23 @@ def start(
             )
         _check_address(coordinator, process_id, timeout)
     where = f" at {coordinator}" if coordinator else ""
-    watch(
-        f"the {num_processes or 'processes'} processes of the run did not all connect{where} within {timeout:g} s: "
-        f"start each with the same coordinator and number, and a different process_id"
-        if num_processes
-        else f"the processes of the run did not all connect within {timeout:g} s"
-    )
+    who = f"{num_processes} processes" if num_processes else "processes"
+    sentence = f"the {who} of the run did not all connect{where} within {timeout:g} s"
+    if num_processes:
+        sentence += ": start each with the same coordinator and number, and a different process_id"
+    left = max(timeout - (time.monotonic() - started), 1.0)
+    giving_up = threading.Timer(left, _give_up, [sentence])  # JAX would abort the process with pages of text
+    giving_up.daemon = True
+    giving_up.start()
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.config.update("jax_enable_preemption_service", False)  # it would take SIGTERM, which ends a run after its chunk
-    left = timeout - (time.monotonic() - started) - _GRACE
     try:
         jax.distributed.initialize(
             coordinator,
             num_processes,
             process_id,
             cluster_detection_method=None if coordinator is None else "deactivate",
-            initialization_timeout=max(round(left), 1),
+            initialization_timeout=round(left) + _MARGIN,
             heartbeat_timeout_seconds=int(heartbeat),
             shutdown_timeout_seconds=int(heartbeat),
         )
@@ -96,7 +99,8 @@ def start(
             f"no cluster is found here ({str(error).rstrip('.')}): outside of SLURM, TPU pods and Open MPI, name "
             f"coordinator, num_processes and process_id"
         ) from None
-    connected()
+    finally:
+        giving_up.cancel()
 
 
 def exchange(*numbers: int) -> np.ndarray:
@@ -139,6 +143,12 @@ def broadcast(value: Any) -> Any:
     packed = np.frombuffer(pickle.dumps(value), np.uint8) if jax.process_index() == 0 else None
     size = broadcast_array(None if packed is None else np.asarray([len(packed)]), (1,), np.int64)
     return pickle.loads(broadcast_array(packed, (int(size[0]),), np.uint8).tobytes())
+
+
+def _give_up(sentence: str) -> None:
+    """Ends the process from a thread, because the main thread is waiting inside JAX."""
+    os.write(2, f"jaxrl: {sentence}\n".encode())
+    os._exit(1)
 
 
 def _check_address(coordinator: str, process_id: int, timeout: float) -> None:
