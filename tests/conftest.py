@@ -10,7 +10,6 @@ os.environ["COLUMNS"] = "120"
 
 import ctypes
 import gc
-import time
 from pathlib import Path
 
 import jax
@@ -26,15 +25,7 @@ for name, value in {"compilation_cache_dir": str(CACHE), "persistent_cache_min_c
     os.environ[f"JAX_{name.upper()}"] = str(value)
     jax.config.update(f"jax_{name}", value)
 
-# Processor time of a test that is not marked slow. A test that takes 3 s on an idle machine took 9 s on a loaded one.
-MOST_SECONDS = {"compiled before": 10, "compiled now": 20}
-SECONDS_OF_LOOP = 0.68  # of `slowness`, where the limits were set: an AMD EPYC whose cores nobody shares
-# Whether the run began with an empty cache, so that the second limit holds for all tests; known to all its processes.
-COLD = os.environ.setdefault("JAXRL_TESTS_COLD", str(not CACHE.exists() or not any(CACHE.iterdir()))) == "True"
-_over_time = []  # of those that took longer: name, seconds, the limit, and which of the two it is
-
 MOST_GROWTH = 2 * 2**30  # bytes
-_STARTED = pytest.StashKey[tuple[float, int]]()
 _level = [0]  # resident bytes after programs were last forgotten
 
 # Layouts over devices are tested wherever the suite runs, however many cores there are; see `_default_device`.
@@ -44,85 +35,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 settings.register_profile("jaxrl", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("jaxrl")
 
-
-def processor_seconds() -> float:
-    """Seconds of processor time of this process, its threads and the processes that it waited for."""
-    times = os.times()
-    return time.process_time() + times.children_user + times.children_system
-
-
-def slowness() -> float:
-    """Processor time of a loop here and now, as a multiple of that on the machine of the limits; at least 1.
-
-    The loop takes about a second, because the speed of a shared machine varies from one tenth of a second to the next.
-    """
-    start, total = time.process_time(), 0
-    for i in range(10_000_000):
-        total += i * i % 7
-    return max(1.0, (time.process_time() - start) / SECONDS_OF_LOOP)
-
-
-def last_compiled() -> int:
-    """Time at which a program was last added to the cache."""
-    return CACHE.stat().st_mtime_ns if CACHE.exists() else 0
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item):
-    """Notes when a test starts, its fixtures included."""
-    item.stash[_STARTED] = (processor_seconds(), last_compiled())
-    return (yield)
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """Adds to the report of a test that is not marked slow the processor time over its limit, if it took longer.
-
-    The mark `seconds_to_compile` of a test replaces the limit with programs compiled now. The limit is higher on a
-    machine that is slower at that moment.
-    """
-    report = yield
-    if call.when == "call" and item.get_closest_marker("slow") is None and item.path.parent.name != "torture":
-        seconds, compiled = item.stash[_STARTED]
-        limit = "compiled now" if COLD or last_compiled() != compiled else "compiled before"
-        own = item.get_closest_marker("seconds_to_compile")
-        most = own.args[0] if own and limit == "compiled now" else MOST_SECONDS[limit]
-        if (took := processor_seconds() - seconds) > most and took > most * slowness():
-            report.over_time = (took, most, limit)
-    return report
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Collects the tests over their limit, in the process that the others report to."""
-    if hasattr(report, "over_time"):
-        _over_time.append((report.nodeid, *report.over_time))
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails a run in which a test took longer than its limit."""
-    if _over_time and session.exitstatus == pytest.ExitCode.OK and not hasattr(session.config, "workerinput"):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Names the tests over their limit."""
-    for name, seconds, most, limit in sorted(_over_time, key=lambda row: -row[1]):
-        terminalreporter.write_line(
-            f"TOO SLOW {name}: {seconds:.1f} s of processor time, {most} s allowed with its programs "
-            f"{limit}; make it cheaper or mark it slow",
-            red=True,
-        )
-
-
-@pytest.hookimpl(tryfirst=True)  # before those marked slow are left out
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks as slow the rows of a test that its mark `slow_rows` names, or that `fast_rows` does not name."""
-    for item in items:
-        fast, slow = item.get_closest_marker("fast_rows"), item.get_closest_marker("slow_rows")
-        row = item.callspec.id if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ""
-        if (fast and not any(name in item.name for name in fast.args)) or (slow and row in slow.args):
-            item.add_marker("slow")
+pytest_plugins = ["suite.rows", "suite.limits"]
 
 
 @pytest.fixture(autouse=True, scope="module")

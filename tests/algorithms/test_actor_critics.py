@@ -150,7 +150,6 @@ FIELDS = {"num_updates": 1, "batch_size": 64, "warm_up": 128, "buffer_size": 512
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fields", [DDPG, {}], ids=["ddpg", "td3"])
-@pytest.mark.fast_rows("td3")
 def test_td3_and_ddpg_agree_with_float64_update_by_update(fields: dict[str, Any]) -> None:
     algo = small("td3", LinearTask(edge=0.7), **FIELDS | fields)
     algo = algo._replace(hparams=dataclasses.replace(algo.hparams, discount=GAMMA, adam_eps=1e-2, target_rate=0.1))
@@ -172,7 +171,6 @@ def test_td3_and_ddpg_agree_with_float64_update_by_update(fields: dict[str, Any]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("automatic", [True, False], ids=["automatic", "fixed"])
-@pytest.mark.fast_rows("automatic")
 def test_sac_agrees_with_float64_update_by_update(automatic: bool) -> None:
     algo = small("sac", LinearTask(edge=0.7), automatic_temperature=automatic, **FIELDS)
     algo = algo._replace(
@@ -504,7 +502,6 @@ def test_a_search_knows_what_to_try(name: str) -> None:
     assert set(default_space(small(name))) == {"lr", "policy_lr", "target_rate", "discount"}
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("td3")
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_warm_start_takes_the_policy_and_leaves_the_critics(name: str) -> None:

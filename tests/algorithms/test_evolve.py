@@ -165,7 +165,6 @@ def test_episodes_of_a_population_are_those_of_a_loop_over_single_steps() -> Non
     np.testing.assert_allclose(episodes.observations.mean, np.mean(seen, axis=0), **tolerance)
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("True")
 @pytest.mark.parametrize("common", [True, False])
 def test_common_random_numbers_give_equal_policies_equal_returns(common: bool) -> None:

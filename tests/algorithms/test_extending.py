@@ -351,7 +351,6 @@ class NoisyCrowd(agents.Crowd):
         return obs, state, reward, terminated, info
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("where", ["batch", "minibatch"])
 @pytest.mark.fast_rows("minibatch")
 def test_inactive_transitions_do_not_change_the_update(where: Any, key: jax.Array) -> None:

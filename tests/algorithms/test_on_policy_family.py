@@ -70,9 +70,8 @@ def moves(algo: jaxrl.Algorithm, **hparams: Any) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*IN_EPOCHS[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in IN_EPOCHS[2:])])
-@pytest.mark.parametrize("normalised", ["off", pytest.param("batch", marks=pytest.mark.slow)])
-@pytest.mark.fast_rows("off-ppo")
+@pytest.mark.parametrize("name", IN_EPOCHS)
+@pytest.mark.parametrize("normalised", ["off", "batch"])
 def test_one_epoch_of_one_minibatch_is_a2c(name: str, normalised: str) -> None:
     """At a ratio of 1 nothing is clipped, no penalty has a slope, and all losses have the policy gradient."""
     one = {"num_epochs": 1, "num_minibatches": 1, "normalise_advantage": normalised}

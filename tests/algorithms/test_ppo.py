@@ -227,7 +227,6 @@ def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kl_stop", ["minibatch", "rewind"])
-@pytest.mark.fast_rows("rewind")
 def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_stop(kl_stop: Any) -> None:
     env, key, results = envs.make("cartpole"), jax.random.key(0), []
     for config in (TINY, dataclasses.replace(TINY, kl_stop=kl_stop)):

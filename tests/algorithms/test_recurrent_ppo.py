@@ -158,7 +158,6 @@ class Forgetful(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.fast_rows("lru")
 def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kind: Any) -> None:
     env = envs.make("probe/action-and-observation-dependent", continuous=True)
     config = dataclasses.replace(TINY, memory=kind, num_minibatches=1, num_epochs=2, reset_pool=None)
@@ -189,7 +188,6 @@ def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kin
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.fast_rows("gru")
 def test_every_weight_learns(key: jax.Array, kind: Any) -> None:
     env, config = Repeat(), dataclasses.replace(TINY, memory=kind, memory_hidden=(4,))
     algo = jaxrl.ppo(env, config)

@@ -78,7 +78,6 @@ def test_what_does_not_fit_is_left_out(name: str, action: tuple[int, ...], touch
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("budget", "channels") else name for name in SMALL]
 )
-@pytest.mark.fast_rows("path")
 def test_the_environment_pays_what_the_exact_solution_says(name: str) -> None:
     """Plans equal the solution, and 2,000 episodes under it are worth its values, within 4.5 standard errors."""
     env, allowed = SMALL[name]

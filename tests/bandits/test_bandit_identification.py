@@ -51,7 +51,6 @@ def test_sequential_halving_pulls_the_arms_of_the_slow_version(num_arms, steps):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("transportation")
 @pytest.mark.parametrize(
     ("policy", "resamples"),
     [(top_two_thompson(), 16), (top_two_transportation(), 0)],

@@ -58,7 +58,6 @@ def test_lin_ucb_pulls_the_arms_of_least_squares_solved_anew_over_ten_thousand_p
     assert arm == np.argmax(features[-1] @ theta)
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("1.0")
 @pytest.mark.parametrize("ridge", [1.0, 0.01])
 def test_logistic_posterior_equals_the_slow_one_and_stays_near_the_exact_mode(ridge):
@@ -76,7 +75,6 @@ def test_logistic_posterior_equals_the_slow_one_and_stays_near_the_exact_mode(ri
     assert np.linalg.norm(theta - exact) < 0.15 * np.linalg.norm(exact)
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("logistic-ts")
 @pytest.mark.parametrize(
     ("policy", "hparams", "logistic"),

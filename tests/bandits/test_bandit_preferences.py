@@ -152,7 +152,6 @@ def tally(wins: Any) -> Tally:
 
 
 @pytest.mark.slow
-@pytest.mark.slow_rows("0.1")
 @pytest.mark.parametrize("exploration", [0.1, 0.6])
 def test_double_thompson_draws_the_pairs_of_the_slow_version(exploration: float) -> None:
     wins = np.array([[0, 9, 2, 4], [3, 0, 1, 2], [5, 8, 0, 6], [3, 6, 4, 0]], float)
@@ -191,7 +190,6 @@ def test_the_fit_is_the_most_probable(scale: float) -> None:
     np.testing.assert_allclose(actual, reference.fit(wins, scale), atol=float(bound))
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("3.0")
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 def test_one_step_after_each_answer_follows_the_fit(scale: float) -> None:

@@ -102,7 +102,6 @@ def test_metrics_are_those_of_a_loop_in_plain_python() -> None:
         assert recorded["pulls"][-1].values.tolist() == expected["pulls"]
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("10-3000-1008")
 @pytest.mark.parametrize(("num_arms", "runs", "block"), [(10, 3000, 1008), (100, 489, 128), (2000, 40, 14)])
 def test_a_block_holds_whole_vectors_and_no_more_arms_than_a_cache(num_arms: int, runs: int, block: int) -> None:
@@ -169,7 +168,6 @@ def test_where_values_change_regret_is_dynamic_and_another_is_against_the_best_a
     assert float(last["fixed_regret"]) == pytest.approx(15 * 1.25 - pulled, abs=1e-4)
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("True")
 @pytest.mark.parametrize("redraw", [True, False])
 def test_no_arm_is_recommended_for_features_that_are_gone(redraw: bool) -> None:

@@ -55,7 +55,6 @@ def arms_of_both_kinds(num_states: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("3")
 @pytest.mark.parametrize("num_states", [3, 6])
 def test_indices_are_those_of_policy_iteration_and_other_arms_have_none(num_states: int) -> None:
     transitions, rewards = arms_of_both_kinds(num_states)

@@ -36,7 +36,6 @@ def test_gaussian_means_follow_the_prior() -> None:
 # --- contextual --------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("logistic")
 @pytest.mark.parametrize("name", ["linear", "logistic"])
 def test_contextual_values_follow_from_features(name: str) -> None:

@@ -52,7 +52,6 @@ def _check_door(seen: crowd_scenes.Substeps) -> None:
     assert np.linalg.norm(np.diff(seen.position, axis=0), axis=-1).max() < 0.1
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("polar-velocity-2023")
 @pytest.mark.parametrize(
     ("kind", "preset"), [("cartesian-velocity", "2022"), ("polar-acceleration", "2023"), ("polar-velocity", "2023")]

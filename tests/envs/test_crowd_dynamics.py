@@ -194,7 +194,6 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, then.position[order], then.velocity[order], then.heading[order])
 
-    @pytest.mark.slow
     @pytest.mark.fast_rows("polar-acceleration-2023")
     def test_a_translated_world_moves_alike(self, kind, preset):
         now, control = _crowd()
@@ -207,7 +206,6 @@ class TestLawsOfOneDecision:
         then = one.walkers
         _same(other, one, then.position + by, then.velocity, then.heading)
 
-    @pytest.mark.slow
     @pytest.mark.fast_rows("polar-acceleration-2023")
     def test_a_rotated_world_moves_alike(self, kind, preset):
         """By any angle, with boxes, which are aligned with the axes, far away."""

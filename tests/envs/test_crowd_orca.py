@@ -215,7 +215,6 @@ def test_two_who_meet_head_on_pass_without_contact():
     assert seen[-1, 0, 0] > 1.5 and seen[-1, 1, 0] < -1.5
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("wall")
 @pytest.mark.parametrize("velocity", [(0.0, 0.0), (-0.8, 0.3)], ids=["wall", "car"])
 def test_a_box_is_not_entered(velocity):

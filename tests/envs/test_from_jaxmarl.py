@@ -46,7 +46,6 @@ def test_they_keep_the_laws(name: str) -> None:
     envs.check(made(name), num_steps=16)
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("MPE_simple_spread_v3-26")
 @pytest.mark.parametrize(
     ("name", "length"),

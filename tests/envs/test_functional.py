@@ -52,7 +52,6 @@ class Walk(FuncEnv):
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("functional/tabular/CliffWalking-v0")
 @pytest.mark.parametrize("name", LATEST)
 def test_gymnasiums_own_keep_the_laws(name: str):
     envs.check(envs.make(name), num_steps=32)

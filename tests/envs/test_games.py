@@ -23,7 +23,6 @@ def reward_of(actions: Any, penalty: float) -> float:
     return float(np.mean([table[a, b] for a, b in itertools.permutations(actions, 2)]))
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("2")
 @pytest.mark.parametrize("num_agents", [2, 3])
 def test_every_joint_action_pays_the_mean_of_its_pairs(num_agents: int) -> None:

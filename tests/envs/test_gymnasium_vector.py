@@ -57,7 +57,6 @@ QUICK = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("random-dilemmas-Disabled")
 @pytest.mark.parametrize(
     ("name", "mode"),
@@ -103,7 +102,6 @@ def test_it_is_gymnasiums_own_vector_of_single_ones(name: str, mode: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("SameStep")
 @pytest.mark.parametrize("mode", ["NextStep", "SameStep", pytest.param("Disabled", marks=pytest.mark.slow)])
 def test_device_arrays_are_the_same_numbers(mode: str) -> None:
     env, params = short("random-dilemmas")

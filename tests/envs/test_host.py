@@ -128,7 +128,6 @@ def _registered():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("gymnasium/CartPole-v1")
 @pytest.mark.parametrize(
     "name", ["gymnasium/CartPole-v1", "gymnasium/Pendulum-v1", "gymnasium/tests/Odd-v0", "gymnasium/tests/Pushed-v0"]
 )
@@ -239,7 +238,6 @@ def test_rollouts_with_resets_repeat_nothing_and_keep_few_simulators(key: jax.Ar
 
 
 @pytest.mark.slow
-@pytest.mark.slow_rows("200")
 @pytest.mark.parametrize("limit", [200, 30])
 def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.Array):
     """Each block draws 40 fresh states per rollout while the episodes of the others wait for their next rollout."""

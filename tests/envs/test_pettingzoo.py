@@ -27,7 +27,6 @@ def small(name: str) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in SCENARIOS])
-@pytest.mark.fast_rows("random")
 def test_pettingzoos_own_tests_pass(name: str):
     env = small(name)
     with warnings.catch_warnings():

@@ -65,7 +65,6 @@ KINDS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("tuple")
 @pytest.mark.parametrize("env", KINDS.values(), ids=KINDS)
 def test_the_laws_hold(env: base.Environment) -> None:

@@ -258,7 +258,6 @@ def test_actions_of_several_parts_are_late_and_stick() -> None:
     np.testing.assert_array_equal(stuck.obs, np.tile(actions["whole"][0] + choice[0], (4, 1)))
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("1000000000")
 @pytest.mark.parametrize("limit", [1, 3, 4, 10**9])
 def test_what_is_inside_knows_when_the_decisions_are_over(limit: int) -> None:

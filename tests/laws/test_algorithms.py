@@ -53,19 +53,10 @@ ALGORITHMS = {
         dataclasses.replace(SMALL, critic_sees="global", critic="mixture", normalise_observation=True),
     ),
 }
-SLOW = (
-    "ppo, lstm, continuous, everything normalised",
-    "ppo, lru, recomputed",
-    "ppo, gru, a crowd",
-    "ppo, a centralised critic, normalised",
-)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in ALGORITHMS]
-)
-@pytest.mark.fast_rows("discrete")
+@pytest.mark.parametrize("name", ALGORITHMS)
 def test_the_laws_hold(name: str) -> None:
     jaxrl.check(ALGORITHMS[name]())
 
@@ -137,14 +128,9 @@ DISCOUNTS = ["exp:gamma=0.9", "hyperbolic:k=0.1"]
 LAM = 0.95
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("continuous", [False, True], ids=["discrete", "continuous"])
 @pytest.mark.parametrize(("name", "static"), PROBES, ids=lambda value: str(value))
-@pytest.mark.fast_rows(
-    "action-and-observation-dependent-{}-discrete",
-    "only-truncates-{'steps': 3}-continuous",
-    "delayed-reward-{}-discrete",
-)
+@pytest.mark.fast_rows("action-and-observation-dependent-{}-discrete")
 def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], continuous: bool) -> None:
     env: Any = envs.make(f"probe/{name}", continuous=continuous, **static)
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=8, num_steps=32, hidden=(16,)))

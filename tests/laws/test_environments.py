@@ -102,7 +102,6 @@ def test_the_rest_of_gymnax_keeps_the_laws(name: str) -> None:
     envs.check(envs.make(f"gymnax/{name}"))
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("ActionDependent(continuous=True)")
 @pytest.mark.parametrize(
     "env",

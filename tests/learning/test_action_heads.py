@@ -121,7 +121,6 @@ def test_a_single_allowed_action_is_certain(key: jax.Array) -> None:
 # --- several branches --------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("False")
 @pytest.mark.parametrize("masked", [False, True])
 def test_branches_are_independent(key: jax.Array, masked: bool) -> None:
@@ -308,7 +307,6 @@ def test_other_spaces_are_refused(space: spaces.Space) -> None:
         action_head(space)
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("categorical", "several")
 @pytest.mark.parametrize("head", [categorical(), several(), normal()], ids=["categorical", "several", "normal"])
 def test_axes_in_front_are_free(key: jax.Array, head: ActionHead) -> None:

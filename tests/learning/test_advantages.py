@@ -471,7 +471,6 @@ def test_slopes_are_finite_at_the_edges(mu, eta):
             assert np.all(np.isfinite(slopes(mu, eta, lam, reward, value, next_value, terminated, done)))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("make", "name", "parameters"),
     [

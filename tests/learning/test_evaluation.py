@@ -123,7 +123,6 @@ def assert_close(actual: Any, exact: float) -> None:
     assert abs(float(actual) - exact) <= 50 * EPS * max(1.0, abs(exact))
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("3")
 @pytest.mark.parametrize("limit", [3, 100])
 def test_whole_episodes_are_what_adding_up_by_hand_gives(limit: int) -> None:

@@ -293,7 +293,6 @@ def compare_by_hand(params: Any, obs: Any, got: Any, pooling: str, num_present: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.fast_rows("attention")
 def test_the_order_of_neighbours_says_nothing(key: jax.Array, pooling: str) -> None:
     network, obs = RelationActorCritic(2, pooling=pooling), neighbourhood()
     params = jax.jit(network.init)(key, obs)

@@ -77,7 +77,6 @@ def some_memory(cell: Any) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(0.5 * draws.normal(size=leaf.shape), jnp.float32), cell.start())
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("lru")
 @pytest.mark.parametrize("name", CELLS)
 def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
@@ -152,7 +151,6 @@ def test_gradients_of_a_sequence_are_those_of_its_steps(key: jax.Array, name: st
         np.testing.assert_allclose(one, other, rtol=0, atol=ROUNDING)
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("lstm")
 @pytest.mark.parametrize("name", CELLS)
 def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, name: str) -> None:

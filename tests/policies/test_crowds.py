@@ -42,7 +42,6 @@ class OneMaskForAll(agents.Crowd):
         return jnp.ones(3, bool)
 
 
-@pytest.mark.slow
 @pytest.mark.fast_rows("dictionary")
 @pytest.mark.parametrize("env", [agents.Crowd(2, masked=True), Unsorted(2)], ids=["array", "dictionary"])
 def test_a_crowd_keeps_the_laws(env: agents.Crowd) -> None:

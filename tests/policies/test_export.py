@@ -267,7 +267,6 @@ class Branches(envs.Environment):
         return spaces.Dict({"far": spaces.Box(-9.0, 9.0, (2,)), "near": spaces.Box(-9.0, 9.0, (1,))})
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("onnx", "stablehlo")
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_several_actions_from_a_dictionary(file_format: str, tmp_path: Path):

@@ -58,7 +58,6 @@ def result(task: Any, tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("chain")
 def test_rollouts_and_evaluations_reach_the_optimum(task: Any, result: Result) -> None:
     _, optimum, length = task
     for metric in ("return", "return_sampled"):
@@ -80,7 +79,6 @@ def test_the_task_takes_a_memory() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("chain")
 def test_results_load_and_are_evaluated_again(
     task: Any, result: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -182,7 +180,6 @@ def test_films_play_with_the_memory(task: Any, tmp_path: Path, monkeypatch: pyte
         assert picture.size == (16, 16)
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("chain", "terminated")
 def test_gymnasium_single_and_many(task: Any) -> None:
     from envs.adapters.outgoing.gymnasium import as_gymnasium, as_gymnasium_vector
@@ -226,7 +223,6 @@ def test_a_next_step_autoreset_forgets_with_the_first_observation() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("chain")
 def test_the_laws_hold(task: Any) -> None:
     jaxrl.check(task[0])
 

@@ -46,7 +46,6 @@ def check_velocities(velocity: np.ndarray, count: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [4, 3, 9])
-@pytest.mark.fast_rows("4")
 def test_it_walks_among_any_number(policy: TrainedPolicy, count: int) -> None:
     check_walk(walk(policy, num_agents=count), count)
 
@@ -71,7 +70,6 @@ def test_memories_of_any_number_are_each_ones_own(policy: TrainedPolicy) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows(".png")
 @pytest.mark.parametrize("suffix", [".html", ".png"])
 def test_pages_and_pictures_show_what_it_remembers(
     policy: TrainedPolicy, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -125,7 +123,6 @@ def test_evaluation_rests_when_it_has_walked_enough(policy: TrainedPolicy) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.slow_rows("stablehlo")
 @pytest.mark.parametrize("name", ["stablehlo", "onnx"])
 def test_a_file_remembers_for_a_crowd_of_any_size(policy: TrainedPolicy, name: str, tmp_path: Path) -> None:
     exported = jaxrl.load_exported(jaxrl.export_policy(policy, tmp_path / f"crowd.{name}"))

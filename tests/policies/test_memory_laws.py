@@ -46,7 +46,6 @@ def idle(env: envs.Environment, actor: Actor) -> Algorithm:
     )
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("terminated")
 @pytest.mark.parametrize("ends", ["terminated", "truncated"])
 def test_replaying_a_trajectory_gives_the_memory_that_was_stepped(ends: Any, key: jax.Array) -> None:

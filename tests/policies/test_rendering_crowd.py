@@ -39,7 +39,6 @@ def policy():
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("7")
 @pytest.mark.parametrize("count", [1, 7])
 def test_everybody_acts_alone_however_many_there_are(policy, count):
     keys = jax.random.split(jax.random.key(1), 3)

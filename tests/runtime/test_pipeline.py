@@ -107,7 +107,6 @@ def assert_short(stacks: list[list[tuple[str, str]]], call: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.fast_rows("3")
 @pytest.mark.parametrize("num_threads", [1, 3])
 def test_the_way_from_train_to_a_program_is_short(algo: Algorithm, stacks: Any, tmp_path: Path, num_threads: int):
     run(algo, devices=jax.devices()[:1] * num_threads, out=tmp_path / "x", checkpoint_minutes=1e-9)

@@ -9,7 +9,6 @@ import envs
 import jaxrl
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("False")
 @pytest.mark.parametrize("enabled", [True, False])
 def test_garbage_collection_rests_while_programs_are_made_and_is_then_as_it_was(

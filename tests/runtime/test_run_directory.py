@@ -335,7 +335,6 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
 # --- shards -------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("base0")
 @pytest.mark.parametrize("base", [Exponential(0.9), jaxrl.BetaWeighted(0.9, 0.5)])
 def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(

@@ -490,7 +490,6 @@ class Failing:
         self._do("finish")
 
 
-@pytest.mark.slow
 @pytest.mark.slow_rows("call")
 @pytest.mark.parametrize("at", ["call", "finish"])
 def test_an_error_in_a_tracker_loses_neither_results_nor_the_other_trackers_points(tmp_path: Path, at: str) -> None:
