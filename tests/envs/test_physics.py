@@ -219,14 +219,14 @@ def _pettingzoo() -> Any:
     return as_pettingzoo(envs.make("crowd/circle"))
 
 
+@pytest.mark.slow
 class TestPlayground:
-    """Skipped where MuJoCo Playground, of 400 MB, is not installed: it is not part of the extra `test`."""
+    """MuJoCo Playground, of 400 MB, is not part of the extra `test`: make test-all installs it."""
 
     @pytest.fixture(autouse=True)
     def _installed(self):
         pytest.importorskip("mujoco_playground")
 
-    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["CartpoleBalance", "PointMass"])
     def test_it_keeps_the_laws(self, name: str):
         envs.check(envs.make(f"playground/{name}"))

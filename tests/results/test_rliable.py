@@ -34,7 +34,10 @@ print(json.dumps({
 }))
 """
 
-pytestmark = pytest.mark.skipif(PYTHON is None, reason="takes rliable: make test-rliable, or make test-all")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(PYTHON is None, reason="takes rliable: make test-rliable, or make test-all"),
+]
 
 
 @pytest.fixture(scope="module")
