@@ -3,6 +3,8 @@
 #   make demo PYTHON=python3.12     another interpreter
 #   make demo EXTRA=cuda12          with an extra of pyproject.toml: cuda12, cuda13, tpu
 #   make test WORKERS=4             test processes (default: one per core, at most 8)
+#   make test-all PART=3/12         the third of twelve parts of all tests
+#   make test-all MARKS=slow        the slow tests only
 #   make bench NAMES="train envs"   benchmarks (default: all of them)
 #   make study NAME=pathworld OPTIONS="--out runs/x"   a study (default: list them)
 
@@ -12,6 +14,8 @@ SHELL := /bin/bash
 VENV ?= .venv
 EXTRA ?=
 WORKERS ?= auto
+PART ?=
+MARKS ?=
 NAMES ?=
 NAME ?=
 OPTIONS ?=
@@ -33,7 +37,8 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all torture mutants test-rliable test-sb3 bench study lint format notebook docs clean
+.PHONY: help demo test test-all part seconds torture mutants test-rliable test-sb3 bench study lint format notebook \
+	docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -54,8 +59,17 @@ demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds ea
 test: $(call stamp,test)  ## the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope
 
-test-all: $(call stamp,test) $(VENV)-rliable/.installed  ## every test
-	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope -m ""
+test-all: $(call stamp,test$(comma)playground) $(VENV)-rliable/.installed  ## every test, or one part of them: PART=3/12
+	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 \
+		$(if $(PART),--part=$(PART) --dist worksteal,--dist loadscope) -m "$(MARKS)"
+
+# A shallow clone does not know how many commits there are.
+part:  ## the part of all tests that belongs to this commit; twelve commits in a row have all of them
+	@if [ "$$(git rev-parse --is-shallow-repository 2>/dev/null)" = false ]; then number=$$(git rev-list --count HEAD); \
+	else number=$$((0x0$$(git rev-parse --short=8 HEAD 2>/dev/null))); fi; echo $$((number % 12 + 1))/12
+
+seconds:  ## the table by which the parts take equally long, from the seconds that each of them left
+	$(BIN)/python tests/suite/parts.py build/parts/*-of-12.txt
 
 torture: $(call stamp,test)  ## kills, signals, damages, odd names, meetings and command lines at random, all seeds fixed
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal tests/torture
@@ -64,7 +78,7 @@ mutants: $(call stamp,test)  ## plant faults in a copy, each of which a fast tes
 	$(BIN)/python tests/mutants --workers $(WORKERS) --names $(NAMES)
 
 test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## statistics compared with rliable
-	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest tests/results/test_rliable.py
+	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest -m "" tests/results/test_rliable.py
 
 test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on jaxrl's environments (PyTorch, a quarter of an hour)
 	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/envs/test_stable_baselines.py

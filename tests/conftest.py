@@ -35,7 +35,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 settings.register_profile("jaxrl", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("jaxrl")
 
-pytest_plugins = ["suite.rows", "suite.skips", "suite.limits"]
+pytest_plugins = ["suite.rows", "suite.parts", "suite.skips", "suite.limits"]
 
 
 @pytest.fixture(autouse=True, scope="module")
