@@ -20,35 +20,17 @@ _ON_CARTPOLE = {"lr": 1e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95}
 _ON_ACROBOT = {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.95}
 _ON_PENDULUM = {"lr": 1e-3, "lr_end": 0.0, "discount": 0.98, "lam": 0.95, "entropy_coef": 0.0}
 
+# fmt: off
 ON_POLICY = (
-    Preset(
-        "reinforce",
-        "cartpole",
-        ReinforceConfig(num_envs=4, num_steps=500, normalise_advantage="batch"),
-        {"lr": 1e-2, "lr_end": 0.0, "discount": 0.99},
-        500_000,
-    ),
-    Preset(
-        "reinforce",
-        "acrobot",
-        ReinforceConfig(num_envs=8, num_steps=500, normalise_advantage="batch", **_NORMALISED),
-        {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99},
-        500_000,
-    ),
-    Preset(
-        "a2c",
-        "cartpole",
-        A2CConfig(num_envs=8, num_steps=16, normalise_advantage="batch", normalise_reward=True),
-        {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95},
-        499_968,
-    ),
-    Preset(
-        "a2c",
-        "acrobot",
-        A2CConfig(num_envs=16, num_steps=16, normalise_advantage="batch", **_NORMALISED),
-        {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95},
-        499_968,
-    ),
+    Preset("reinforce", "cartpole", ReinforceConfig(num_envs=4, num_steps=500, normalise_advantage="batch"),
+           {"lr": 1e-2, "lr_end": 0.0, "discount": 0.99}, 500_000),
+    Preset("reinforce", "acrobot",
+           ReinforceConfig(num_envs=8, num_steps=500, normalise_advantage="batch", **_NORMALISED),
+           {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99}, 500_000),
+    Preset("a2c", "cartpole", A2CConfig(num_envs=8, num_steps=16, normalise_advantage="batch", normalise_reward=True),
+           {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95}, 499_968),
+    Preset("a2c", "acrobot", A2CConfig(num_envs=16, num_steps=16, normalise_advantage="batch", **_NORMALISED),
+           {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95}, 499_968),
     Preset("spo", "cartpole", SPOConfig(**_CARTPOLE), _ON_CARTPOLE, 499_712),
     Preset("spo", "acrobot", SPOConfig(**_ACROBOT), _ON_ACROBOT, 250_000),
     Preset("spo", "pendulum", SPOConfig(**_PENDULUM), _ON_PENDULUM, 300_000),
@@ -59,3 +41,4 @@ ON_POLICY = (
     Preset("ppo_kl", "acrobot", PPOKLConfig(**_ACROBOT), _ON_ACROBOT, 250_000),
     Preset("ppo_kl", "pendulum", PPOKLConfig(**_PENDULUM), _ON_PENDULUM, 300_000),
 )
+# fmt: on
