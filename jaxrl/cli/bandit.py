@@ -1,7 +1,6 @@
 """`jaxrl bandit`, whose options are the fields of the policies and of the bandit."""
 
 import dataclasses
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +27,7 @@ from jaxrl.cli.dataclass_options import (
     xla_flags_option,
 )
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.cli.parsing import CommandError, option_words, parse
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.results.plotting.curves import regret_curves
 from jaxrl.results.plotting.style import require_few
@@ -40,7 +39,7 @@ from jaxrl.sweeps.paths import numbers
 
 PREFIX = "bandit/"
 PICTURES = ("regret.png", "reward.png")  # a picture for each metric that the results may be compared by
-DEFAULTS = {"--env": "bernoulli", "--policies": "ucb1,thompson,kl-ucb"}
+DEFAULTS = {"env": "bernoulli", "policies": "ucb1,thompson,kl-ucb"}
 
 
 def run_bandit_command(args: Sequence[str]) -> int:
@@ -93,26 +92,16 @@ def parse_bandit_options(args: Sequence[str]) -> tuple[Any, Bandit, list[BanditA
       CommandError, ValueError: A name is unknown, or an option does not parse.
     """
     env = _bandit(args)
-    policies = [bandits.policy(name) for name in _names(_given(args, "--policies"))]
+    policies = [bandits.policy(name) for name in _names(_chosen(args, "policies"))]
     description = "Run policies thousands of times each on one bandit; show their regret as a table and a picture."
     options = parse(_options_class(env, policies), args, "jaxrl bandit", description)
     return options, env, policies
 
 
-def _given(args: Sequence[str], flag: str) -> str:
+def _chosen(args: Sequence[str], name: str) -> str:
     """Value of an option that the other options depend on."""
-    values = _several(args, flag)
-    return DEFAULTS[flag] if values is None else (values or [""])[0]
-
-
-def _several(args: Sequence[str], flag: str) -> list[str] | None:
-    """Values of an option that takes several; None if the option is absent."""
-    places = [place for place, word in enumerate(args) if word.partition("=")[0] == flag]
-    if not places:
-        return None
-    _, equals, first = args[places[-1]].partition("=")
-    following = itertools.takewhile(lambda word: not word.startswith("--"), args[places[-1] + 1 :])
-    return ([first] if equals else []) + list(following)
+    words = option_words(args, name)
+    return DEFAULTS[name] if words is None else (words or [""])[0]
 
 
 def _names(text: str) -> list[str]:
@@ -127,12 +116,12 @@ def _names(text: str) -> list[str]:
 
 def _bandit(args: Sequence[str]) -> Bandit:
     """Bandit of the options --env, --arms, --means and --static."""
-    name = _given(args, "--env")
+    name = _chosen(args, "env")
     if PREFIX + name in ROWS or not (name in ROWS or name.startswith(PREFIX) or ":" in name or "/" in name):
         name = PREFIX + name
     static = static_fields(args)
-    arms = next((_number("--arms", text, int) for text in _several(args, "--arms") or ()), None)
-    means = tuple(_number("--means", text, float) for text in _several(args, "--means") or ())
+    arms = next((_number("--arms", text, int) for text in option_words(args, "arms") or ()), None)
+    means = tuple(_number("--means", text, float) for text in option_words(args, "means") or ())
     if arms is not None and means and arms != len(means):
         raise CommandError(f"--arms is {arms}, but --means has {len(means)}; leave out --arms")
     static |= ({} if arms is None else {"num_arms": arms}) | ({"means": means} if means else {})
@@ -162,13 +151,11 @@ def _options_class(env: Bandit, policies: Sequence[BanditAlgorithm]) -> type:
     of_policies = dataclasses.make_dataclass("HParams", hparams, frozen=True)
     params = values_class(env.default_params, _env_numbers(env))
     fields = [
-        option("env", str, DEFAULTS["--env"], "Bandit: a name in `jaxrl envs` without bandit/, or module:Class."),
+        option("env", str, DEFAULTS["env"], "Bandit: a name in `jaxrl envs` without bandit/, or module:Class."),
         option("arms", int | None, None, "Number of arms, whose means are drawn from the prior."),
         option("means", tuple[float, ...], (), "Means of the arms: a fixed instance in place of draws from the prior."),
         option("static", tuple[str, ...], (), "Other static fields of the bandit, such as num_features=5."),
-        option(
-            "policies", str, DEFAULTS["--policies"], f"Policies, separated by commas: {', '.join(bandits.POLICIES)}."
-        ),
+        option("policies", str, DEFAULTS["policies"], f"Policies, separated by commas: {', '.join(bandits.POLICIES)}."),
         option("steps", WholeNumber, 10_000, "Number of pulls of each run."),
         option("runs", Seeds, 1_000, "Number of runs (0, 1, ...), or the runs themselves: 3 5 8, or 7:10 for 7 8 9."),
         option(

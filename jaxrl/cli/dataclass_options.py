@@ -12,7 +12,7 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import tyro
 
-from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, whole_number
+from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, option_words, whole_number
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.sweeps.paths import numbers
 
@@ -62,14 +62,8 @@ Seeds = Annotated[
 
 def static_fields(args: Sequence[str]) -> dict[str, Any]:
     """Static fields of the environment in the options: `--static num_agents=30 frame=relative`."""
-    words = iter(args)
-    for word in words:
-        if word == "--static":
-            break
     fields = {}
-    for word in words:
-        if word.startswith("--"):
-            break
+    for word in option_words(args, "static") or ():
         name, equals, text = word.partition("=")
         if not (name and equals and text):
             raise CommandError(f"--static takes fields with values, such as num_agents=30, but got {word!r}")
@@ -107,8 +101,7 @@ def config_of(options: Any, config: Any) -> Any:
 
 def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:
     """Refuses --hparams.gamma for an algorithm with a discount and without that field."""
-    named = any(arg.partition("=")[0] == "--hparams.gamma" for arg in args)
-    if named and "discount" in hparams and "gamma" not in hparams:
+    if option_words(args, "hparams.gamma") is not None and "discount" in hparams and "gamma" not in hparams:
         raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import tyro
 
-from jaxrl.cli.parsing import CommandError
+from jaxrl.cli.parsing import CommandError, option_words
 from jaxrl.runtime.hosts.processes import TIMEOUT, start
 
 __all__ = ["distributed_options", "is_asked_for", "join"]
@@ -58,14 +58,10 @@ def join(args: Sequence[str]) -> None:
 
 
 def _value(args: Sequence[str], name: str) -> str | None:
-    for word, following in zip(args, [*args[1:], None], strict=False):
-        option, equals, text = word.partition("=")
-        if option.startswith("--") and option[2:].replace("-", "_") == name:
-            value = text if equals else following
-            if value is None or value.startswith("--"):
-                raise CommandError(f"--{name.replace('_', '-')} takes a value")
-            return value
-    return None
+    words = option_words(args, name)
+    if words == []:
+        raise CommandError(f"--{name.replace('_', '-')} takes a value")
+    return None if words is None else words[0]
 
 
 def _number(name: str, text: str | None) -> Any:

@@ -9,9 +9,10 @@ argument may cause, such as one in a custom environment, names their class as we
 JAXRL_COMPILATION_CACHE=DIRECTORY caches compiled programs there for later commands.
 """
 
+import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -173,79 +174,18 @@ _SIMPLE = {
 }
 
 
-def _train(args: Sequence[str]) -> int:
-    from jaxrl.cli.distributed import join
-
-    join(args)  # before the backend starts
-    from jaxrl.cli.train import run_train
-
-    return run_train(args)
-
-
-def _plan(args: Sequence[str]) -> int:
-    from jaxrl.cli.plan import run_plan
-
-    return run_plan(args)
-
-
-def _bandit(args: Sequence[str]) -> int:
-    from jaxrl.cli.bandit import run_bandit_command
-
-    return run_bandit_command(args)
-
-
-def _export(args: Sequence[str]) -> int:
-    from jaxrl.cli.export import run_export
-
-    return run_export(args)
-
-
-def _report(args: Sequence[str]) -> int:
-    from jaxrl.cli.report import Report
-
-    parse(Report, args, "jaxrl report").run_command()
-    return 0
-
-
-def _sweep(args: Sequence[str]) -> int:
-    from jaxrl.cli.sweep import run_sweep
-
-    return run_sweep(args)
-
-
-def _merge(args: Sequence[str]) -> int:
-    from jaxrl.cli.resume_merge import Merge
-
-    return parse(Merge, args, "jaxrl merge").run_command()
-
-
-def _resume(args: Sequence[str]) -> int:
-    begun = _begun(args)
-    _set_flags("resume", args, deterministic=any(identity.get("deterministic") is True for identity in begun.values()))
-    from jaxrl.cli.resume_merge import run_resume
-
-    return run_resume(args, begun)
-
-
-def _simple(name: str) -> Callable[[Sequence[str]], int]:
-    def run(args: Sequence[str]) -> int:
-        parse(_SIMPLE[name], args, f"jaxrl {name}").run_command()
-        return 0
-
-    return run
-
-
-_COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "train": _train,
-    "plan": _plan,
-    "bandit": _bandit,
-    "export": _export,
-    "report": _report,
-    "sweep": _sweep,
-    "resume": _resume,
-    "merge": _merge,
+# Functions of the arguments, or classes of options, in modules that are imported for their command alone.
+_COMMANDS: dict[str, Any] = {
+    "train": "train.run_train",
+    "plan": "plan.run_plan",
+    "bandit": "bandit.run_bandit_command",
+    "export": "export.run_export",
+    "report": "report.Report",
+    "sweep": "sweep.run_sweep",
+    "resume": "resume_merge.run_resume",
+    "merge": "resume_merge.Merge",
+    **_SIMPLE,
 }
-_COMMANDS |= {name: _simple(name) for name in _SIMPLE}
 
 _USAGE = """usage: jaxrl COMMAND ...
 
@@ -293,9 +233,20 @@ def _dispatch(argv: Sequence[str]) -> int:
         use_compilation_cache(folder)
     import numpy  # noqa: F401  # where jaxlib imports it first, an interrupt of that import prints a traceback
 
-    if argv[0] != "resume":  # which sets the flags of the run
-        _set_flags(argv[0], argv[1:])
-    return _COMMANDS[argv[0]](argv[1:])
+    name, args = argv[0], argv[1:]
+    begun = _begun(args) if name == "resume" else {}
+    _set_flags(name, args, deterministic=any(identity.get("deterministic") is True for identity in begun.values()))
+    if name == "train":
+        from jaxrl.cli.distributed import join
+
+        join(args)  # before the backend starts
+    command = _COMMANDS[name]
+    if isinstance(command, str):
+        module, _, attribute = command.partition(".")
+        command = getattr(importlib.import_module(f"jaxrl.cli.{module}"), attribute)
+    if isinstance(command, type):
+        return parse(command, args, f"jaxrl {name}").run_command() or 0
+    return command(args, begun) if name == "resume" else command(args)
 
 
 def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -> None:

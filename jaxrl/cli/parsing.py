@@ -44,6 +44,27 @@ def _whole_numbers(info: tyro.constructors.PrimitiveTypeInfo) -> tyro.constructo
     return WHOLE_NUMBER if info.type is int else None
 
 
+def option_words(args: Sequence[str], name: str) -> list[str] | None:
+    """Words that follow an option, where it decides which options there are; those of its last occurrence.
+
+    Args:
+      args: Arguments of a command.
+      name: Name of the option, with underscores.
+
+    Returns:
+      The words, or None if the option is absent.
+    """
+    words, listed = None, False
+    for arg in args:
+        option, equals, value = arg.partition("=")
+        if arg.startswith("--"):
+            listed = option[2:].replace("-", "_") == name
+            words = [value] * bool(equals) if listed else words
+        elif listed and words is not None:
+            words.append(arg)
+    return words
+
+
 def parse(command: type[T], args: Sequence[str], prog: str, description: str | None = None) -> T:
     """Parses the arguments of one command.
 

@@ -7,13 +7,11 @@ from typing import Any
 import tyro
 
 from jaxrl.cli.dataclass_options import option
-from jaxrl.cli.parsing import CommandError
+from jaxrl.cli.parsing import CommandError, option_words
 from jaxrl.presets import registry as presets
 from jaxrl.presets.preset import Preset
 
 __all__ = ["beginning", "preset_of", "starting_options"]
-
-NO_PRESET = ("--no-preset", "--no_preset")
 
 
 def starting_options() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
@@ -42,8 +40,8 @@ def preset_of(algorithm: str, environment: str, args: Sequence[str]) -> Preset |
       CommandError: There are `--no-preset` and `--tuned`.
       ValueError: There are no tuned settings of that name.
     """
-    name = _tuned(args)
-    if set(NO_PRESET) & set(args):
+    name = next(iter(option_words(args, "tuned") or ()), None)  # no value is reported where all options are parsed
+    if option_words(args, "no_preset") is not None:
         if name is not None:
             raise CommandError(f"--no-preset starts from defaults, so that --tuned {name} has no effect; leave out one")
         return None
@@ -54,21 +52,11 @@ def beginning(
     algorithm: str, environment: str, preset: Preset | None, args: Sequence[str], env_steps: int
 ) -> str | None:
     """Sentences on the preset and the number of environment steps, so far as `args` leave them to defaults."""
-    is_default = not {"--env-steps", "--env_steps"} & {arg.partition("=")[0] for arg in args}
+    is_default = option_words(args, "env_steps") is None
     steps = f"Each run takes {env_steps:,} environment steps (--env-steps changes this)." if is_default else ""
     if preset is None:
         return steps or None
-    name = _tuned(args)
-    which = "preset" if name is None else f"tuned settings {name!r}"
+    tuned = option_words(args, "tuned")
+    which = "preset" if tuned is None else f"tuned settings {tuned[0]!r}"
     start = f"Starting from the {which} for {algorithm} on {environment} (--no-preset starts from the defaults)."
     return f"{start} {steps}".rstrip()
-
-
-def _tuned(args: Sequence[str]) -> str | None:
-    """The value of `--tuned`, None without one; its absence is reported where all options are parsed."""
-    words = iter(args)
-    for word in words:
-        name, equals, value = word.partition("=")
-        if name == "--tuned":
-            return value if equals else next(words, None)
-    return None

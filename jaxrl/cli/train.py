@@ -28,7 +28,7 @@ from jaxrl.cli.dataclass_options import (
 )
 from jaxrl.cli.distributed import distributed_options, is_asked_for
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.cli.parsing import CommandError, option_words, parse
 from jaxrl.cli.positional import algorithm_and_environment
 from jaxrl.cli.preset_choice import beginning, preset_of, starting_options
 from jaxrl.cli.resume_merge import shard_and_directory
@@ -166,7 +166,7 @@ def _parse_options(
     algo = _build(name, environment, static) if preset is None else preset.on(**static)
     defaults = _Defaults(algo, preset, static)
     refuse_gamma(args, defaults.hparams)
-    if any(arg.partition("=")[0] == "--seed" for arg in args):
+    if option_words(args, "seed") is not None:
         raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
     left_out = unlisted if {"-h", "--help"} & set(args) else ()
     return parse(_options_class(defaults, left_out), args, prog, heading.format(name, environment)), defaults
