@@ -10,94 +10,65 @@ from jaxrl.version import REPOSITORY as REPOSITORY
 from jaxrl.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the list of public names; the repeated names export them to type checkers
-    from jaxrl import bandits as bandits
-    from jaxrl import presets as presets
-    from jaxrl import tracking as tracking
-    from jaxrl.algorithms.a2c import A2CConfig as A2CConfig
-    from jaxrl.algorithms.a2c import A2CHParams as A2CHParams
-    from jaxrl.algorithms.a2c import a2c as a2c
+    # isort: off
+    # fmt: off
+    from jaxrl import bandits as bandits, presets as presets, tracking as tracking
+    from jaxrl.algorithms.a2c import A2CConfig as A2CConfig, A2CHParams as A2CHParams, a2c as a2c
     from jaxrl.algorithms.contract import Algorithm as Algorithm
-    from jaxrl.algorithms.dqn import DQNConfig as DQNConfig
-    from jaxrl.algorithms.dqn import DQNHParams as DQNHParams
-    from jaxrl.algorithms.dqn import dqn as dqn
-    from jaxrl.algorithms.evolve import EvolveConfig as EvolveConfig
-    from jaxrl.algorithms.evolve import EvolveHParams as EvolveHParams
-    from jaxrl.algorithms.evolve import evolve as evolve
-    from jaxrl.algorithms.mdpo import MDPOConfig as MDPOConfig
-    from jaxrl.algorithms.mdpo import MDPOHParams as MDPOHParams
-    from jaxrl.algorithms.mdpo import mdpo as mdpo
-    from jaxrl.algorithms.ppo import PPOConfig as PPOConfig
-    from jaxrl.algorithms.ppo import PPOHParams as PPOHParams
-    from jaxrl.algorithms.ppo import ppo as ppo
-    from jaxrl.algorithms.ppo_kl import PPOKLConfig as PPOKLConfig
-    from jaxrl.algorithms.ppo_kl import PPOKLHParams as PPOKLHParams
-    from jaxrl.algorithms.ppo_kl import ppo_kl as ppo_kl
-    from jaxrl.algorithms.pqn import PQNConfig as PQNConfig
-    from jaxrl.algorithms.pqn import PQNHParams as PQNHParams
-    from jaxrl.algorithms.pqn import pqn as pqn
-    from jaxrl.algorithms.reinforce import ReinforceConfig as ReinforceConfig
-    from jaxrl.algorithms.reinforce import ReinforceHParams as ReinforceHParams
-    from jaxrl.algorithms.reinforce import reinforce as reinforce
+    from jaxrl.algorithms.dqn import DQNConfig as DQNConfig, DQNHParams as DQNHParams, dqn as dqn
+    from jaxrl.algorithms.evolve import EvolveConfig as EvolveConfig, EvolveHParams as EvolveHParams, evolve as evolve
+    from jaxrl.algorithms.mdpo import MDPOConfig as MDPOConfig, MDPOHParams as MDPOHParams, mdpo as mdpo
+    from jaxrl.algorithms.ppo import PPOConfig as PPOConfig, PPOHParams as PPOHParams, ppo as ppo
+    from jaxrl.algorithms.ppo_kl import PPOKLConfig as PPOKLConfig, PPOKLHParams as PPOKLHParams, ppo_kl as ppo_kl
+    from jaxrl.algorithms.pqn import PQNConfig as PQNConfig, PQNHParams as PQNHParams, pqn as pqn
+    from jaxrl.algorithms.reinforce import (
+        ReinforceConfig as ReinforceConfig, ReinforceHParams as ReinforceHParams, reinforce as reinforce
+    )
     from jaxrl.algorithms.sac import sac as sac
-    from jaxrl.algorithms.sac_config import SACConfig as SACConfig
-    from jaxrl.algorithms.sac_config import SACHParams as SACHParams
-    from jaxrl.algorithms.spo import SPOConfig as SPOConfig
-    from jaxrl.algorithms.spo import SPOHParams as SPOHParams
-    from jaxrl.algorithms.spo import spo as spo
-    from jaxrl.algorithms.td3 import TD3Config as TD3Config
-    from jaxrl.algorithms.td3 import TD3HParams as TD3HParams
-    from jaxrl.algorithms.td3 import td3 as td3
+    from jaxrl.algorithms.sac_config import SACConfig as SACConfig, SACHParams as SACHParams
+    from jaxrl.algorithms.spo import SPOConfig as SPOConfig, SPOHParams as SPOHParams, spo as spo
+    from jaxrl.algorithms.td3 import TD3Config as TD3Config, TD3HParams as TD3HParams, td3 as td3
     from jaxrl.bandits.runner import run_bandit as run_bandit
-    from jaxrl.discounts import hazards as hazards
-    from jaxrl.discounts import properties as discount_properties  # noqa: F401
+    from jaxrl.discounts import hazards as hazards, properties as discount_properties
     from jaxrl.discounts.fitting import fit as fit
-    from jaxrl.discounts.parsing import BetaWeighted as BetaWeighted
-    from jaxrl.discounts.parsing import Exponential as Exponential
-    from jaxrl.discounts.parsing import FixedHorizon as FixedHorizon
-    from jaxrl.discounts.parsing import Hyperbolic as Hyperbolic
-    from jaxrl.discounts.parsing import QuasiHyperbolic as QuasiHyperbolic
-    from jaxrl.discounts.parsing import Tabulated as Tabulated
-    from jaxrl.discounts.parsing import Truncated as Truncated
-    from jaxrl.discounts.parsing import as_discount as as_discount
-    from jaxrl.learning.advantages import gae as gae
-    from jaxrl.learning.advantages import lambda_returns as lambda_returns
-    from jaxrl.learning.advantages import mixture_ugae as mixture_ugae
-    from jaxrl.learning.advantages import monte_carlo as monte_carlo
-    from jaxrl.learning.advantages import ugae as ugae
+    from jaxrl.discounts.parsing import (
+        BetaWeighted as BetaWeighted, Exponential as Exponential, FixedHorizon as FixedHorizon,
+        Hyperbolic as Hyperbolic, QuasiHyperbolic as QuasiHyperbolic, Tabulated as Tabulated, Truncated as Truncated,
+        as_discount as as_discount
+    )
+    from jaxrl.learning.advantages import (
+        gae as gae, lambda_returns as lambda_returns, mixture_ugae as mixture_ugae, monte_carlo as monte_carlo,
+        ugae as ugae
+    )
     from jaxrl.policies.crowds import walk as walk
     from jaxrl.policies.export import export_policy as export_policy
     from jaxrl.policies.load_exported import load_exported as load_exported
-    from jaxrl.policies.partners import Partners as Partners
-    from jaxrl.policies.partners import load_partners as load_partners
+    from jaxrl.policies.partners import Partners as Partners, load_partners as load_partners
     from jaxrl.policies.rendering import render as render
-    from jaxrl.presets import crowd as presets_crowd  # noqa: F401
+    from jaxrl.presets import crowd as presets_crowd
     from jaxrl.presets.registry import preset as preset
     from jaxrl.report.page import write_report as write_report
-    from jaxrl.results import plotting as plotting
-    from jaxrl.results import statistics as statistics
+    from jaxrl.results import plotting as plotting, statistics as statistics
     from jaxrl.results.loading import load_result as load_result
     from jaxrl.results.result import Result as Result
-    from jaxrl.runtime.hosts import processes as distributed  # noqa: F401
+    from jaxrl.runtime.hosts import processes as distributed
     from jaxrl.runtime.laws.algorithm_laws import check as check
     from jaxrl.runtime.merging import merge as merge
     from jaxrl.runtime.options import RunOptions as RunOptions
-    from jaxrl.runtime.plan_call import Plan as Plan
-    from jaxrl.runtime.plan_call import plan as plan
+    from jaxrl.runtime.plan_call import Plan as Plan, plan as plan
     from jaxrl.runtime.resuming import resume as resume
-    from jaxrl.runtime.training import TrainOutput as TrainOutput
-    from jaxrl.runtime.training import make_train as make_train
-    from jaxrl.runtime.training import train as train
-    from jaxrl.sweeps.sweep import Choice as Choice
-    from jaxrl.sweeps.sweep import LogUniform as LogUniform
-    from jaxrl.sweeps.sweep import Sweep as Sweep
-    from jaxrl.sweeps.sweep import Uniform as Uniform
-    from jaxrl.sweeps.sweep import grid as grid
-    from jaxrl.sweeps.sweep import sample as sample
+    from jaxrl.runtime.training import TrainOutput as TrainOutput, make_train as make_train, train as train
+    from jaxrl.sweeps.sweep import (
+        Choice as Choice, LogUniform as LogUniform, Sweep as Sweep, Uniform as Uniform, grid as grid, sample as sample
+    )
     from jaxrl.tuning.halving import Halving as Halving
-    from jaxrl.tuning.population import PopulationResult as PopulationResult
-    from jaxrl.tuning.population import population_based_training as population_based_training
+    from jaxrl.tuning.population import (
+        PopulationResult as PopulationResult, population_based_training as population_based_training
+    )
     from jaxrl.tuning.result import SearchResult as SearchResult
     from jaxrl.tuning.search import search as search
+    __all__ = ["discount_properties", "distributed", "presets_crowd"]  # exported, although renamed
+    # fmt: on
 
 
 def require_own_envs() -> None:
