@@ -1,0 +1,71 @@
+"""Parts that SAC and TD3 share in float64: critics of actions, their targets, and their gradient step."""
+
+from typing import Any
+
+import float64
+import jax
+import numpy as np
+from float64 import Adam, Nodes
+from recorded_env import ACTIONS
+from replaying import Batch, Replay
+
+Array = np.ndarray
+
+
+class Critics:
+    """Critics of an off-policy actor-critic, with the replay buffer that they learn from."""
+
+    def __init__(self, algo: Any, hparams: Any, learner: Any, curve: Any, reset_key: jax.Array):
+        self.config, self.hparams, self.discrete = algo.config, hparams, algo.env.discrete
+        self.nodes = Nodes(hparams.discount, curve)
+        self.replay = Replay(algo, hparams, self.nodes, reset_key)
+        self.policy = float64.in_float64(learner.policy)
+        self.critics = self.targets = float64.in_float64(learner.critics)
+        self.of_policy, self.of_critics = Adam(hparams), Adam(hparams)
+
+    def values(self, critics: Any, obs: Array, action: Array | None = None) -> Array:
+        """Values u_k of each critic, `[C, *B, K]`, or of every discrete action, `[C, *B, ACTIONS, K]`."""
+        inputs, results = obs if action is None else np.concatenate([action, obs], axis=-1), []
+        for i in range(self.config.num_critics):
+            layers, features = float64.encoded(jax.tree.map(lambda leaf, i=i: leaf[i], critics), inputs)
+            outputs = float64.dense(layers["advantage_out" if action is None else "out"], features)
+            results.append(outputs.reshape(*obs.shape[:-1], *([ACTIONS] if action is None else []), -1))
+        return np.array(results)
+
+    def lowest(self, values: Array) -> Array:
+        """Values u_k of the critic whose value under the discount is lowest, without the first axis."""
+        which = np.argmin(values @ self.nodes.shares, axis=0)
+        return np.take_along_axis(values, which[None, ..., None], axis=0)[0]
+
+    def outputs(self, policy: Any, obs: Array) -> Array:
+        """Outputs of a policy."""
+        layers, features = float64.encoded(policy, obs)
+        return float64.dense(layers["out"], features)
+
+    def learn_values(self, batch: Batch, following: Array) -> None:
+        """One gradient step of all critics towards the rewards and the values `[B, *A, K]` that follow."""
+        goal, shares = batch.sums + batch.going_on * following, self.nodes.shares
+
+        def errors(critics: Any) -> Array:
+            if not self.discrete:
+                return self.values(critics, batch.obs, batch.action) - goal
+            index = batch.action[None, ..., None, None]
+            return np.take_along_axis(self.values(critics, batch.obs), index, axis=-2)[..., 0, :] - goal
+
+        def loss(critics: Any) -> float:
+            each = errors(critics) ** 2 / 2
+            return float(np.sum(each @ shares * batch.weight) / max(batch.active.sum(), 1))
+
+        self.replay.learned(batch, np.mean(np.abs(errors(self.critics) @ shares), axis=0))
+        self.critics = self.of_critics(self.critics, float64.gradient(loss, self.critics), float(self.hparams.lr))
+
+    def move_targets(self) -> None:
+        """Moves the target networks of the critics."""
+        self.targets = float64.towards(self.targets, self.critics, float(self.hparams.target_rate))
+
+    def assert_same(self, state: Any, atol: float) -> None:
+        """Check a state of jaxrl."""
+        self.replay.assert_same(state, atol)
+        float64.assert_same(state.learner.critics, self.critics, atol)
+        float64.assert_same(state.learner.targets, self.targets, atol)
+        float64.assert_same(state.learner.policy, self.policy, atol)

@@ -1,0 +1,146 @@
+"""Soft actor-critic in float64, with continuous and with discrete actions: every iteration from the first reset on."""
+
+import dataclasses
+import math
+from typing import Any
+
+import float64
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from critics import Critics
+from float64 import Adam
+from recorded_env import ACTIONS, RecordedEnv
+from replaying import Batch
+
+import jaxrl
+
+ITERATIONS = 4
+GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
+NETWORK = {"hidden": (3,), "activation": "tanh"}
+SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "warm_up": 16, "buffer_size": 32, "batch_size": 16}
+HPARAMS = {"lr": 0.05, "policy_lr": 0.04, "adam_eps": 0.1, "target_rate": 0.2, "temperature": 0.3}
+CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
+    "continuous": (RecordedEnv(discrete=False), {}, {"max_grad_norm": 0.7}),
+    "discrete": (RecordedEnv(), {"replay": "prioritised"}, {"target_entropy_fraction": 0.4}),
+    "continuous crowd": (
+        RecordedEnv(discrete=False, num_agents=2),
+        {"heads": "joint", "num_heads": 3, "automatic_temperature": False, "time_limits": "terminal"},
+        {},
+    ),
+    "discrete crowd": (RecordedEnv(num_agents=2), {"heads": "joint", "num_heads": 3}, {"temperature_lr": 0.1}),
+}
+
+
+class SAC(Critics):
+    """Soft actor-critic on `RecordedEnv`."""
+
+    def __init__(self, algo: Any, hparams: Any, learner: Any, key: jax.Array):
+        curve = (lambda t: GAMMA**t) if algo.config.heads == "single" else (lambda t: 1 / (1 + K * t))
+        _, reset_key, collect_key = jax.random.split(key, 3)
+        super().__init__(algo, hparams, learner, curve, reset_key)
+        self.log_temperature = math.log(float(hparams.temperature))
+        self.of_temperature = Adam(hparams) if self.config.automatic_temperature else None
+        self._collect(collect_key, self.config.warm_up // self.config.num_envs, warming=True)
+
+    def _collect(self, key: jax.Array, num_steps: int, warming: bool = False) -> None:
+        if self.discrete:
+
+            def act(noise: Any, obs: Any, mask: Any) -> Any:
+                return float64.best((0 if warming else self.outputs(self.policy, obs)) + noise, mask)
+
+            self.replay.collect(key, num_steps, lambda key, shape: jax.random.gumbel(key, (*shape, ACTIONS)), act)
+        elif warming:
+
+            def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+                return jax.random.uniform(key, (*shape, 2), minval=-1.0, maxval=1.0)
+
+            self.replay.collect(key, num_steps, uniform, lambda noise, obs, mask: noise)
+        else:
+
+            def squashed(noise: Any, obs: Any, mask: Any) -> Any:
+                return self._sampled(self.policy, obs, noise)[0]
+
+            self.replay.collect(key, num_steps, lambda key, shape: jax.random.normal(key, (*shape, 2)), squashed)
+
+    def _sampled(self, policy: Any, obs: Any, noise: Any) -> Any:
+        """Actions, and the logarithms of their densities by the change of variables."""
+        mean, log_std = np.split(self.outputs(policy, obs), 2, axis=-1)
+        before = mean + np.exp(log_std) * noise
+        normal = np.exp(-(noise**2) / 2) / (np.sqrt(2 * np.pi) * np.exp(log_std))
+        return np.tanh(before), np.sum(np.log(normal / np.cosh(before) ** -2.0), axis=-1)
+
+    def step(self, key: jax.Array) -> None:
+        """One iteration."""
+        collect_key, learn_key = jax.random.split(key)
+        self._collect(collect_key, self.config.num_steps)
+        for own_key, batch in self.replay.batches(learn_key):
+            self._learn(own_key, batch)
+
+    def _learn(self, key: jax.Array, batch: Batch) -> None:
+        temperature, agents = math.exp(self.log_temperature), batch.active.astype(np.float64)
+        shape = (*batch.active.shape, 2)
+        next_noise, noise = (np.asarray(jax.random.normal(each, shape), np.float64) for each in jax.random.split(key))
+        if self.discrete:
+            logs = float64.log_softmax(self.outputs(self.policy, batch.next_obs), batch.next_mask)
+            share = np.exp(logs)
+            lowest = self.lowest(self.values(self.targets, batch.next_obs))
+            bonus = -temperature * np.where(share > 0, logs, 0.0)[..., None] / self.nodes.sizes
+            following = np.sum(share[..., None] * (lowest + bonus), axis=-2)
+        else:
+            action, log_prob = self._sampled(self.policy, batch.next_obs, next_noise)
+            lowest = self.lowest(self.values(self.targets, batch.next_obs, action))
+            following = lowest - temperature * log_prob[..., None] / self.nodes.sizes
+        self.learn_values(batch, following)
+
+        def both(policy: Any) -> tuple[float, float]:
+            """The loss of a policy, and its entropy."""
+            if self.discrete:
+                logs = float64.log_softmax(self.outputs(policy, batch.obs), batch.mask)
+                share = np.exp(logs)
+                entropy = -np.sum(share * np.where(share > 0, logs, 0.0), axis=-1)
+                q = np.sum(share * np.min(self.values(self.critics, batch.obs) @ self.nodes.shares, axis=0), axis=-1)
+            else:
+                action, log_prob = self._sampled(policy, batch.obs, noise)
+                q = np.min(self.values(self.critics, batch.obs, action) @ self.nodes.shares, axis=0)
+                entropy = -log_prob
+            return float64.weighted_mean(-temperature * entropy - q, agents), float64.weighted_mean(entropy, agents)
+
+        entropy = both(self.policy)[1]
+        slopes = float64.gradient(lambda policy: both(policy)[0], self.policy)
+        self.policy = self.of_policy(self.policy, slopes, float(self.hparams.policy_lr))
+        if self.of_temperature is not None:
+            # The least surplus of entropy is none: a temperature falls where the policy is more random than it should.
+            most = float64.weighted_mean(np.log(batch.mask.sum(-1)), agents) if batch.mask is not None else -2.0
+            surplus = entropy - float(self.hparams.target_entropy_fraction) * most
+            lr, before = float(self.hparams.temperature_lr), np.array([self.log_temperature])
+            self.log_temperature = float(self.of_temperature(before, np.array([surplus]), lr)[0])
+        self.move_targets()
+
+
+@pytest.mark.seconds_to_compile(40)
+@pytest.mark.parametrize("name", CASES)
+def test_an_iteration_of_sac_is_that_of_float64(name: str) -> None:
+    env, fields, numbers = CASES[name]
+    algo = jaxrl.sac(env, jaxrl.SACConfig(**{**NETWORK, **SIZES, "num_updates": 2, **fields}))
+    numbers = {**HPARAMS, "discount": f"hyperbolic:k={K}" if "heads" in fields else GAMMA, **numbers}
+    hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
+    init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
+    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    reference = SAC(algo, hparams, state.learner, init_key)
+    start = reference.policy, reference.critics
+    for iteration, key in enumerate([None, *keys]):
+        if key is not None:
+            state, _ = step(key, jnp.int32(iteration - 1), state, hparams, env_params)
+            reference.step(key)
+        # A gradient is a sum of numbers of at most 10 with relative roundings of 1e-6 in all, and Adam enlarges its
+        # error by at most lr / eps = 0.5 at each of two updates an iteration.
+        atol = 1e-5 * (1 + iteration)
+        reference.assert_same(state, atol)
+        if algo.config.automatic_temperature:
+            np.testing.assert_allclose(state.learner.log_temperature, reference.log_temperature, rtol=0, atol=atol)
+    moves = float64.vector_of((reference.policy, reference.critics)) - float64.vector_of(start)
+    assert np.median(np.abs(moves)) > 100 * atol
+    assert not algo.config.automatic_temperature or abs(reference.log_temperature - math.log(0.3)) > 10 * atol
+    reference.replay.assert_varied()

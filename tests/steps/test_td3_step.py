@@ -1,0 +1,118 @@
+"""TD3 and DDPG in float64: every iteration from the first reset on."""
+
+import dataclasses
+from typing import Any
+
+import float64
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from critics import Critics
+from recorded_env import RecordedEnv
+from replaying import Batch
+
+import jaxrl
+
+ITERATIONS = 4
+GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
+NETWORK = {"hidden": (3,), "activation": "tanh"}
+SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "warm_up": 16, "buffer_size": 32, "batch_size": 16}
+HPARAMS = {"lr": 0.05, "policy_lr": 0.04, "adam_eps": 0.1, "target_rate": 0.2, "noise_std": 0.4}
+CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
+    "td3, 3 steps": (
+        RecordedEnv(discrete=False),
+        {"num_updates": 3, "n_step": 3},
+        {"target_noise": 0.5, "target_noise_clip": 0.3, "max_grad_norm": 0.7},
+    ),
+    "ddpg of a crowd": (
+        RecordedEnv(discrete=False, num_agents=2),
+        {
+            "num_updates": 2,
+            "policy_delay": 1,
+            "target_smoothing": False,
+            "num_critics": 1,
+            "heads": "joint",
+            "num_heads": 3,
+            "replay": "prioritised",
+        },
+        {},
+    ),
+}
+
+
+class TD3(Critics):
+    """Twin delayed DDPG on `RecordedEnv`."""
+
+    def __init__(self, algo: Any, hparams: Any, learner: Any, key: jax.Array):
+        curve = (lambda t: GAMMA**t) if algo.config.heads == "single" else (lambda t: 1 / (1 + K * t))
+        _, reset_key, collect_key = jax.random.split(key, 3)
+        super().__init__(algo, hparams, learner, curve, reset_key)
+        self.target_policy, self.count = self.policy, 0
+
+        def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return jax.random.uniform(key, (*shape, 2), minval=-1.0, maxval=1.0)
+
+        warm_slots = self.config.warm_up // self.config.num_envs
+        self.replay.collect(collect_key, warm_slots, uniform, lambda noise, obs, mask: noise)
+
+    def step(self, key: jax.Array) -> None:
+        """One iteration."""
+        collect_key, learn_key = jax.random.split(key)
+
+        def act(noise: Any, obs: Any, mask: Any) -> Any:
+            mean = np.tanh(self.outputs(self.policy, obs))
+            return np.clip(mean + float(self.hparams.noise_std) * noise, -1, 1)
+
+        def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return jax.random.normal(key, (*shape, 2))
+
+        self.replay.collect(collect_key, self.config.num_steps, normal, act)
+        for own_key, batch in self.replay.batches(learn_key):
+            self._learn(own_key, batch)
+
+    def _learn(self, key: jax.Array, batch: Batch) -> None:
+        action = np.tanh(self.outputs(self.target_policy, batch.next_obs))
+        if self.config.target_smoothing:
+            noise = float(self.hparams.target_noise) * np.asarray(jax.random.normal(key, action.shape), np.float64)
+            bound = float(self.hparams.target_noise_clip)
+            assert np.any(np.abs(noise) > bound)
+            action = np.clip(action + np.clip(noise, -bound, bound), -1, 1)
+        self.learn_values(batch, self.lowest(self.values(self.targets, batch.next_obs, action)))
+        self.count += 1
+        if self.count % self.config.policy_delay:
+            return
+
+        def loss(policy: Any) -> float:
+            action = np.tanh(self.outputs(policy, batch.obs))
+            first = self.values(self.critics, batch.obs, action)[0]
+            return -float64.weighted_mean(first @ self.nodes.shares, batch.active.astype(np.float64))
+
+        self.policy = self.of_policy(self.policy, float64.gradient(loss, self.policy), float(self.hparams.policy_lr))
+        self.move_targets()
+        self.target_policy = float64.towards(self.target_policy, self.policy, float(self.hparams.target_rate))
+
+
+@pytest.mark.seconds_to_compile(40)
+@pytest.mark.parametrize("name", CASES)
+def test_an_iteration_of_td3_is_that_of_float64(name: str) -> None:
+    env, fields, numbers = CASES[name]
+    algo = jaxrl.td3(env, jaxrl.TD3Config(**{**NETWORK, **SIZES, **fields}))
+    numbers = {**HPARAMS, "discount": f"hyperbolic:k={K}" if "heads" in fields else GAMMA, **numbers}
+    hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
+    init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
+    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    reference = TD3(algo, hparams, state.learner, init_key)
+    start = reference.policy, reference.critics
+    for iteration, key in enumerate([None, *keys]):
+        if key is not None:
+            state, _ = step(key, jnp.int32(iteration - 1), state, hparams, env_params)
+            reference.step(key)
+        # A gradient is a sum of numbers of at most 10 with relative roundings of 1e-6 in all, and Adam enlarges its
+        # error by at most lr / eps = 0.5 at each of two or three updates an iteration.
+        atol = 1e-5 * (1 + iteration)
+        reference.assert_same(state, atol)
+        float64.assert_same(state.learner.target_policy, reference.target_policy, atol)
+    moves = float64.vector_of((reference.policy, reference.critics)) - float64.vector_of(start)
+    assert np.median(np.abs(moves)) > 100 * atol
+    reference.replay.assert_varied()
