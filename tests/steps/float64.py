@@ -52,7 +52,7 @@ class Adam:
         self.b1, self.b2, self.eps = (float(getattr(hparams, name)) for name in ("adam_b1", "adam_b2", "adam_eps"))
         self.most = float(hparams.max_grad_norm)
         self.first, self.second = np.float64(0.0), np.float64(0.0)
-        self.clipped: list[bool] = []
+        self.count, self.clipped = 0, []
 
     def __call__(self, params: Tree, slopes: Array, lr: float) -> Tree:
         """Parameters after one step along a gradient `[size]`."""
@@ -61,8 +61,8 @@ class Adam:
         slopes = slopes * min(1.0, self.most / norm) if norm > 0 else slopes
         self.first = self.b1 * self.first + (1 - self.b1) * slopes
         self.second = self.b2 * self.second + (1 - self.b2) * slopes**2
-        count = len(self.clipped)
-        mean, square = self.first / (1 - self.b1**count), self.second / (1 - self.b2**count)
+        self.count += 1
+        mean, square = self.first / (1 - self.b1**self.count), self.second / (1 - self.b2**self.count)
         return tree_of(vector_of(params) - lr * mean / (np.sqrt(square) + self.eps), params)
 
 

@@ -203,10 +203,9 @@ class Walk:
       both: Number of steps so far that reached a limit as they terminated.
     """
 
-    def __init__(self, env: RecordedEnv, key: jax.Array, num_envs: int):
-        self.env, self.time = env, np.zeros(num_envs, int)
-        self.both = 0
-        self.place = starts(jax.random.split(key, num_envs))
+    def __init__(self, env: RecordedEnv, keys: jax.Array):
+        """Environments from the keys `[N]` of their first resets."""
+        self.env, self.place, self.time, self.both = env, starts(keys), np.zeros(len(keys), int), 0
 
     def __call__(
         self, key: jax.Array, num_steps: int, pool: int, act: Callable[[int, Array, Array | None], Array]
@@ -219,44 +218,53 @@ class Walk:
           pool: Number of fresh states of each environment, which must suffice.
           act: Function `(t, obs, mask) -> raw action`.
         """
-        rows, at = [], tables(self.env.agents)
+        rows = []
         fresh = starts(jax.random.split(jax.random.split(key)[0], (len(self.place), pool)))
         used, envs = np.zeros(len(self.place), int), np.arange(len(self.place))
         for t in range(num_steps):
-            here = self.place
-            mask = at.mask[here] if self.env.discrete else None
-            raw = act(t, at.obs[here], mask)
-            if self.env.discrete:
-                choice, paid = raw, 0.0
-            else:
-                action = np.clip(CENTRE + HALF_WIDTH * raw, LOW, HIGH)
-                choice, paid = (raw[..., 0] > 0).astype(int), np.sum(at.slope[here] * action, axis=-1)
-            joint = choice.reshape(len(here), -1).sum(axis=1) % ACTIONS
-            reward = np.take_along_axis(at.reward[here], choice[..., None], axis=-1)[..., 0] + paid
-            after, self.time = at.following[here, joint], self.time + 1
-            terminated = at.terminated[here, joint]
-            limit = at.cut[after] | (self.time >= LIMIT)
-            self.both += np.sum(terminated & limit)
-            rows.append(
-                Steps(
-                    obs=at.obs[here],
-                    next_obs=at.obs[after],
-                    reward=reward,
-                    terminated=terminated,
-                    truncated=limit & ~terminated,
-                    agent_terminated=at.agent_terminated[here, joint],
-                    active=at.active[here],
-                    mask=mask,
-                    raw_action=raw,
-                    next_mask=at.mask[after] if self.env.discrete else None,
-                )
-            )
-            assert np.all(used < pool), "the pool must suffice"
-            over_now = terminated | limit
-            self.place = np.where(over_now, fresh[envs, np.minimum(used, pool - 1)], after)
-            self.time, used = np.where(over_now, 0, self.time), used + over_now
+            rows.append(self.take(act(t, self.obs, self.mask)))
+            done = rows[-1].terminated | rows[-1].truncated
+            assert np.all(used[done] < pool), "the pool must suffice"
+            self.place = np.where(done, fresh[envs, np.minimum(used, pool - 1)], self.place)
+            self.time, used = np.where(done, 0, self.time), used + done
         parts = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Steps)}
         return Steps(**{name: None if leaves[0] is None else np.stack(leaves) for name, leaves in parts.items()})
+
+    @property
+    def obs(self) -> Array:
+        """Observations here, `[N, *A, OBS]`."""
+        return tables(self.env.agents).obs[self.place]
+
+    @property
+    def mask(self) -> Array | None:
+        """Allowed actions here, `[N, *A, ACTIONS]`."""
+        return tables(self.env.agents).mask[self.place] if self.env.discrete else None
+
+    def take(self, raw: Array) -> Steps:
+        """One step of every environment without a reset; leaves `[N, ...]`."""
+        at, here, obs, mask = tables(self.env.agents), self.place, self.obs, self.mask
+        if self.env.discrete:
+            choice, paid = raw, 0.0
+        else:
+            action = np.clip(CENTRE + HALF_WIDTH * raw, LOW, HIGH)
+            choice, paid = (raw[..., 0] > 0).astype(int), np.sum(at.slope[here] * action, axis=-1)
+        joint = choice.reshape(len(here), -1).sum(axis=1) % ACTIONS
+        terminated = at.terminated[here, joint]
+        self.place, self.time = at.following[here, joint], self.time + 1
+        limit = at.cut[self.place] | (self.time >= LIMIT)
+        self.both += int(np.sum(terminated & limit))
+        return Steps(
+            obs=obs,
+            next_obs=self.obs,
+            reward=np.take_along_axis(at.reward[here], choice[..., None], axis=-1)[..., 0] + paid,
+            terminated=terminated,
+            truncated=limit & ~terminated,
+            agent_terminated=at.agent_terminated[here, joint],
+            active=at.active[here],
+            mask=mask,
+            raw_action=raw,
+            next_mask=self.mask,
+        )
 
     def assert_at(self, state: Any) -> None:
         """Check that jaxrl's environments are at the same places after the same numbers of steps."""

@@ -50,7 +50,7 @@ class Replay:
     def __init__(self, algo: Any, hparams: Any, nodes: Nodes, reset_key: jax.Array):
         self.env: RecordedEnv = algo.env
         self.config, self.nodes = algo.config, nodes
-        self.walk = Walk(self.env, reset_key, self.config.num_envs)
+        self.walk = Walk(self.env, jax.random.split(reset_key, self.config.num_envs))
         self.statistics = Statistics(self.config.normalise_observation, hparams.observation_clip)
         self.leaves, self.largest = np.zeros(self.config.buffer_size), 1.0
         if self.prioritised:

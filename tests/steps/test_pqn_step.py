@@ -1,0 +1,132 @@
+"""PQN in float64: every iteration from the first reset on."""
+
+import dataclasses
+from typing import Any
+
+import float64
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from float64 import Adam, Nodes, Statistics
+from recorded_env import ACTIONS, RecordedEnv, Walk
+from reference.advantages import ugae
+
+import jaxrl
+
+ITERATIONS = 3
+GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
+SIZES = {"num_envs": 2, "num_steps": 8, "reset_pool": 8, "num_epochs": 2, "num_minibatches": 2}
+NETWORK = {"hidden": (3,), "activation": "tanh"}
+HPARAMS = {"lr": 0.05, "adam_eps": 0.1, "lam": 0.6, "epsilon_start": 0.8, "epsilon_end": 0.2}
+CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
+    "layer norm": (RecordedEnv(), {}, {"lr_end": 0.5, "anneal_env_steps": 40, "max_grad_norm": 0.5}),
+    "joint heads of a crowd": (
+        RecordedEnv(num_agents=2),
+        {"heads": "joint", "num_heads": 3, "layer_norm": False, "value_loss": "huber", "normalise_observation": True},
+        {"huber_delta": 0.3, "observation_clip": 1.5},
+    ),
+    "own heads, limits as ends": (
+        RecordedEnv(),
+        {"heads": "own", "num_heads": 3, "layer_norm": False, "time_limits": "terminal"},
+        {},
+    ),
+}
+
+
+class PQN:
+    """Parallel Q-learning on `RecordedEnv`."""
+
+    def __init__(self, algo: Any, hparams: Any, params: Any, key: jax.Array):
+        single = algo.config.heads == "single"
+        curve = (lambda t: GAMMA**t) if single else (lambda t: 1 / (1 + K * t))
+        self.env, self.config, self.hparams = algo.env, algo.config, hparams
+        self.nodes, self.params, self.adam = Nodes(hparams.discount, curve), float64.in_float64(params), Adam(hparams)
+        self.walk = Walk(self.env, jax.random.split(jax.random.split(key)[1], self.config.num_envs))
+        self.statistics = Statistics(self.config.normalise_observation, hparams.observation_clip)
+
+    def values(self, params: Any, obs: Any) -> Any:
+        """Values u_k of every action, `[..., ACTIONS, K]`."""
+        layers, features = float64.encoded(params, obs)
+        return float64.dense(layers["advantage_out"], features).reshape(*obs.shape[:-1], ACTIONS, -1)
+
+    def step(self, key: jax.Array, iteration: int) -> None:
+        """One iteration."""
+        config, h = self.config, self.hparams
+        collect_key, learn_key = jax.random.split(key)
+        noise_key, env_key = jax.random.split(collect_key)
+        shape = (config.num_steps, config.num_envs, *self.env.agents)
+        noise = np.asarray(jax.random.uniform(noise_key, (*shape, ACTIONS + 1)))
+        env_steps = iteration * config.steps_per_iteration
+        start, end = float(h.epsilon_start), float(h.epsilon_end)
+        epsilon = start + (end - start) * min(env_steps / float(h.epsilon_anneal_env_steps), 1.0)
+
+        def act(t: int, obs: Any, mask: Any) -> Any:
+            greedy = float64.best(self.values(self.params, self.statistics.see(obs)) @ self.nodes.shares, mask)
+            return np.where(noise[t, ..., 0] < epsilon, float64.best(noise[t, ..., 1:], mask), greedy)
+
+        self.steps = steps = self.walk(env_key, config.num_steps, config.reset_pool, act)
+        obs, target = self.statistics.see(steps.obs), self._targets()
+        self.statistics.add(steps.obs, steps.active)
+        lr = float(h.lr) * (1 + (float(h.lr_end) - 1) * min(env_steps / float(h.anneal_env_steps), 1.0))
+        rows = [leaf.reshape(-1, *leaf.shape[len(shape) :]) for leaf in (obs, steps.raw_action, target, steps.active)]
+        for each in jax.random.split(learn_key, config.num_epochs):
+            order = np.asarray(jax.random.permutation(each, len(rows[0])))
+            for index in np.split(order, config.num_minibatches):
+                self._descend(*(leaf[index] for leaf in rows), lr)
+
+    def _targets(self) -> Any:
+        """Lambda-returns of u_k, `[T, N, *A, K]`, a column at a time."""
+        steps = self.steps
+        after = self.values(self.params, self.statistics.see(steps.next_obs))
+        if self.config.heads == "own":
+            action = np.stack([float64.best(after[..., k], steps.next_mask) for k in range(after.shape[-1])], axis=-1)
+        else:
+            action = float64.best(after @ self.nodes.shares, steps.next_mask)[..., None]
+        following = np.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
+        target = np.zeros_like(following)
+        ended, done, length = steps.ended(self.config.time_limits), steps.done, len(steps.reward)
+        for column in np.ndindex(steps.reward.shape[1:]):
+            at = (slice(None), *column)
+            for k, (rate, size) in enumerate(zip(self.nodes.rates, self.nodes.sizes, strict=True)):
+                powers, lam, nothing = rate ** np.arange(length + 1), float(self.hparams.lam), np.zeros(length)
+                returns = ugae(powers, lam, steps.reward[at], nothing, size * following[at][:, k], ended[at], done[at])
+                target[at][:, k] = returns[1] / size
+        return target
+
+    def _descend(self, obs: Any, action: Any, target: Any, active: Any, lr: float) -> None:
+        def loss(params: Any) -> float:
+            values = self.values(params, obs)
+            error = np.take_along_axis(values, action[..., None, None], axis=-2)[..., 0, :] - target
+            each = error**2 / 2
+            if self.config.value_loss == "huber":
+                delta = float(self.hparams.huber_delta)
+                each = np.where(np.abs(error) > delta, delta * (np.abs(error) - delta / 2), each)
+            return float64.weighted_mean(each @ self.nodes.shares, active.astype(np.float64))
+
+        self.params = self.adam(self.params, float64.gradient(loss, self.params), lr)
+
+
+@pytest.mark.seconds_to_compile(40)
+@pytest.mark.parametrize("name", CASES)
+def test_an_iteration_of_pqn_is_that_of_float64(name: str) -> None:
+    env, fields, numbers = CASES[name]
+    algo = jaxrl.pqn(env, jaxrl.PQNConfig(**{**NETWORK, **SIZES, **fields}))
+    discount = f"hyperbolic:k={K}" if "heads" in fields else GAMMA
+    numbers = {**HPARAMS, "epsilon_anneal_env_steps": 2 * algo.env_steps_per_iteration, "discount": discount, **numbers}
+    hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
+    init_key, *keys = jax.random.split(jax.random.key(1), 1 + ITERATIONS)
+    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    reference = PQN(algo, hparams, state.acting.params, init_key)
+    start, truncated = reference.params, False
+    for iteration, key in enumerate(keys):
+        state, _ = step(key, jnp.int32(iteration), state, hparams, env_params)
+        reference.step(key, iteration)
+        truncated = truncated or reference.steps.truncated.any()
+        # A gradient is a sum of numbers of at most 10 with relative roundings of 1e-6 in all, and Adam enlarges its
+        # error by at most lr / eps = 0.5 at each of four updates an iteration.
+        atol = 2e-5 * (1 + iteration)
+        reference.walk.assert_at(state.carry.state)
+        float64.assert_same(state.acting.params, reference.params, atol)
+    assert np.median(np.abs(float64.vector_of(reference.params) - float64.vector_of(start))) > 10 * atol
+    assert reference.walk.both and truncated
