@@ -11,7 +11,7 @@ import pytest
 
 import envs
 import jaxrl
-from envs.bandits import BernoulliBandit
+from envs.bandits import BernoulliBandit, SequenceBandit
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from jaxrl.bandits.runner import checkpoints, make_bandit_loop
 from jaxrl.results.dataset import ResultError
@@ -166,6 +166,14 @@ def test_where_values_change_regret_is_dynamic_and_another_is_against_the_best_a
     pulled = float(last["reward"]) * 30  # the values of the pulled arms, because rewards have no noise
     assert float(last["regret"]) == pytest.approx(30 * 1.0 - pulled, abs=1e-4)
     assert float(last["fixed_regret"]) == pytest.approx(15 * 1.25 - pulled, abs=1e-4)
+
+
+def test_regret_is_that_of_the_values_at_the_pull() -> None:
+    """UCB1 pulls both arms once: 1 and 0.5, the best of their pulls, where the first arm alone would earn 1 in all."""
+    env = SequenceBandit(table=((1.0, 0.0), (0.0, 0.5), (0.25, 0.75)))
+    result = jaxrl.run_bandit(jaxrl.bandits.ucb1(), env, steps=2, runs=1, points=[2], progress=False)
+    last = result.metrics.isel(seed=0, env_step=-1)
+    assert (float(last["reward"]), float(last["regret"]), float(last["fixed_regret"])) == (0.75, 0.0, -0.5)
 
 
 @pytest.mark.slow_rows("True")

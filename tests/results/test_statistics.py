@@ -64,6 +64,15 @@ def test_unpaired_resampling_draws_both_sides():
     np.testing.assert_allclose(ours[1:], np.quantile(slow, [0.025, 0.975]), atol=5 * np.sqrt(2) * 0.005)
 
 
+def test_the_interval_is_that_of_whichever_side_varies():
+    varied, constant = np.arange(-5.0, 6.0), np.zeros(7)
+    for pair in ((varied, constant), (constant, varied)):
+        estimate = statistics.probability_of_improvement(*pair)
+        assert estimate.value == 0.5
+        # The mean of 11 numbers of -1/2, 0 and 1/2 has the standard error sqrt(10 / 11 / 4 / 11) = 0.144.
+        assert 0.2 < estimate.low < 0.3 and 0.7 < estimate.high < 0.8
+
+
 def test_bootstrap_of_the_mean_has_its_standard_error():
     values = np.random.default_rng(5).normal(2, 3, size=400)
     estimate = statistics.bootstrap_interval(statistics.mean, values, num_resamples=4000)

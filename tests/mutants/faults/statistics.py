@@ -36,14 +36,14 @@ FAULTS = (
         "jaxrl/results/statistics.py",
         "total = ((counts_x[:, task] @ wins) * counts_y[:, task]).sum(axis=-1)",
         "total = (counts_x[:, task] @ wins).sum(axis=-1)",
-        "tests/results/test_statistics.py::test_unpaired_resampling_draws_both_sides",
+        "tests/results/test_statistics.py::test_the_interval_is_that_of_whichever_side_varies",
     ),
     Fault(
         "interval-of-half-its-confidence",
         "jaxrl/results/statistics.py",
         "tail = (1.0 - confidence) / 2.0",
         "tail = 1.0 - confidence",
-        "tests/results/test_statistics.py::test_unpaired_resampling_draws_both_sides",
+        "tests/results/test_statistics.py::test_bootstrap_of_the_mean_has_its_standard_error",
     ),
     Fault(
         "interval-of-half-its-width",
