@@ -118,7 +118,7 @@ def test_heads_have_the_size_of_their_horizons() -> None:
     exact = np.array(horizons) / np.dot(discount.weights, horizons)
     assert exact.max() > 2 * exact.min()
     # Sums of at most 64 powers of up to the 63rd degree, in float32.
-    np.testing.assert_allclose(head_sizes(discount), exact, rtol=2 * 64 * np.finfo(np.float32).eps)
+    np.testing.assert_allclose(head_sizes(discount), exact, rtol=2 * 64 * float(np.finfo(np.float32).eps))
 
 
 def test_the_loss_bounds_the_squared_error_of_the_whole_value() -> None:
