@@ -2,7 +2,7 @@
 
 from planting import Fault
 
-from faults import bandits, discounts, environments, learning, statistics
+from faults import algorithms, bandits, discounts, environments, learning, statistics
 
 AREAS: dict[str, tuple[Fault, ...]] = {
     "learning": learning.FAULTS,
@@ -10,4 +10,5 @@ AREAS: dict[str, tuple[Fault, ...]] = {
     "environments": environments.FAULTS,
     "bandits": bandits.FAULTS,
     "statistics": statistics.FAULTS,
+    "algorithms": algorithms.FAULTS,
 }

@@ -1,5 +1,230 @@
-"""Faults of algorithms."""
+"""Faults of the algorithms, caught by their iterations in float64."""
 
 from planting import Fault
 
-FAULTS: tuple[Fault, ...] = ()
+DQN = "tests/steps/test_dqn_step.py::test_an_iteration_of_dqn_is_that_of_float64"
+SAC = "tests/steps/test_sac_step.py::test_an_iteration_of_sac_is_that_of_float64"
+TD3 = "tests/steps/test_td3_step.py::test_an_iteration_of_td3_is_that_of_float64"
+PQN = "tests/steps/test_pqn_step.py::test_an_iteration_of_pqn_is_that_of_float64"
+ON_POLICY = "tests/steps/test_policy_gradient_steps.py::test_an_iteration_is_that_of_float64"
+EVOLVE = "tests/steps/test_evolve_step.py::test_a_generation_is_that_of_float64"
+
+FAULTS = (
+    Fault(
+        "target-network-one-step-early",
+        "jaxrl/algorithms/dqn.py",
+        "due = (count + 1) % config.target_interval == 0",
+        "due = (count + 2) % config.target_interval == 0",
+        f"{DQN}[prioritised, 3 steps]",
+    ),
+    Fault(
+        "soft-target-moves-the-other-way",
+        "jaxrl/algorithms/dqn.py",
+        "optax.incremental_update(acting.params, learner.target, hparams.target_rate)",
+        "optax.incremental_update(learner.target, acting.params, hparams.target_rate)",
+        f"{DQN}[joint heads of a crowd]",
+    ),
+    Fault(
+        "double-q-learning-with-one-network",
+        "jaxrl/algorithms/dqn.py",
+        "q.outputs(learner.acting.params, batch.next_obs, batch_axes) if config.double else following",
+        "following",
+        f"{DQN}[prioritised, 3 steps]",
+    ),
+    Fault(
+        "munchausen-term-with-the-wrong-sign",
+        "jaxrl/algorithms/dqn.py",
+        "bonus = alpha * jnp.clip(temperature * log_prob",
+        "bonus = -alpha * jnp.clip(temperature * log_prob",
+        f"{DQN}[munchausen]",
+    ),
+    Fault(
+        "priorities-never-updated",
+        "jaxrl/algorithms/off_policy.py",
+        "priorities = update_priorities(priorities, index, priority)",
+        "del priority",
+        f"{DQN}[prioritised, 3 steps]",
+    ),
+    Fault(
+        "importance-weights-without-effect",
+        "jaxrl/algorithms/off_policy.py",
+        "weight = active * rows.weight.reshape(",
+        "weight = active * jnp.ones_like(rows.weight).reshape(",
+        f"{DQN}[prioritised, 3 steps]",
+    ),
+    Fault(
+        "successors-not-normalised",
+        "jaxrl/algorithms/off_policy.py",
+        "next_obs=see(batch.next_obs)",
+        "next_obs=batch.next_obs",
+        f"{DQN}[joint heads of a crowd]",
+    ),
+    Fault(
+        "values-end-at-time-limits",
+        "jaxrl/algorithms/value_step.py",
+        'ended = batch.terminated | batch.truncated if time_limits == "terminal" else batch.terminated',
+        "ended = batch.terminated | batch.truncated",
+        f"{DQN}[munchausen]",
+    ),
+    Fault(
+        "gradients-clipped-by-component",
+        "jaxrl/learning/optimisers.py",
+        "optax.clip_by_global_norm(hparams.max_grad_norm)",
+        "optax.clip(hparams.max_grad_norm)",
+        f"{DQN}[prioritised, 3 steps]",
+    ),
+    Fault(
+        "sac-away-from-high-values",
+        "jaxrl/algorithms/soft_policies.py",
+        "weighted_mean(temperature * log_prob - q, active)",
+        "weighted_mean(temperature * log_prob + q, active)",
+        f"{SAC}[continuous]",
+    ),
+    Fault(
+        "sac-temperature-with-the-wrong-sign",
+        "jaxrl/algorithms/sac.py",
+        "surplus = entropy - hparams.target_entropy_fraction",
+        "surplus = -entropy + hparams.target_entropy_fraction",
+        f"{SAC}[continuous]",
+    ),
+    Fault(
+        "sac-target-with-entropy-subtracted",
+        "jaxrl/algorithms/soft_policies.py",
+        "bonus = -temperature * log_prob[..., None] / nodes.sizes",
+        "bonus = temperature * log_prob[..., None] / nodes.sizes",
+        f"{SAC}[discrete]",
+    ),
+    Fault(
+        "target-of-the-highest-critic",
+        "jaxrl/algorithms/critic_ensemble.py",
+        "which = jnp.argmin(self.value(outputs, nodes, scale), axis=0)",
+        "which = jnp.argmax(self.value(outputs, nodes, scale), axis=0)",
+        f"{SAC}[continuous]",
+    ),
+    Fault(
+        "sac-key-used-twice",
+        "jaxrl/algorithms/sac.py",
+        "next_key, key = jax.random.split(key)",
+        "next_key = key",
+        f"{SAC}[continuous]",
+    ),
+    Fault(
+        "td3-policy-at-the-wrong-count",
+        "jaxrl/algorithms/td3.py",
+        "due = (count + 1) % config.policy_delay == 0",
+        "due = count % config.policy_delay == 0",
+        f"{TD3}[td3, 3 steps]",
+    ),
+    Fault(
+        "td3-without-its-target-policy",
+        "jaxrl/algorithms/td3.py",
+        "action = next_actions(key, learner.target_policy, batch.next_obs, hparams)",
+        "action = next_actions(key, learner.policy, batch.next_obs, hparams)",
+        f"{TD3}[td3, 3 steps]",
+    ),
+    Fault(
+        "td3-smoothing-without-a-bound",
+        "jaxrl/algorithms/td3.py",
+        "noise = jnp.clip(hparams.target_noise * jax.random.normal(key, action.shape), -bound, bound)",
+        "noise = jnp.clip(hparams.target_noise * jax.random.normal(key, action.shape), -9 * bound, 9 * bound)",
+        f"{TD3}[td3, 3 steps]",
+    ),
+    Fault(
+        "ddpg-away-from-high-values",
+        "jaxrl/algorithms/td3.py",
+        "return -weighted_mean(q, batch.active.astype(jnp.float32))",
+        "return weighted_mean(q, batch.active.astype(jnp.float32))",
+        f"{TD3}[ddpg of a crowd]",
+    ),
+    Fault(
+        "pqn-successors-not-normalised",
+        "jaxrl/algorithms/pqn.py",
+        "policy.see(steps.next_obs)",
+        "steps.next_obs",
+        f"{PQN}[joint heads of a crowd]",
+    ),
+    Fault(
+        "pqn-without-bootstrap-at-time-limits",
+        "jaxrl/algorithms/pqn.py",
+        "ended = value_ends(steps, config.time_limits)",
+        "ended = done",
+        f"{PQN}[layer norm]",
+    ),
+    Fault(
+        "entropy-penalised",
+        "jaxrl/algorithms/policy_gradient.py",
+        "total = policy_loss + hparams.value_coef * value_loss - hparams.entropy_coef * entropy",
+        "total = policy_loss + hparams.value_coef * value_loss + hparams.entropy_coef * entropy",
+        f"{ON_POLICY}[ppo]",
+    ),
+    Fault(
+        "ppo-ratio-upside-down",
+        "jaxrl/algorithms/ppo.py",
+        "log_ratio = now.log_prob - rows.log_prob",
+        "log_ratio = rows.log_prob - now.log_prob",
+        f"{ON_POLICY}[ppo]",
+    ),
+    Fault(
+        "ppo-never-stops-for-the-divergence",
+        "jaxrl/algorithms/ppo.py",
+        'halted = stopped | (metrics["approx_kl"] > hparams.target_kl)',
+        "halted = stopped",
+        f"{ON_POLICY}[ppo, ugae, rewound]",
+    ),
+    Fault(
+        "next-values-of-the-present-observation",
+        "jaxrl/algorithms/on_policy.py",
+        "_, next_value = parts.evaluate(policy.params, next_obs, next_global_obs, 1 + batch_axes)",
+        "_, next_value = parts.evaluate(policy.params, obs, next_global_obs, 1 + batch_axes)",
+        f"{ON_POLICY}[ppo]",
+    ),
+    Fault(
+        "statistics-of-the-successors",
+        "jaxrl/algorithms/on_policy.py",
+        "observations = update_statistics(observations, steps.obs, steps.active",
+        "observations = update_statistics(observations, steps.next_obs, steps.active",
+        f"{ON_POLICY}[ppo, ugae, rewound]",
+    ),
+    Fault(
+        "incomplete-episodes-in-reinforce",
+        "jaxrl/algorithms/on_policy.py",
+        "weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)",
+        "weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0)",
+        f"{ON_POLICY}[reinforce]",
+    ),
+    Fault(
+        "mdpo-divergence-of-the-other-direction",
+        "jaxrl/algorithms/mdpo.py",
+        "parts.head.kl(now.scores, rows.scores, rows.mask)",
+        "parts.head.kl(rows.scores, now.scores, rows.mask)",
+        f"{ON_POLICY}[mdpo]",
+    ),
+    Fault(
+        "penalty-falls-as-the-divergence-grows",
+        "jaxrl/algorithms/ppo_kl.py",
+        "jnp.where(kl > TOLERATED * target, CHANGE, jnp.where(kl < target / TOLERATED, 1 / CHANGE, 1.0))",
+        "jnp.where(kl > TOLERATED * target, 1 / CHANGE, jnp.where(kl < target / TOLERATED, CHANGE, 1.0))",
+        "tests/algorithms/test_on_policy_family.py::test_the_coefficient_of_the_penalty_follows_the_divergence",
+    ),
+    Fault(
+        "quadratic-penalty-with-the-advantage's-sign",
+        "jaxrl/learning/losses.py",
+        "penalty = jnp.abs(advantage) * jnp.square(change) / (2 * eps)",
+        "penalty = advantage * jnp.square(change) / (2 * eps)",
+        "tests/learning/test_losses.py::test_quadratic_surrogate",
+    ),
+    Fault(
+        "evolution-that-minimises",
+        "jaxrl/algorithms/strategies.py",
+        "(strategy, key, population, -returns, state, own)",
+        "(strategy, key, population, returns, state, own)",
+        f"{EVOLVE}[exponential]",
+    ),
+    Fault(
+        "rewards-after-an-episode-in-evolution",
+        "jaxrl/learning/episodes.py",
+        "returns = returns + jnp.where(alive, weight * gain, 0.0)",
+        "returns = returns + weight * gain",
+        f"{EVOLVE}[exponential]",
+    ),
+)
