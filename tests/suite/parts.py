@@ -2,7 +2,7 @@
 
 `seconds.txt` has the measured seconds of slow tests. A row for a module counts all of its tests, except those of
 functions, and rows of functions, that have a row of their own because they take long. The rows are divided so that the
-parts take equally long. A test without such a row belongs to the part that a checksum of its name gives. Therefore no
+parts take equally long. A test without such a row belongs to the part that a checksum of its id gives. Therefore no
 test moves to another part because tests are added. `make seconds` writes the table from the seconds that each part
 leaves in `build/parts/`.
 """
@@ -84,7 +84,7 @@ def part_of(test: str, taken: Mapping[str, int], parts: int) -> int:
     for level in reversed(LEVELS):
         if level(test) in taken:
             return taken[level(test)]
-    return zlib.crc32(function_of(test).encode()) % parts
+    return zlib.crc32(test.encode()) % parts
 
 
 def parsed(text: str) -> tuple[int, int]:
