@@ -1,6 +1,7 @@
 """Suggestions for mistyped words, and synonyms from other libraries."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 # Names in other libraries, with the name here.
@@ -18,17 +19,25 @@ SYNONYMS = {
     **dict.fromkeys(("total_timesteps", "num_timesteps", "total_steps", "timesteps"), "env_steps"),
     **dict.fromkeys(("eval_freq", "num_evals", "n_evals"), "evals"),
     **dict.fromkeys(("n_eval_episodes", "num_eval_episodes"), "eval_episodes"),
-    **dict.fromkeys(("search", "tune", "optimize"), "sweep"),
+    **dict.fromkeys(("sweep", "tune", "optimize", "optimise"), "search"),
     **dict.fromkeys(("log_dir", "save_dir", "output_dir"), "out"),
+    "duelling": "dueling",
 }
 
-__all__ = ["SYNONYMS", "near", "near_or_all"]
+__all__ = ["near", "near_or_all", "own_name"]
+
+
+def own_name(word: str) -> str | None:
+    """Name here for a word of other libraries (`learning_rate`) or in American spelling (`optimizer`), else None."""
+    lower = word.lower()
+    british = re.sub(r"(?<=[a-z])iz(?=e|at|ing)", "is", lower)
+    return SYNONYMS.get(lower) or (british if british != lower else None)
 
 
 def near(word: str, words: Iterable[str], prefix: str = "") -> str:
     """Clause with the words closest to a mistyped one, each after a prefix; empty if there are none."""
     by_lower_case = {candidate.lower(): candidate for candidate in words}
-    same = SYNONYMS.get(word.lower())
+    same = own_name(word)
     close = [same] if same in by_lower_case else difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(prefix + by_lower_case[match]) for match in close)}?" if close else ""
 

@@ -11,7 +11,7 @@ from jax.core import Tracer
 
 from envs.arguments import check_choice, check_count, in_interval
 from envs.errors import UserTypeError, UserValueError
-from envs.spelling import SYNONYMS, near, near_or_all
+from envs.spelling import near, near_or_all, own_name
 
 __all__ = [
     "Range",
@@ -132,7 +132,7 @@ def _other_field(kind: Any, name: str) -> str:
     for one, other in (("Config", "HParams"), ("HParams", "Config")):
         partner: Any = vars(sys.modules[kind.__module__]).get(kind.__name__.replace(one, other))
         fields = getattr(partner, "__dataclass_fields__", {}) if kind.__name__.endswith(one) else {}
-        meant = name if name in fields else SYNONYMS.get(name)
+        meant = name if name in fields else own_name(name)
         if meant in fields:
             return f"; {partner.__name__} has it: {partner.__name__}({meant}=...)"
     return near_or_all(name, known, "it has")

@@ -14,7 +14,7 @@ from jaxrl.cli import bandit as command_bandit
 from jaxrl.cli import dataclass_options as command_values
 from jaxrl.cli import main as cli
 from jaxrl.cli import parsing as command_parsing
-from jaxrl.cli import sweep as command_sweep
+from jaxrl.cli import search as command_search
 from jaxrl.cli import train as command_train
 from jaxrl.cli.export import Export
 from jaxrl.cli.report import Report
@@ -69,9 +69,9 @@ def parse_command(command: str) -> None:
         command_values.split("hparams", parsed.hparams, defaults.hparams)
     elif name == "bandit":
         command_bandit.parse_bandit_options(args)
-    elif name == "sweep":
+    elif name == "search":
         algorithm, environment, *options = args
-        parsed, base, _ = command_sweep._parse_options(algorithm, environment, options, "jaxrl sweep")
+        parsed, base, _ = command_search._parse_options(algorithm, environment, options, "jaxrl search")
         search_space.parse_space(parsed.space, base)
     else:
         command_parsing.parse((cli._SIMPLE | _OTHERS)[name], args, f"jaxrl {name}")

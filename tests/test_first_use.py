@@ -15,6 +15,7 @@ from chaotic_algorithm import wandering
 import envs
 import jaxrl
 from envs.arguments import described
+from envs.spelling import near
 from jaxrl.bandits import POLICIES, policy
 from jaxrl.results.statistics import Interval
 from jaxrl.runtime.layout import plan_layout
@@ -109,6 +110,24 @@ def test_sel_of_a_sample_takes_all_of_its_coordinates() -> None:
 
 
 @pytest.mark.parametrize(
+    ("word", "own"),
+    [
+        ("optimizer", "optimiser"),
+        ("centralized_critic", "centralised_critic"),
+        ("Normalization", "normalisation"),
+        ("duelling", "dueling"),
+        ("sweep", "search"),
+        ("size", None),
+        ("prize", None),
+        ("hidden", None),
+    ],
+)
+def test_american_spellings_and_names_of_other_libraries_are_known(word: str, own: str | None) -> None:
+    known = ["optimiser", "centralised_critic", "normalisation", "dueling", "search", "num_envs"]
+    assert near(word, known) == ("" if own is None else f"; did you mean {own!r}?")
+
+
+@pytest.mark.parametrize(
     ("call", "sentence"),
     [
         (lambda: PPOConfig(num_env=8), "^PPOConfig has no field 'num_env'; did you mean 'num_envs'"),
@@ -117,6 +136,8 @@ def test_sel_of_a_sample_takes_all_of_its_coordinates() -> None:
         (lambda: PPOConfig(gae_lambda=0.9), r"PPOHParams has it: PPOHParams\(lam="),
         (lambda: PPOHParams(num_envs=8), r"PPOConfig has it: PPOConfig\(num_envs="),
         (lambda: PPOHParams(ent_coef=0.1), "did you mean 'entropy_coef'"),
+        (lambda: PPOConfig(normalize_reward=True), r"did you mean 'normalise_reward'\?$"),
+        (lambda: PPOHParams(normalize_reward=True), r"PPOConfig has it: PPOConfig\(normalise_reward=...\)$"),
         (lambda: PPOHParams().replace(learning_rate=0.1), "did you mean 'lr'"),
         (lambda: PPOConfig(zebra=1), "^PPOConfig has no field 'zebra'; it has network, hidden"),
         (lambda: PPOConfig(gamma=0.9), "^gamma is not a field: use discount="),

@@ -1,6 +1,6 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands `train`, `plan`, `sweep`, `resume`, `merge` and `bandit` compute; `report`, `plot`, `evaluate`,
+The commands `train`, `plan`, `search`, `resume`, `merge` and `bandit` compute; `report`, `plot`, `evaluate`,
 `render` and `export` use their results; `algorithms`, `envs` and `version` list what is available.
 
 Bad input gives one sentence on standard error and exit status 2; with JAXRL_TRACEBACK=1 in the environment it gives
@@ -181,18 +181,19 @@ _COMMANDS: dict[str, Any] = {
     "bandit": "bandit.run_bandit_command",
     "export": "export.run_export",
     "report": "report.Report",
-    "sweep": "sweep.run_sweep",
+    "search": "search.run_search",
     "resume": "resume_merge.run_resume",
     "merge": "resume_merge.Merge",
     **_SIMPLE,
 }
+_ALIASES = {"sweep": "search"}
 
 _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
   plan ALGORITHM ENVIRONMENT    Show the resources of a `train` call: blocks, parts, memory, time.
   bandit --policies NAME,...    Run bandit policies thousands of times, and compare their regret.
-  sweep ALGORITHM ENVIRONMENT   Search for hyper-parameters; retrain the best ones on separate seeds.
+  search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best ones on separate seeds.
   resume RUN                    Resume a run that was stopped or killed, or extend a finished one.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
@@ -225,6 +226,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
     if any("\0" in arg for arg in argv):
         raise CommandError(f"an argument has a null byte: {' '.join(map(repr, argv))}")
+    argv = [_ALIASES.get(argv[0], argv[0]), *argv[1:]]
     if argv[0] not in _COMMANDS:
         from envs.spelling import near_or_all
 

@@ -1,4 +1,4 @@
-"""The settings with which the options of `jaxrl train` and `jaxrl sweep` start: a preset, or the defaults."""
+"""The settings with which the options of `jaxrl train` and `jaxrl search` start: a preset, or the defaults."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -16,7 +16,7 @@ class Report:
     """Compare results on one page for a browser: curves, tables, differences, failures."""
 
     runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Directories written by `jaxrl train --out`, `jaxrl sweep --out` or `jaxrl bandit --out`."""
+    """Directories written by `jaxrl train --out`, `jaxrl search --out` or `jaxrl bandit --out`."""
     out: Path = Path("report.html")
     """Page to write; an existing one is replaced."""
     metric: str | None = None

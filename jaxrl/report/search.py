@@ -44,7 +44,7 @@ class Search:
 
 
 def holds_search(path: str | Path) -> bool:
-    """Whether a directory was written by `jaxrl sweep` or `jaxrl.search`."""
+    """Whether a directory was written by `jaxrl search` or `jaxrl.search`."""
     return (Path(path) / SEARCH).is_file()
 
 

@@ -172,7 +172,7 @@ def test_the_shell_trains_plans_evaluates_resumes_and_exports_it(
     assert "gives action int32[batch]" in capsys.readouterr().out
     sweep = ["--space", "lr=log:1e-2:1", "config.batch=2,4", "--trials", "2", "--search", "random", "--seeds", "1"]
     few = ["--test-seeds", "1", "--env-steps", "50", "--eval-episodes", "1", "--no-progress"]
-    assert cli.main(["sweep", NAME, "cartpole", *sweep, *few]) == 0
+    assert cli.main(["search", NAME, "cartpole", *sweep, *few]) == 0
     assert "Searching lr=log:0.01:1" in capsys.readouterr().out
 
 
@@ -195,7 +195,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str) -> str:
             "custom one",
         ),
         ("train remembering:correlated cartpole", "remembering:correlated must return an Algorithm, got Actor"),
-        (f"sweep {NAME} cartpole --trials 2", "cloning has no default one"),
+        (f"search {NAME} cartpole --trials 2", "cloning has no default one"),
         (f"train {NAME} cartpole --config.batch 0", "batch must be"),
         (f"train {NAME} cartpole --hparams.lam 0.9", "lam"),
     ],
@@ -214,7 +214,7 @@ def test_an_algorithm_without_a_configuration_goes_by_its_name(tmp_path: Path) -
     np.testing.assert_array_equal(result.values("return"), 5)
     options = ["--space", "strength=10,100", "--trials", "2", "--search", "grid", "--seeds", "1", "--test-seeds", "0"]
     small = ["--env-steps", "40", "--eval-episodes", "2", "--no-progress"]
-    assert cli.main(["sweep", "remembering:echo", "remembering:Repeat", *options, *small]) == 0
+    assert cli.main(["search", "remembering:echo", "remembering:Repeat", *options, *small]) == 0
 
 
 def test_help_of_the_users_own_algorithm_lists_its_fields(capsys: pytest.CaptureFixture[str]) -> None:

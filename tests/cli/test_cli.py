@@ -115,7 +115,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo crowd/circle --env.num-present 3 40", "num_present must lie between 1 and num_agents, 12, got 40"),
         ("train ppo crowd/corridor --tuned carefull", "tuned is 'carefull'; did you mean 'careful'"),
         ("train ppo crowd/corridor --no-preset --tuned careful", "--tuned careful has no effect; leave out one"),
-        ("sweep ppo cartpole --tuned careful", "tuned='careful' has settings of ppo on crowd/corridor and"),
+        ("search ppo cartpole --tuned careful", "tuned='careful' has settings of ppo on crowd/corridor and"),
         ("train ppo crowd/circle --tuned", "tuned"),
         ("train ppo crowd/circle --env.weights.gaol 3", "did you mean --env.weights.goal"),
         ("train ppo crowd/circle --env.weights.goal much", "--env.weights.goal takes numbers, but got 'much'"),
@@ -538,7 +538,7 @@ def test_static_fields_and_parts_of_parameters_are_options(tmp_path: Path, capsy
     [
         ["train", "ppo", "cartpole", "--xla-flags", "xla_no_such_flag=1"],
         ["plan", "ppo", "cartpole", "--xla-flags=xla_no_such_flag=1"],
-        ["sweep", "ppo", "cartpole", "--xla_flags", "xla_no_such_flag=1"],
+        ["search", "ppo", "cartpole", "--xla_flags", "xla_no_such_flag=1"],
         ["bandit", "--xla-flags", "xla_cpu_enable_fast_math=false", "xla_no_such_flag=1", "--steps", "1"],
         ["resume", "x", "--xla-flags", "xla_no_such_flag=1"],
     ],

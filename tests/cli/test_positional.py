@@ -40,6 +40,6 @@ def test_the_help_without_an_environment_is_that_of_a_task_of_the_algorithm(
         raise SystemExit(0)
 
     with pytest.raises(SystemExit):
-        algorithm_and_environment(args, "sweep", show_help)
-    assert shown == [(*example.split(), "jaxrl sweep ALGORITHM ENVIRONMENT")]
-    assert f"those of: jaxrl sweep {example}\n" in capsys.readouterr().out
+        algorithm_and_environment(args, "search", show_help)
+    assert shown == [(*example.split(), "jaxrl search ALGORITHM ENVIRONMENT")]
+    assert f"those of: jaxrl search {example}\n" in capsys.readouterr().out

@@ -144,7 +144,7 @@ def carried_out(*_: Any, **__: Any) -> Any:
     raise UserValueError(GOES_ON)
 
 
-@pytest.mark.parametrize("command", ["train", "plan", "sweep"])
+@pytest.mark.parametrize("command", ["train", "plan", "search"])
 def test_lines_about_training(command: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """Commands about training, up to compilation."""
     for place in ("runtime.training.carry_out", "cli.plan.plan", "tuning.search.opened"):

@@ -248,7 +248,7 @@ def test_a_signal_keeps_what_was_told_and_the_search_goes_on(
 
 
 COMMAND = (
-    "sweep ppo cartpole --no-preset --no-progress --config.hidden 8 --config.num-envs 2 --config.num-steps 16 "
+    "search ppo cartpole --no-preset --no-progress --config.hidden 8 --config.num-envs 2 --config.num-steps 16 "
     "--config.num-minibatches 2 --config.num-epochs 2 --space lr=log:1e-4:1e-2 config.num_epochs=1,2 --trials 4 "
     "--population 4 --seeds 2 --test-seeds 2 --env-steps 256 --eval-episodes 4 --block 4 --search random"
 )

@@ -272,7 +272,7 @@ def test_the_command_says_who_trains_the_incumbent(
         raise FileExistsError
 
     monkeypatch.setattr(searching, "_trained", elsewhere)
-    command = f"sweep ppo pendulum --search random --trials 4 --no-progress --out {tmp_path / 'out'}"
+    command = f"search ppo pendulum --search random --trials 4 --no-progress --out {tmp_path / 'out'}"
     assert cli.main(command.split()) == 0
     assert "Another process is training the incumbent on the test seeds." in capsys.readouterr().out
 

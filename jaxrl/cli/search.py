@@ -1,4 +1,4 @@
-"""`jaxrl sweep`: search of hyper-parameters and configurations for the best final return."""
+"""`jaxrl search`: search of hyper-parameters and configurations for the best final return."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -41,19 +41,19 @@ _SPACE = (
 )
 
 
-def run_sweep(args: Sequence[str]) -> int:
+def run_search(args: Sequence[str]) -> int:
     """Runs a search, prints its report and the paths of the files written.
 
     Args:
-      args: Arguments after `jaxrl sweep`: algorithm, environment, options.
+      args: Arguments after `jaxrl search`: algorithm, environment, options.
 
     Returns:
       Exit status: 0, or 128 plus the number of the signal that stopped the search.
     """
     name, environment = algorithm_and_environment(
-        args, "sweep", lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog)
+        args, "search", lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog)
     )
-    options, base, preset = _parse_options(name, environment, args[2:], f"jaxrl sweep {name} {environment}")
+    options, base, preset = _parse_options(name, environment, args[2:], f"jaxrl search {name} {environment}")
 
     algo = algorithms.make(name, base.env, config_of(options, base.config))
     fixed, several = split("hparams", options.hparams, hparam_leaves(base.hparams))
@@ -189,4 +189,4 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
         *config_option(algo.config, "Static configuration, for fields outside the search space."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
     ]
-    return dataclasses.make_dataclass("Sweep", fields, frozen=True)
+    return dataclasses.make_dataclass("Search", fields, frozen=True)
