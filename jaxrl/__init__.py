@@ -6,13 +6,15 @@ Names are imported when they are first used, so that `import jaxrl` alone loads 
 from typing import TYPE_CHECKING
 
 from jaxrl.lazy import attach
-from jaxrl.version import REPOSITORY as REPOSITORY
 from jaxrl.version import __version__ as __version__
 
 if TYPE_CHECKING:  # the list of public names; the repeated names export them to type checkers
     # isort: off
     # fmt: off
-    from jaxrl import bandits as bandits, presets as presets, tracking as tracking
+    from jaxrl import (
+        bandits as bandits, distributed as distributed, hazards as hazards, plotting as plotting, presets as presets,
+        statistics as statistics, tracking as tracking
+    )
     from jaxrl.algorithms.a2c import A2CConfig as A2CConfig, A2CHParams as A2CHParams, a2c as a2c
     from jaxrl.algorithms.contract import Algorithm as Algorithm
     from jaxrl.algorithms.dqn import DQNConfig as DQNConfig, DQNHParams as DQNHParams, dqn as dqn
@@ -29,12 +31,11 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.algorithms.spo import SPOConfig as SPOConfig, SPOHParams as SPOHParams, spo as spo
     from jaxrl.algorithms.td3 import TD3Config as TD3Config, TD3HParams as TD3HParams, td3 as td3
     from jaxrl.bandits.runner import run_bandit as run_bandit
-    from jaxrl.discounts import hazards as hazards, properties as discount_properties
     from jaxrl.discounts.fitting import fit as fit
     from jaxrl.discounts.parsing import (
         BetaWeighted as BetaWeighted, Exponential as Exponential, FixedHorizon as FixedHorizon,
-        Hyperbolic as Hyperbolic, QuasiHyperbolic as QuasiHyperbolic, Tabulated as Tabulated, Truncated as Truncated,
-        as_discount as as_discount
+        Hyperbolic as Hyperbolic, QuasiHyperbolic as QuasiHyperbolic, Tabulated as Tabulated,
+        TruncatedDiscount as TruncatedDiscount, as_discount as as_discount
     )
     from jaxrl.learning.advantages import (
         gae as gae, lambda_returns as lambda_returns, mixture_ugae as mixture_ugae, monte_carlo as monte_carlo,
@@ -45,13 +46,10 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.policies.load_exported import load_exported as load_exported
     from jaxrl.policies.partners import Partners as Partners, load_partners as load_partners
     from jaxrl.policies.rendering import render as render
-    from jaxrl.presets import crowd as presets_crowd
     from jaxrl.presets.registry import preset as preset
     from jaxrl.report.page import write_report as write_report
-    from jaxrl.results import plotting as plotting, statistics as statistics
     from jaxrl.results.loading import load_result as load_result
     from jaxrl.results.result import Result as Result
-    from jaxrl.runtime.hosts import processes as distributed
     from jaxrl.runtime.laws.algorithm_laws import check as check
     from jaxrl.runtime.merging import merge as merge
     from jaxrl.runtime.options import RunOptions as RunOptions
@@ -67,7 +65,6 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     )
     from jaxrl.tuning.result import SearchResult as SearchResult
     from jaxrl.tuning.search import search as search
-    __all__ = ["discount_properties", "distributed", "presets_crowd"]  # exported, although renamed
     # fmt: on
 
 
@@ -98,5 +95,5 @@ def _warn_of_another_envs() -> None:
         warnings.warn(str(error), RuntimeWarning, stacklevel=3)
 
 
-__getattr__, __dir__, __all__ = attach(__name__, "REPOSITORY", "__version__", before=require_own_envs)
+__getattr__, __dir__, __all__ = attach(__name__, "__version__", before=require_own_envs)
 _warn_of_another_envs()

@@ -20,6 +20,7 @@ from envs import registry
 from jaxrl.bandits import POLICIES
 from jaxrl.lazy import imported_names
 from jaxrl.presets import registry as presets
+from jaxrl.version import REPOSITORY
 
 DOCS = ROOT / "docs"
 PAGES = {str(page.relative_to(DOCS)): page.read_text() for page in sorted(DOCS.rglob("*.md"))}
@@ -172,7 +173,7 @@ def broken_links(text: str, page: Path) -> list[str]:
     broken = []
     films = [film.removeprefix("../") for film in re.findall(r'<video[^>]* src="([^"]+)"', text)]  # of the built site
     for link in [*re.findall(r"\]\(([^)\s]+)\)", prose(text)), *films]:
-        path, _, anchor = link.removeprefix(f"{jaxrl.REPOSITORY}/blob/main/").partition("#")
+        path, _, anchor = link.removeprefix(f"{REPOSITORY}/blob/main/").partition("#")
         if path.startswith("https://"):
             continue
         target = (ROOT if link.startswith("https://") else page.parent) / path
@@ -198,7 +199,7 @@ def test_broken_links_are_noticed() -> None:
         "index.md#absent",
         "#absent",
         "reference/discounts.md#absent",
-        f"{jaxrl.REPOSITORY}/blob/main/x",
+        f"{REPOSITORY}/blob/main/x",
     ]
     text += "".join(f" [4]({link})" for link in broken) + "\n```\n# absent\n```\n"
     assert broken_links(text, DOCS / "new.md") == broken

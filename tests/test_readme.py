@@ -7,6 +7,7 @@ import pytest
 from documents import ROOT, blocks, commands, parse_command, run_block
 
 import jaxrl
+from jaxrl.version import REPOSITORY
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = blocks(README, "python")
@@ -69,4 +70,4 @@ def test_the_call_site_is_the_demo():
 def test_the_citation_names_this_version_and_repository():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {jaxrl.__version__}\n" in citation
-    assert f"\nrepository-code: {jaxrl.REPOSITORY}\n" in citation
+    assert f"\nrepository-code: {REPOSITORY}\n" in citation

@@ -22,6 +22,7 @@ import tyro
 import jaxrl
 from jaxrl.cli.exit_status import exit_status
 from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.version import REPOSITORY
 
 __all__ = ["main"]
 
@@ -158,7 +159,7 @@ class Version:
         facts |= {"threads": f"{len(default_devices())}, each with its share of the runs"}
         precision = jax.config.values["jax_default_matmul_precision"] or "the default"
         facts |= {"precision": f"float32, matrix products at {precision}"}
-        facts |= {"repository": jaxrl.REPOSITORY}
+        facts |= {"repository": REPOSITORY}
         width = max(map(len, facts))
         for name, fact in facts.items():
             print(f"{name:{width}}  {fact}")

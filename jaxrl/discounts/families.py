@@ -51,7 +51,7 @@ class Family:
           Rates and weights, `[*S, Q]` float32, with Gamma(t) = sum_q weights_q rates_q^t.
 
         Raises:
-          ValueError: The family is not a mixture (`FixedHorizon`, `Truncated`, `Tabulated`).
+          ValueError: The family is not a mixture (`FixedHorizon`, `TruncatedDiscount`, `Tabulated`).
         """
         form = _resolve(self)
         if form.horizon is not None or form.table is not None:
@@ -188,7 +188,7 @@ class FixedHorizon(Family):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Truncated(Family):
+class TruncatedDiscount(Family):
     """Another discount up to a horizon: Gamma(t) = inner(t) for t < horizon and 0 from there on.
 
     Args:
@@ -249,7 +249,7 @@ class Tabulated(Family):
         return f"{self.prefix}:{','.join(format_number(value) for value in np.asarray(self.values))}"
 
 
-FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon, Truncated, Tabulated)
+FAMILIES = (Exponential, QuasiHyperbolic, Hyperbolic, BetaWeighted, FixedHorizon, TruncatedDiscount, Tabulated)
 
 
 def check_curve(values: np.ndarray, name: str = "curve") -> None:

@@ -22,7 +22,7 @@ from jaxrl.discounts.families import (
     Hyperbolic,
     QuasiHyperbolic,
     Tabulated,
-    Truncated,
+    TruncatedDiscount,
     check_curve,
 )
 from jaxrl.discounts.form import Form, Prepared, checked_horizon, prepare_form, stack_forms, to_host
@@ -38,7 +38,7 @@ __all__ = [
     "Prepared",
     "QuasiHyperbolic",
     "Tabulated",
-    "Truncated",
+    "TruncatedDiscount",
     "as_discount",
     "prepare",
     "stack",

@@ -193,7 +193,7 @@ def rate_variance(discount: Any) -> jax.Array:
 
     Raises:
       TypeError: The family only has a curve.
-      ValueError: The discount is not a mixture of exponentials (`FixedHorizon`, `Truncated`, `Tabulated`).
+      ValueError: The discount is not a mixture of exponentials (`FixedHorizon`, `TruncatedDiscount`, `Tabulated`).
 
     Source: the variance of the Beta distribution, in its mean and dispersion.
     """

@@ -19,7 +19,7 @@ from jaxrl.discounts.parsing import (
     Hyperbolic,
     QuasiHyperbolic,
     Tabulated,
-    Truncated,
+    TruncatedDiscount,
     as_discount,
     prepare,
     stack,
@@ -38,7 +38,7 @@ simple = st.one_of(
     st.builds(FixedHorizon, whole),
     st.lists(unit, max_size=6).map(lambda rest: Tabulated([1.0, *sorted(rest, reverse=True)])),
 )
-discounts = st.recursive(simple, lambda inner: st.builds(Truncated, inner, whole), max_leaves=3)
+discounts = st.recursive(simple, lambda inner: st.builds(TruncatedDiscount, inner, whole), max_leaves=3)
 
 CASES = [
     ("exp", {"gamma": 0.98}, Exponential),
@@ -155,7 +155,7 @@ def test_what_is_no_discount_is_refused_in_one_sentence(value, error, part):
         (lambda: FixedHorizon(0), ValueError, "horizon must be a whole number of at least 1, got 0.0."),
         (lambda: FixedHorizon(1.5), ValueError, "horizon must be a whole number of at least 1, got 1.5."),
         (
-            lambda: Truncated(0.9, 10),
+            lambda: TruncatedDiscount(0.9, 10),
             TypeError,
             "inner takes a discount family such as Exponential(0.99), got 0.9.",
         ),
@@ -169,7 +169,7 @@ def test_what_is_no_discount_is_refused_in_one_sentence(value, error, part):
         (lambda: prepare(0.9, 0), ValueError, "horizon must be a whole number of at least 1, got 0"),
         (lambda: stack([]), ValueError, "stack takes at least one discount"),
         (lambda: FixedHorizon(3).mixture(9), ValueError, "FixedHorizon is not a mixture of exponentials"),
-        (lambda: Truncated(Exponential(0.9), 3).mixture(9), ValueError, "Truncated is not a mixture"),
+        (lambda: TruncatedDiscount(Exponential(0.9), 3).mixture(9), ValueError, "TruncatedDiscount is not a mixture"),
         (lambda: Tabulated([1, 0.5]).mixture(9), ValueError, "Tabulated is not a mixture"),
     ],
 )
@@ -195,10 +195,10 @@ def test_curve_is_the_definition(name, parameters, family, horizon):
 def test_truncated_cuts_its_inner_curve_and_the_shorter_of_two_horizons_counts():
     inner = BetaWeighted(0.9, 0.5)
     expected = np.where(np.arange(21) < 7, inner.curve(20), 0)
-    np.testing.assert_array_equal(Truncated(inner, 7).curve(20), expected)
-    np.testing.assert_array_equal(Truncated(Truncated(inner, 30), 7).curve(20), expected)
-    np.testing.assert_array_equal(Truncated(Truncated(inner, 7), 30).curve(20), expected)
-    np.testing.assert_array_equal(Truncated(Tabulated([1, 0.5, 0.25]), 2).curve(4), [1, 0.5, 0, 0, 0])
+    np.testing.assert_array_equal(TruncatedDiscount(inner, 7).curve(20), expected)
+    np.testing.assert_array_equal(TruncatedDiscount(TruncatedDiscount(inner, 30), 7).curve(20), expected)
+    np.testing.assert_array_equal(TruncatedDiscount(TruncatedDiscount(inner, 7), 30).curve(20), expected)
+    np.testing.assert_array_equal(TruncatedDiscount(Tabulated([1, 0.5, 0.25]), 2).curve(4), [1, 0.5, 0, 0, 0])
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,9 @@ def test_stack_of_one_family_keeps_it():
     assert isinstance(batch, BetaWeighted)
     np.testing.assert_array_equal(batch.mu, np.asarray([0.98, 0.9], np.float32))
     assert all(leaf.dtype == np.float32 and leaf.shape == (2,) for leaf in jax.tree.leaves(batch))
-    assert isinstance(stack([Truncated(Exponential(0.9), 3), Truncated(Exponential(0.8), 4)]), Truncated)
+    assert isinstance(
+        stack([TruncatedDiscount(Exponential(0.9), 3), TruncatedDiscount(Exponential(0.8), 4)]), TruncatedDiscount
+    )
 
 
 def test_stack_of_many_families_holds_each():

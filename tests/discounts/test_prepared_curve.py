@@ -44,7 +44,9 @@ class Halves(Discount):
 
 def discounts() -> list[Any]:
     inner = as_discount("hyperbolic:k=0.1")
-    return [jaxrl.Truncated(inner, 30) if text.startswith("truncated") else as_discount(text) for text in FAMILIES]
+    return [
+        jaxrl.TruncatedDiscount(inner, 30) if text.startswith("truncated") else as_discount(text) for text in FAMILIES
+    ]
 
 
 @pytest.mark.parametrize("discount", discounts(), ids=FAMILIES)

@@ -16,7 +16,7 @@ from jaxrl.discounts.parsing import (
     Hyperbolic,
     QuasiHyperbolic,
     Tabulated,
-    Truncated,
+    TruncatedDiscount,
     as_discount,
     prepare,
     stack,
@@ -70,7 +70,7 @@ def families(draw):
         discount, exact = Exponential(**parameters), reference.curve("exp", LENGTH, **parameters)
         if name == "truncated":
             horizon = draw(st.integers(1, 2 * LENGTH))
-            discount, exact = Truncated(discount, horizon), np.where(np.arange(LENGTH + 1) < horizon, exact, 0)
+            discount, exact = TruncatedDiscount(discount, horizon), np.where(np.arange(LENGTH + 1) < horizon, exact, 0)
         return discount, exact
     if name == "quasi":
         parameters = {"beta": draw(up_to(1)), "gamma": draw(up_to(0.99))}

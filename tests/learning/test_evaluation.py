@@ -20,7 +20,7 @@ from jaxrl.discounts.parsing import (
     Hyperbolic,
     QuasiHyperbolic,
     Tabulated,
-    Truncated,
+    TruncatedDiscount,
     prepare,
     stack,
 )
@@ -175,7 +175,7 @@ FAMILIES: list[tuple[Any, np.ndarray]] = [
     (Hyperbolic(0.5), 1 / (1 + 0.5 * T)),
     (BetaWeighted(0.8, 0.5), beta_curve(0.8, 0.5)),
     (FixedHorizon(3), (T < 3).astype(float)),
-    (Truncated(Exponential(0.8), 2), 0.8**T * (T < 2)),
+    (TruncatedDiscount(Exponential(0.8), 2), 0.8**T * (T < 2)),
     (Tabulated(TABLE), np.array([*TABLE, 0.0, 0.0])),
 ]
 

@@ -9,7 +9,7 @@ from flax import struct
 
 import envs
 from jaxrl import PPOHParams, ppo
-from jaxrl.discounts.parsing import BetaWeighted, Exponential, Hyperbolic, Tabulated, Truncated, as_discount
+from jaxrl.discounts.parsing import BetaWeighted, Exponential, Hyperbolic, Tabulated, TruncatedDiscount, as_discount
 from jaxrl.sweeps.sweep import Choice, LogUniform, Sweep, Uniform, grid, sample
 
 
@@ -60,7 +60,7 @@ def test_a_discount_parameter_keeps_the_family():
     assert isinstance(sweep.hparams.discount, BetaWeighted)
     np.testing.assert_array_equal(sweep.hparams.discount.mu, np.asarray([0.9] * 3 + [0.98] * 3, np.float32))
     np.testing.assert_array_equal(sweep.hparams.discount.eta, np.asarray([0, 0.5, 1] * 2, np.float32))
-    nested = grid(HParams(discount=Truncated(BetaWeighted(0.9, 0.5), 10)), {"discount.inner.mu": [0.8, 0.9]})
+    nested = grid(HParams(discount=TruncatedDiscount(BetaWeighted(0.9, 0.5), 10)), {"discount.inner.mu": [0.8, 0.9]})
     np.testing.assert_array_equal(nested.hparams.discount.inner.mu, np.asarray([0.8, 0.9], np.float32))
     np.testing.assert_array_equal(nested.hparams.discount.horizon, np.asarray([10, 10], np.float32))
 
