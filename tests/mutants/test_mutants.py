@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ def test_there_are_many_faults_of_different_names() -> None:
     assert len(FAULTS) >= 60 and all(AREAS.values())
     assert len({fault.name for fault in FAULTS}) == len(FAULTS)
     assert len({fault[1:4] for fault in FAULTS}) == len(FAULTS)
+    assert all(re.fullmatch("[a-z0-9-]+", fault.name) for fault in FAULTS)  # names that a shell takes as they are
 
 
 @pytest.mark.parametrize("area", AREAS)

@@ -207,7 +207,7 @@ FAULTS = (
         "tests/algorithms/test_on_policy_family.py::test_the_coefficient_of_the_penalty_follows_the_divergence",
     ),
     Fault(
-        "quadratic-penalty-with-the-advantage's-sign",
+        "quadratic-penalty-with-the-sign-of-the-advantage",
         "jaxrl/learning/losses.py",
         "penalty = jnp.abs(advantage) * jnp.square(change) / (2 * eps)",
         "penalty = advantage * jnp.square(change) / (2 * eps)",

@@ -18,7 +18,7 @@ FAULTS = (
         "tests/discounts/test_discounting.py::test_curve_is_the_definition",
     ),
     Fault(
-        "first-step's-drop-at-every-step",
+        "first-drop-at-every-step",
         "jaxrl/discounts/form.py",
         "ratio * xp.where(t == 0, self.beta, 1.0)",
         "ratio * self.beta",
@@ -46,7 +46,7 @@ FAULTS = (
         "tests/discounts/test_discounting.py::test_next_weight_steps_along_the_curve",
     ),
     Fault(
-        "mixture-without-the-first-step's-rest",
+        "mixture-without-the-rest-of-the-first-step",
         "jaxrl/discounts/form.py",
         "xp.concatenate([weights * beta, 1.0 - beta], axis=-1)",
         "xp.concatenate([weights * beta, 0.0 * beta], axis=-1)",

@@ -18,7 +18,7 @@ FAULTS = (
         "tests/learning/test_advantages.py::test_truncation_bootstraps_termination_does_not_and_wins",
     ),
     Fault(
-        "advantages-across-an-episode's-end",
+        "advantages-across-episodes",
         "jaxrl/learning/advantages.py",
         "decay * jnp.where(last, 0.0, following)",
         "decay * following",
@@ -228,7 +228,7 @@ FAULTS = (
         "tests/learning/test_replay.py::test_windows_end_with_episodes_and_with_the_newest_transition[5]",
     ),
     Fault(
-        "window-across-an-episode's-end",
+        "window-across-episodes",
         "jaxrl/learning/replay.py",
         "begun = known & ~_any_before(terminated | truncated)",
         "begun = known & ~_any_before(terminated)",
