@@ -139,7 +139,8 @@ class RecordedEnv(Environment):
 
     def action_space(self, params: RecordedParams | None = None) -> spaces.Discrete | spaces.Box:
         del params
-        low, high = LOW.astype(np.float32), HIGH.astype(np.float32)
+        low: Any = LOW.astype(np.float32)
+        high: Any = HIGH.astype(np.float32)
         return spaces.Discrete(ACTIONS) if self.discrete else spaces.Box(low, high, (2,), jnp.float32)
 
     def observation_space(self, params: RecordedParams | None = None) -> spaces.Box:
@@ -149,7 +150,8 @@ class RecordedEnv(Environment):
     def _at(self, state: RecordedState) -> Any:
         """The tables' rows of the state's place, in JAX's default types."""
         kinds = {"f": jnp.float32, "i": jnp.int32, "b": jnp.bool_}
-        return Tables(*(jnp.asarray(table, kinds[table.dtype.kind])[state.place] for table in tables(self.agents)))
+        rows: Any = (jnp.asarray(table, kinds[table.dtype.kind])[state.place] for table in tables(self.agents))
+        return Tables(*rows)
 
 
 @dataclass
@@ -179,8 +181,14 @@ class Steps:
 
     def and_then(self, later: "Steps") -> "Steps":
         """These steps, followed by later ones."""
-        parts = {field.name: [getattr(each, field.name) for each in (self, later)] for field in fields(Steps)}
-        return Steps(**{name: None if pair[0] is None else np.concatenate(pair) for name, pair in parts.items()})
+        return joined([self, later], np.concatenate)
+
+
+def joined(parts: list[Steps], join: Callable[[list[Array]], Array]) -> Steps:
+    """Steps with the leaves of several, joined by a function."""
+    leaves = {field.name: [getattr(part, field.name) for part in parts] for field in fields(Steps)}
+    whole: dict[str, Any] = {name: None if each[0] is None else join(each) for name, each in leaves.items()}
+    return Steps(**whole)
 
 
 def over(flag: Array, reward: Array) -> Array:
@@ -227,8 +235,7 @@ class Walk:
             assert np.all(used[done] < pool), "the pool must suffice"
             self.place = np.where(done, fresh[envs, np.minimum(used, pool - 1)], self.place)
             self.time, used = np.where(done, 0, self.time), used + done
-        parts = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Steps)}
-        return Steps(**{name: None if leaves[0] is None else np.stack(leaves) for name, leaves in parts.items()})
+        return joined(rows, np.stack)
 
     @property
     def obs(self) -> Array:

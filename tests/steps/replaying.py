@@ -9,7 +9,7 @@ import float64
 import jax
 import numpy as np
 from float64 import Nodes, Statistics
-from recorded_env import RecordedEnv, Steps, Walk
+from recorded_env import RecordedEnv, Steps, Walk, joined
 
 Array = np.ndarray
 LEAST_ERROR = 1e-6  # added to every error before it becomes a priority
@@ -168,15 +168,14 @@ class Replay:
         capacity, total = self.config.capacity, len(self.steps.reward)
         times = range(max(0, total - capacity), total)
         slots = np.array([t % capacity for t in times])
-        kept = Steps(**{k: None if leaf is None else leaf[times.start :] for k, leaf in vars(self.steps).items()})
+        kept = joined([self.steps], lambda leaves: leaves[0][times.start :])
         stored = jax.tree.map(lambda leaf: np.asarray(leaf)[slots], state.buffer)
         float64.assert_steps(stored, kept, atol)
         if self.config.normalise_observation:
-            samples = self.statistics.samples
-            found = state.observations
-            np.testing.assert_allclose(found.count, len(samples))
-            np.testing.assert_allclose(found.mean, samples.mean(0), rtol=0, atol=atol)
-            np.testing.assert_allclose(found.variance, samples.var(0), rtol=0, atol=atol)
+            samples, statistics = self.statistics.samples, state.observations
+            np.testing.assert_allclose(statistics.count, len(samples))
+            np.testing.assert_allclose(statistics.mean, samples.mean(0), rtol=0, atol=atol)
+            np.testing.assert_allclose(statistics.variance, samples.var(0), rtol=0, atol=atol)
         if self.prioritised:
             leaves = np.ravel(state.priorities.leaves)[: len(self.leaves)]
             np.testing.assert_allclose(leaves, self.leaves, rtol=0, atol=atol)

@@ -73,7 +73,7 @@ class PQN:
         for each in jax.random.split(learn_key, config.num_epochs):
             order = np.asarray(jax.random.permutation(each, len(rows[0])))
             for index in np.split(order, config.num_minibatches):
-                self._descend(*(leaf[index] for leaf in rows), lr)
+                self._descend(lr, *(leaf[index] for leaf in rows))
 
     def _targets(self) -> Any:
         """Lambda-returns of u_k, `[T, N, *A, K]`, a column at a time."""
@@ -94,7 +94,7 @@ class PQN:
                 target[at][:, k] = returns[1] / size
         return target
 
-    def _descend(self, obs: Any, action: Any, target: Any, active: Any, lr: float) -> None:
+    def _descend(self, lr: float, obs: Any, action: Any, target: Any, active: Any) -> None:
         def loss(params: Any) -> float:
             values = self.values(params, obs)
             error = np.take_along_axis(values, action[..., None, None], axis=-2)[..., 0, :] - target
