@@ -12,6 +12,7 @@ from jax.core import Tracer
 from envs.arguments import check_choice, check_count, in_interval
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near, near_or_all, own_name
+from jaxrl.pytrees import PyTree
 
 __all__ = [
     "Range",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 
-def is_concrete(tree: Any) -> bool:
+def is_concrete(tree: PyTree) -> bool:
     """Whether no leaf of `tree` is being traced, so that NumPy can compute with it."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
 

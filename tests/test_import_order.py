@@ -11,8 +11,8 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Rows of the parts (packages and modules) of a package: a part imports only parts of earlier rows.
 ROWS = {
-    "jaxrl": """version lazy | checks | discounts | learning | sweeps | algorithms | presets | results | tracking
-        | runtime | policies tuning bandits | report distributed hazards plotting statistics | cli""",
+    "jaxrl": """version lazy pytrees | checks | discounts | learning | sweeps | algorithms | presets | results
+        | tracking | runtime | policies tuning bandits | report distributed hazards plotting statistics | cli""",
     "jaxrl.runtime": """machine hosts loop warm_start | layout options laws | call programs
         | runs evaluate_again checkpoints | plan drive merging | env_sharding | execution | training
         | resuming plan_call""",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from envs.bandits.batched_last import runs_last
 from jaxrl.bandits.base import Task, View, argmax
 from jaxrl.checks import Range
+from jaxrl.pytrees import EnvParams, HParams
 
 POSITIVE = Range(0, float("inf"), "()")
 MOVED_FROM = 2.0**20
@@ -94,13 +95,13 @@ class ArmSums(NamedTuple):
         return self.received.value
 
 
-def no_sums(key: jax.Array, task: Task, params: Any, hparams: Any) -> ArmSums:
+def no_sums(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> ArmSums:
     """The state before the first pull, a policy's `init`."""
     del key, params, hparams
     return ArmSums(Tally.zeros(task.num_arms), Tally.zeros(task.num_arms))
 
 
-def add(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmSums:
+def add(state: ArmSums, view: View, action: jax.Array, reward: jax.Array, hparams: HParams) -> ArmSums:
     """The state after one more reward, a policy's `update`."""
     del view, hparams
     return _added(state, action, reward)
@@ -134,13 +135,13 @@ def log_time(view: View) -> jax.Array:
     return jnp.log(jnp.maximum(view.time, 1).astype(jnp.float32))
 
 
-def most_pulled(state: ArmSums | ArmWeights, hparams: Any) -> jax.Array:
+def most_pulled(state: ArmSums | ArmWeights, hparams: HParams) -> jax.Array:
     """The arm that was pulled most, a policy's `recommend`."""
     del hparams
     return argmax(state.pulls)
 
 
-def best_mean(state: ArmSums, hparams: Any) -> jax.Array:
+def best_mean(state: ArmSums, hparams: HParams) -> jax.Array:
     """The arm of the highest mean reward among those that were pulled, a policy's `recommend`."""
     del hparams
     return argmax(jnp.where(state.pulls > 0, means(state), -jnp.inf))

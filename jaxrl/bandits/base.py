@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.bandits.batched_last import first_highest
+from jaxrl.pytrees import EnvParams, HParams
 
 __all__ = ["BanditAlgorithm", "Task", "View", "argmax"]
 
@@ -45,7 +46,7 @@ class View(NamedTuple):
     horizon: jax.Array
     mask: jax.Array | None
     context: Any
-    params: Any
+    params: EnvParams
 
 
 class BanditAlgorithm(NamedTuple):
@@ -65,7 +66,7 @@ class BanditAlgorithm(NamedTuple):
     """
 
     name: str
-    hparams: Any
+    hparams: HParams
     init: Callable[..., State]
     choose: Callable[..., jax.Array]
     update: Callable[..., State]

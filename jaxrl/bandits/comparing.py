@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxrl.bandits.bounds.lower import lai_robbins, minimax
 from jaxrl.bandits.bounds.prior import lai
+from jaxrl.pytrees import EnvParams
 from jaxrl.results.mean_curves import lines_of
 from jaxrl.results.tables import Table
 
@@ -63,7 +64,7 @@ def headline(results: Mapping[str, Result]) -> str:
     return "regret" if any("regret" in result.metrics for result in results.values()) else "reward"
 
 
-def bounds_of(env: Bandit, env_params: Any = None) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
+def bounds_of(env: Bandit, env_params: EnvParams = None) -> dict[str, Callable[[np.ndarray], np.ndarray]]:
     """The lower bounds for a bandit, in the form that `jaxrl.plotting.regret_curves` draws.
 
     Args:

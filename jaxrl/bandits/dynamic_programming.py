@@ -14,6 +14,7 @@ from envs.bandits.markov import Arms, MarkovBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import Range, check_range
+from jaxrl.pytrees import EnvParams, HParams
 
 __all__ = [
     "JOINT_ACTIONS",
@@ -61,7 +62,7 @@ class Choices(NamedTuple):
     touched: np.ndarray
 
 
-def plan(env: MarkovBandit, params: Any, gamma: Any) -> Plan:
+def plan(env: MarkovBandit, params: EnvParams, gamma: Any) -> Plan:
     """The best policy of a small bandit under discounted rewards, by value iteration over joint states.
 
     Args:
@@ -97,7 +98,7 @@ def plan(env: MarkovBandit, params: Any, gamma: Any) -> Plan:
     return Plan(values, jnp.asarray(choices.actions)[best])
 
 
-def policy_values(env: MarkovBandit, params: Any, actions: jax.Array, gamma: Any) -> jax.Array:
+def policy_values(env: MarkovBandit, params: EnvParams, actions: jax.Array, gamma: Any) -> jax.Array:
     """The discounted sum of rewards of a policy that depends on the arms' states alone, exact up to rounding.
 
     Args:
@@ -131,7 +132,7 @@ def policy_values(env: MarkovBandit, params: Any, actions: jax.Array, gamma: Any
     return _iterate(lambda values: rewards + gamma * jnp.matmul(law, values, precision="highest"), len(states), gamma)
 
 
-def policy_table(policy: BanditAlgorithm, env: MarkovBandit, params: Any, hparams: Any = None) -> jax.Array:
+def policy_table(policy: BanditAlgorithm, env: MarkovBandit, params: EnvParams, hparams: HParams = None) -> jax.Array:
     """The action of a policy that does not learn, in each joint state: int32 `[X, M]`.
 
     Args:
@@ -153,7 +154,7 @@ def policy_table(policy: BanditAlgorithm, env: MarkovBandit, params: Any, hparam
     return jax.vmap(choose)(jnp.asarray(joint_states(env)))
 
 
-def start_value(env: MarkovBandit, params: Any, values: jax.Array) -> jax.Array:
+def start_value(env: MarkovBandit, params: EnvParams, values: jax.Array) -> jax.Array:
     """The mean of values `[X]` of joint states over the distribution of first states: float32 `[]`."""
     start = _arms(env, params).start
     return jnp.sum(functools.reduce(lambda joint, row: jnp.ravel(joint[:, None] * row), start) * values)
@@ -169,7 +170,7 @@ def joint_states(env: MarkovBandit) -> np.ndarray:
     return np.indices((env.num_states,) * env.num_arms).reshape(env.num_arms, -1).T.astype(np.int32)
 
 
-def _arms(env: MarkovBandit, params: Any) -> Arms:
+def _arms(env: MarkovBandit, params: EnvParams) -> Arms:
     if params.arms is None:
         raise UserValueError(
             f"params.arms is None; planning takes the instance, as env.known(state, params) of {env.name}"

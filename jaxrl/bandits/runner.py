@@ -17,6 +17,7 @@ from envs.threefry import unrolled
 from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import check_count
+from jaxrl.pytrees import EnvParams, HParams, State
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.store import begun_in
@@ -48,7 +49,7 @@ class BanditRun(NamedTuple):
     """
 
     env: Any
-    policy: Any
+    policy: State
     time: jax.Array
     totals: Total
     values: Total | None
@@ -76,12 +77,12 @@ class Total(NamedTuple):
 def run_bandit(
     policy: BanditAlgorithm,
     env: Bandit,
-    hparams: Any = None,
+    hparams: HParams = None,
     *,
     steps: int,
     runs: int | Sequence[int] = 100,
     points: int | Sequence[int] = 50,
-    env_params: Any = None,
+    env_params: EnvParams = None,
     **options: Unpack[BanditOptions],
 ) -> Result:
     """Run a policy on a bandit, each setting in many independent runs, in one program on all devices.
@@ -123,12 +124,12 @@ def run_bandit(
 def bandit_call(
     policy: BanditAlgorithm,
     env: Bandit,
-    hparams: Any = None,
+    hparams: HParams = None,
     *,
     steps: int,
     runs: int | Sequence[int],
     points: int | Sequence[int],
-    env_params: Any = None,
+    env_params: EnvParams = None,
 ) -> Call:
     """The call of `run_bandit`, with the same arguments, which are checked."""
     if not isinstance(policy, BanditAlgorithm):
@@ -209,7 +210,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
     changing = env.has_regret and not env.stationary
     num_totals = 1 + 3 * env.has_regret + changing
 
-    def init(key: jax.Array, hparams: Any, params: Any) -> BanditRun:
+    def init(key: jax.Array, hparams: HParams, params: EnvParams) -> BanditRun:
         instance_key, _, policy_key = jax.random.split(unrolled(key), 3)
         env_state = env.reset_env(instance_key, params)[1]
         policy_key = jax.random.fold_in(policy_key, horizon)
@@ -219,7 +220,9 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         pulls = Tally.zeros(env.num_arms)
         return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, values, pulls)
 
-    def pull(run: BanditRun, env_key: jax.Array, policy_key: jax.Array, hparams: Any, params: Any) -> BanditRun:
+    def pull(
+        run: BanditRun, env_key: jax.Array, policy_key: jax.Array, hparams: HParams, params: EnvParams
+    ) -> BanditRun:
         before = run.env
         mask = env.action_mask(before, params)
         view = View(run.time, jnp.asarray(horizon), mask, env.context(before, params), params)
@@ -236,7 +239,9 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         totals = _plus_each(run.totals, *terms)
         return BanditRun(after, state, run.time + 1, totals, values, _plus(run.pulls, env.pulls(action)))
 
-    def advance(run: BanditRun, key: jax.Array, hparams: Any, params: Any, iteration: Any, num_pulls: Any) -> BanditRun:
+    def advance(
+        run: BanditRun, key: jax.Array, hparams: HParams, params: EnvParams, iteration: Any, num_pulls: Any
+    ) -> BanditRun:
         del iteration  # `run.time`
         constants, structure = jax.tree.flatten((hparams, params))
 
@@ -246,7 +251,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(unrolled(key), 3)[1:]), constants)
 
     def evaluate(
-        run: BanditRun, key: jax.Array, hparams: Any, params: Any, iteration: Any
+        run: BanditRun, key: jax.Array, hparams: HParams, params: EnvParams, iteration: Any
     ) -> tuple[BanditRun, dict[str, jax.Array]]:
         del key, iteration
         done = run.time.astype(jnp.float32)
@@ -263,7 +268,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
             metrics["fixed_regret"] = jnp.max(run.values.sum) - totals[4]
         return run, metrics
 
-    def keep(run: BanditRun, hparams: Any) -> dict[str, jax.Array]:
+    def keep(run: BanditRun, hparams: HParams) -> dict[str, jax.Array]:
         del hparams
         return {"values": run.env.values}
 
@@ -319,19 +324,21 @@ def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: An
     return jax.tree.unflatten(structure, loop(num_pulls, leaves, keys, constants))
 
 
-def _step(env: Bandit, key: jax.Array, state: Any, action: jax.Array, params: Any) -> tuple[Any, jax.Array, Any]:
+def _step(
+    env: Bandit, key: jax.Array, state: State, action: jax.Array, params: EnvParams
+) -> tuple[Any, jax.Array, Any]:
     _, state, reward, _, info = env.step_env(key, state, action, params)
     return state, reward, info
 
 
 def _learn(
-    policy: BanditAlgorithm, state: Any, view: View, action: jax.Array, reward: jax.Array, info: Any, hparams: Any
+    policy: BanditAlgorithm, state: State, view: View, action: jax.Array, reward: jax.Array, info: Any, hparams: HParams
 ) -> Any:
     """The policy's state after a pull: from its reward, or from all rewards that arrive with a delay."""
     if "arrivals" not in info:
         return policy.update(state, view, action, reward, hparams)
 
-    def arrive(state: Any, arrival: Any) -> tuple[Any, None]:
+    def arrive(state: State, arrival: Any) -> tuple[Any, None]:
         action, reward, valid = arrival
         learned = policy.update(state, view, action, reward, hparams)
         return jax.tree.map(functools.partial(jnp.where, valid), learned, state), None

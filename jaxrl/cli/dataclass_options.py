@@ -14,6 +14,7 @@ import tyro
 
 from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, option_words, whole_number
 from jaxrl.discounts.parsing import Discount, as_discount
+from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import numbers
 
 __all__ = [
@@ -74,7 +75,7 @@ def static_fields(args: Sequence[str]) -> dict[str, Any]:
     return fields
 
 
-def hparam_leaves(hparams: Any) -> dict[str, Any]:
+def hparam_leaves(hparams: HParams) -> dict[str, Any]:
     """All hyper-parameters, with the default of the class for those without effect (None)."""
     effective = {name: leaf for name, leaf in numbers(hparams).items() if leaf is not None}
     return effective if len(effective) == len(numbers(hparams)) else numbers(type(hparams)()) | effective
@@ -105,7 +106,7 @@ def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:
         raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
 
 
-def numbers_of(params: Any) -> dict[str, Any]:
+def numbers_of(params: EnvParams) -> dict[str, Any]:
     """Scalar leaves of an environment's parameters, which may be swept."""
     return {name: leaf for name, leaf in numbers(params).items() if leaf is not None and np.ndim(leaf) == 0}
 

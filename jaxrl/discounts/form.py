@@ -17,6 +17,7 @@ from flax import struct
 from envs.arguments import check_count
 from envs.errors import UserValueError
 from jaxrl.checks import is_concrete, short
+from jaxrl.pytrees import PyTree
 
 # Factor of sqrt(horizon): in float64 the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in
 # [0.5, 0.999], eta <= 2 and horizon <= 2048, so more nodes would gain nothing. Rates of traced parameters have errors
@@ -24,12 +25,12 @@ from jaxrl.checks import is_concrete, short
 NODES_PER_ROOT_STEP = 1.9
 
 
-def to_host(tree: Any) -> Any:
+def to_host(tree: PyTree) -> Any:
     """The leaves rounded to float32, the precision in which they are traced, and then stored in NumPy float64."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).astype(np.float64), tree)
 
 
-def to_float32(tree: Any) -> Any:
+def to_float32(tree: PyTree) -> Any:
     """The NumPy leaves of `tree` as float32 arrays."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), tree)
 

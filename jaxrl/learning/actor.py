@@ -10,9 +10,8 @@ from envs.abstract_checking import ContractError
 from envs.arguments import described
 from envs.threefry import unrolled
 from jaxrl.learning.action_heads import ActionHead, Scores
+from jaxrl.pytrees import Memory, Policy
 
-Policy = Any
-Memory = Any
 Noise = Any
 
 __all__ = [

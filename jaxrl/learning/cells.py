@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jaxrl.learning.networks import ACTIVATIONS, orthogonal
 from jaxrl.learning.rollout import remembered
+from jaxrl.pytrees import Memory, Params, State
 
 __all__ = ["CELLS", "GRU", "LRU", "LSTM", "FlaxCell", "cell_of", "linear_recurrence"]
 
@@ -48,7 +49,7 @@ class GRU(nn.Module):
         memory = _gru(weights, _driven(weights, features), memory)
         return memory["hidden"], memory
 
-    def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
+    def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
         memories = _scanned(_gru, params["params"], features, memory, reset, self.start())
@@ -81,7 +82,7 @@ class LSTM(nn.Module):
         memory = _lstm(weights, _driven(weights, features), memory)
         return memory["hidden"], memory
 
-    def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
+    def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
         memories = _scanned(_lstm, params["params"], features, memory, reset, self.start())
@@ -130,7 +131,7 @@ class LRU(nn.Module):
         real, imaginary = _plus(_times(decay, (memory["real"], memory["imaginary"])), _input(weights, features))
         return self._features(weights, (real, imaginary), features), {"real": real, "imaginary": imaginary}
 
-    def unroll(self, params: Any, features: jax.Array, memory: Any, reset: jax.Array) -> tuple[Any, Any]:
+    def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
         weights = params["params"]
@@ -165,7 +166,7 @@ class FlaxCell(nn.Module):
         return self.cell.initialize_carry(jax.random.key(0), (1,))
 
     @nn.compact
-    def __call__(self, features: jax.Array, memory: Any) -> tuple[jax.Array, Any]:
+    def __call__(self, features: jax.Array, memory: Memory) -> tuple[jax.Array, Any]:
         """Features after one step, and the memory."""
         chex.assert_shape(features, (None,), custom_message="features")
         memory, features = self.cell(memory, features)
@@ -241,7 +242,7 @@ def _in_blocks(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
         padded = jnp.pad(leaf, [(0, length * count - num_steps), *[(0, 0)] * (leaf.ndim - 1)])
         return padded.reshape(count, length, *leaf.shape[1:]).swapaxes(0, 1)
 
-    def step(state: Any, now: Any) -> tuple[Any, Any]:
+    def step(state: State, now: Any) -> tuple[Any, Any]:
         value, power, joined = state
         value = _plus(_kept(now[1][:, None], _times(decay, value)), now[0])
         state = value, _times(decay, power), joined & now[1]
@@ -343,11 +344,11 @@ def _lstm(weights: Any, driven: jax.Array, memory: dict[str, jax.Array]) -> dict
 
 
 def _scanned(
-    step: Callable[..., Any], weights: Any, features: jax.Array, memory: Any, reset: jax.Array, start: Any
+    step: Callable[..., Any], weights: Any, features: jax.Array, memory: Memory, reset: jax.Array, start: Any
 ) -> Any:
     """Memories after each step; the products with the features are computed at once for all steps."""
 
-    def one_step(memory: Any, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+    def one_step(memory: Memory, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         driven, reset = now
         memory = step(weights, driven, remembered(memory, start, reset))
         return memory, memory

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from envs.base import Environment
 from envs.errors import UserValueError
 from jaxrl.learning.networks import last_of_actor, last_of_critic
+from jaxrl.pytrees import Params, PyTree, State
 
 __all__ = ["CentralisedActorCritic", "apply_centralised", "critic_observation", "global_observation_shapes"]
 
@@ -65,7 +66,7 @@ def critic_observation(
     """
     factors = {"neighbours": neighbour_scale, "neighbours_present": 1.0, "agents_present": 1.0}
 
-    def scaled(tree: Any) -> Any:
+    def scaled(tree: PyTree) -> Any:
         if not isinstance(tree, dict):
             return _times(tree, own_scale)
         return {name: _times(part, factors.get(name, own_scale)) for name, part in tree.items()}
@@ -78,7 +79,7 @@ def critic_observation(
 
 
 def apply_centralised(
-    network: nn.Module, params: Any, obs: Any, global_obs: Any, num_axes: int, num_agent_axes: int
+    network: nn.Module, params: Params, obs: Any, global_obs: Any, num_axes: int, num_agent_axes: int
 ) -> tuple[jax.Array, jax.Array]:
     """Applies a centralised network to all agents of environments; features of `global_obs` are computed once for all.
 
@@ -101,7 +102,7 @@ def apply_centralised(
     return function(params, obs, global_obs)
 
 
-def global_observation_shapes(env: Environment, state: Any, agents: tuple[int, ...]) -> Any:
+def global_observation_shapes(env: Environment, state: State, agents: tuple[int, ...]) -> Any:
     """Shapes of the global observation of an environment.
 
     Args:
@@ -134,7 +135,7 @@ def global_observation_shapes(env: Environment, state: Any, agents: tuple[int, .
     return shapes
 
 
-def _times(tree: Any, factor: float) -> Any:
+def _times(tree: PyTree, factor: float) -> Any:
     return jax.tree.map(lambda leaf: leaf * factor, tree)
 
 

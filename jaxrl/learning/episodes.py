@@ -14,6 +14,7 @@ from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Policy, memories
 from jaxrl.learning.normalisation import RunningStatistics, update_statistics
 from jaxrl.learning.rollout import Carry, agents_ended, remembered, step_once
+from jaxrl.pytrees import EnvParams
 
 __all__ = ["Episodes", "population_episodes"]
 
@@ -34,7 +35,7 @@ class Episodes(NamedTuple):
 
 def population_episodes(
     env: Environment,
-    params: Any,
+    params: EnvParams,
     actor: Actor,
     policies: Policy,
     keys: jax.Array,

@@ -14,6 +14,7 @@ from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Policy, check_memory, memories, scored
 from jaxrl.learning.rollout import Carry, agents_ended, remembered, reset_all, step_once
+from jaxrl.pytrees import EnvParams
 
 EPISODE_METRICS = ("return", "discounted_return", "length")
 SAMPLED = "_sampled"
@@ -21,7 +22,7 @@ SAMPLED = "_sampled"
 
 def evaluate(
     env: Environment,
-    params: Any,
+    params: EnvParams,
     actor: Actor,
     policy: Policy,
     key: jax.Array,
@@ -108,7 +109,9 @@ def evaluate(
     return _named(totals, num_episodes)
 
 
-def finite_only(metrics: Mapping[str, jax.Array], policy: Any, others: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
+def finite_only(
+    metrics: Mapping[str, jax.Array], policy: Policy, others: Mapping[str, jax.Array]
+) -> dict[str, jax.Array]:
     """Metrics of a policy's episodes, NaN if its run has failed.
 
     A policy with NaN parameters still acts: its most likely action is the first one, so its episodes look normal.

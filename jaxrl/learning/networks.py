@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.learning.pooling import largest_product
+from jaxrl.pytrees import Params
 
 # flax's module under another name: only this file and others of its folder import flax.linen.
 Module = nn.Module
@@ -350,7 +351,7 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
     return basis.T if rows >= columns else basis
 
 
-def apply_over(network: nn.Module, params: Any, obs: Any, num_axes: int) -> Any:
+def apply_over(network: nn.Module, params: Params, obs: Any, num_axes: int) -> Any:
     """Applies a network to observations with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):

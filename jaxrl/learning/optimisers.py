@@ -4,10 +4,12 @@ from typing import Any
 
 import optax
 
+from jaxrl.pytrees import HParams
+
 __all__ = ["adam"]
 
 
-def adam(hparams: Any, lr: Any) -> optax.GradientTransformation:
+def adam(hparams: HParams, lr: Any) -> optax.GradientTransformation:
     """Adam with gradients clipped by their global norm.
 
     It runs on one long vector instead of many small arrays: a third of the operations of a minibatch on a CPU.

@@ -19,10 +19,9 @@ import jax.numpy as jnp
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.learning.networks import last_layers, perceptron
 from jaxrl.learning.rollout import remembered
+from jaxrl.pytrees import Memory, Params
 
 __all__ = ["Heads", "RecurrentActorCritic", "check_recurrent", "is_recurrent", "step_over", "unroll_over"]
-
-Memory = Any
 
 
 class Heads(nn.Module):
@@ -71,7 +70,7 @@ class RecurrentActorCritic(nn.Module):
         outputs, value = self.heads(features)
         return outputs, value, memory
 
-    def unroll(self, params: Any, obs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
+    def unroll(self, params: Params, obs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
         """Outputs, values and memories after each observation of a sequence; only the cell is sequential."""
         chex.assert_rank(reset, 1, custom_message="reset")
         parts = {name: {"params": own} for name, own in params["params"].items()}
@@ -87,7 +86,7 @@ def is_recurrent(network: Any) -> bool:
     return inspect.isfunction(getattr(type(network), "start", None))
 
 
-def step_over(network: Any, params: Any, obs: Any, memory: Memory, num_axes: int) -> tuple[Any, Any, Memory]:
+def step_over(network: Any, params: Params, obs: Any, memory: Memory, num_axes: int) -> tuple[Any, Any, Memory]:
     """Applies a recurrent network to observations and memories with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
@@ -96,7 +95,7 @@ def step_over(network: Any, params: Any, obs: Any, memory: Memory, num_axes: int
 
 
 def unroll_over(
-    network: Any, params: Any, obs: Any, memory: Memory, reset: jax.Array
+    network: Any, params: Params, obs: Any, memory: Memory, reset: jax.Array
 ) -> tuple[jax.Array, jax.Array, Memory]:
     """Unrolls a recurrent network along sequences.
 
@@ -113,7 +112,7 @@ def unroll_over(
     chex.assert_tree_shape_prefix(obs, reset.shape, custom_message="obs, reset")
     chex.assert_tree_shape_prefix(memory, reset.shape[1:], custom_message="memory, reset")
 
-    def function(params: Any, obs: Any, memory: Memory, reset: jax.Array) -> Any:
+    def function(params: Params, obs: Any, memory: Memory, reset: jax.Array) -> Any:
         return _unroll(network, params, obs, memory, reset)
 
     for _ in range(reset.ndim - 1):
@@ -121,14 +120,14 @@ def unroll_over(
     return function(params, obs, memory, reset)
 
 
-def _unroll(module: Any, params: Any, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
+def _unroll(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
     """Unrolls a network or a cell along one sequence, by its method `unroll` if it has one."""
     if hasattr(module, "unroll"):
         return module.unroll(params, inputs, memory, reset)
     return unroll_by_steps(module, params, inputs, memory, reset)
 
 
-def unroll_by_steps(module: Any, params: Any, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
+def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
     """Unrolls a recurrent network or a cell along one sequence, step by step.
 
     Args:

@@ -13,6 +13,7 @@ from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Memory, Policy, check_memory, memories, scored
 from jaxrl.learning.shards import EnvShards, own
+from jaxrl.pytrees import EnvParams, State
 
 TERMINATED, TRUNCATED = 1, 2
 PER_AGENT = ("agent_terminated", "active")  # entries of `info` of environments with ends of single agents
@@ -54,13 +55,13 @@ class Transition(NamedTuple):
 class Carry(NamedTuple):
     """Environments between rollouts: states and observations `[N, ...]`, and memories of agents `[N, *A, ...]`."""
 
-    state: Any
+    state: State
     obs: Any
     memory: Memory = ()
 
 
 def step_once(
-    env: Environment, key: jax.Array, state: Any, action: Any, params: Any
+    env: Environment, key: jax.Array, state: State, action: Any, params: EnvParams
 ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
     """One step of one environment without a reset: obs, state, reward, terminated, truncated, info.
 
@@ -125,7 +126,7 @@ def agents_ended(reward: jax.Array, done: jax.Array, info: dict[Any, Any]) -> ja
 def reset_all(
     env: Environment,
     key: jax.Array,
-    params: Any,
+    params: EnvParams,
     num_envs: int,
     shards: EnvShards | None = None,
     memory: Memory = (),
@@ -145,7 +146,7 @@ def reset_all(
     return _begun(env, keys, params)._replace(memory=memories(memory, keys.shape))
 
 
-def _begun(env: Environment, keys: jax.Array, params: Any) -> Carry:
+def _begun(env: Environment, keys: jax.Array, params: EnvParams) -> Carry:
     obs, state = jax.vmap(env.reset_env, in_axes=(0, None))(rolled(keys), params)
     return Carry(state, obs)
 
@@ -157,7 +158,7 @@ def default_reset_pool(num_steps: int) -> int:
 
 def rollout(
     env: Environment,
-    params: Any,
+    params: EnvParams,
     actor: Actor,
     policy: Policy,
     key: jax.Array,
@@ -224,7 +225,7 @@ def rollout(
     # An unsigned index needs no code for negative values.
     first_slots = jnp.arange(num_envs, dtype=jnp.uint32)
 
-    def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, ...]:
+    def step(key: jax.Array, state: State, action: Any) -> tuple[Any, ...]:
         obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
         # Each array written in a step is costly on a CPU: the two flags are one number until the loop is over, and the
         # defaults of missing entries are made after it.
@@ -234,7 +235,7 @@ def rollout(
         behaviour = info["behaviour"] if with_behaviour else None
         return Carry(state, obs), over, (obs, reward, ended, per_agent, behaviour)
 
-    def global_observations(state: Any) -> Any:
+    def global_observations(state: State) -> Any:
         return jax.vmap(env.global_observation, in_axes=(0, None))(state, params) if with_global_obs else None
 
     def one_step(loop: tuple[Carry, jax.Array, jax.Array], noise: Any) -> tuple[Any, Any]:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.errors import UserValueError
+from jaxrl.pytrees import PyTree
 
 __all__ = ["EnvShards", "averaged", "own", "own_key", "summed"]
 
@@ -38,7 +39,7 @@ class EnvShards(NamedTuple):
         return num_envs // self.count
 
 
-def own(tree: Any, shards: EnvShards | None, axis: int = 0) -> Any:
+def own(tree: PyTree, shards: EnvShards | None, axis: int = 0) -> Any:
     """Slices leaves with one entry for each environment of the run to the entries of this part.
 
     Random numbers drawn for the whole run and then sliced do not depend on the number of parts.
@@ -68,12 +69,12 @@ def own_key(key: jax.Array, shards: EnvShards | None) -> jax.Array:
     return key if shards is None else jax.random.fold_in(key, jax.lax.axis_index(shards.axis_name))
 
 
-def summed(tree: Any, shards: EnvShards | None) -> Any:
+def summed(tree: PyTree, shards: EnvShards | None) -> Any:
     """Sums over all parts."""
     return tree if shards is None else jax.lax.psum(tree, shards.axis_name)
 
 
-def averaged(tree: Any, weight: jax.Array, shards: EnvShards | None) -> Any:
+def averaged(tree: PyTree, weight: jax.Array, shards: EnvShards | None) -> Any:
     """Weighted mean over the samples of all parts, from the weighted means of each part.
 
     Args:

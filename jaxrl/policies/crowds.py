@@ -19,6 +19,7 @@ from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from jaxrl.checks import check_count
 from jaxrl.learning.actor import memories
+from jaxrl.pytrees import Memory
 from jaxrl.results.policy import TrainedPolicy
 
 __all__ = ["Walkers", "crowd_like", "for_any_number", "params_in", "walk"]
@@ -60,7 +61,7 @@ def walk(
 def _walker(policy: TrainedPolicy, greedy: bool) -> Callable[..., tuple[jax.Array, Any]]:
     crowd = for_any_number(policy)
 
-    def act(key: jax.Array, obs: Any, state: CrowdState, memory: Any, ended: jax.Array) -> tuple[jax.Array, Any]:
+    def act(key: jax.Array, obs: Any, state: CrowdState, memory: Memory, ended: jax.Array) -> tuple[jax.Array, Any]:
         del state
         return crowd.act(obs, policy.remembered(memory, ended), None if greedy else key)
 
@@ -157,7 +158,7 @@ def for_any_number(policy: TrainedPolicy) -> Walkers:
     def start(count: int) -> Any:
         return memories(policy.algo.actor.start(policy.params), (count,))
 
-    def act(obs: Any, memory: Any, key: jax.Array | None = None) -> tuple[jax.Array, Any]:
+    def act(obs: Any, memory: Memory, key: jax.Array | None = None) -> tuple[jax.Array, Any]:
         count = jax.tree.leaves(obs)[0].shape[0]
 
         def ungrouped(leaf: jax.Array) -> jax.Array:

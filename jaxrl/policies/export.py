@@ -27,6 +27,7 @@ from jaxrl.policies.export_program import (
     spec_of,
 )
 from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, needs_extra, open_exported, spec_file
+from jaxrl.pytrees import EnvParams
 from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.policy import TrainedPolicy
@@ -213,7 +214,7 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
     env = policy.algo.env
     env_params = env.default_params if policy.env_params is None else policy.env_params
 
-    def first(key: jax.Array, env_params: Any) -> tuple[Any, Any]:
+    def first(key: jax.Array, env_params: EnvParams) -> tuple[Any, Any]:
         obs, state = env.reset_env(key, env_params)
         return obs, env.action_mask(state, env_params)
 

@@ -15,6 +15,7 @@ from envs.checking import check_abstractly
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.normalisation import FORMULA, RunningStatistics
+from jaxrl.pytrees import EnvParams, Params, PyTree
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.json_values import to_json, versions
 from jaxrl.results.policy import TrainedPolicy
@@ -46,7 +47,7 @@ class Program(NamedTuple):
     start: Any
 
 
-def greedy_program(algo: Algorithm, params: Any) -> Program:
+def greedy_program(algo: Algorithm, params: Params) -> Program:
     """The greedy policy with its normalisation, for any number of observations at a time.
 
     Args:
@@ -80,7 +81,7 @@ def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
     names = ["batch", *(f"agents_{axis}" if axis else "agents" for axis in range(len(agents)))]
     symbols = jax.export.symbolic_shape(", ".join(names))
 
-    def first(key: jax.Array, env_params: Any) -> tuple[Any, Any]:
+    def first(key: jax.Array, env_params: EnvParams) -> tuple[Any, Any]:
         obs, state = env.reset_env(key, env_params)
         return obs, env.action_mask(state, env_params)
 
@@ -98,12 +99,12 @@ def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
     return shapes
 
 
-def named(prefix: str, tree: Any) -> list[tuple[str, Any]]:
+def named(prefix: str, tree: PyTree) -> list[tuple[str, Any]]:
     """The leaves of a pytree by dotted paths below a name: `obs`, or `obs.own`, `obs.rays`."""
     return [(".".join(filter(None, (prefix, path))).rstrip("."), leaf) for path, leaf in leaves(tree)]
 
 
-def named_parameters(params: Any) -> dict[str, np.ndarray]:
+def named_parameters(params: Params) -> dict[str, np.ndarray]:
     """The arrays of the policy by their paths, such as `params.params.actor_0.kernel`.
 
     Raises:
@@ -154,7 +155,7 @@ def _port(name: str, leaf: Any) -> dict[str, Any]:
     return {"name": name, "shape": shape, "dtype": str(leaf.dtype)}
 
 
-def _normalisation(params: Any) -> dict[str, str]:
+def _normalisation(params: Params) -> dict[str, str]:
     """The parameters that are running statistics, and their use; empty without normalisation."""
 
     def is_statistics(node: Any) -> bool:

@@ -19,6 +19,7 @@ from envs.cooperation.pairs import Pair
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import Actor
+from jaxrl.pytrees import EnvParams, Memory, Policy
 from jaxrl.results.dataset import UNKNOWN
 from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
@@ -39,7 +40,7 @@ class Partners(NamedTuple):
     """
 
     task: Pair
-    env_params: Any
+    env_params: EnvParams
     names: tuple[str, ...]
 
     @property
@@ -166,10 +167,10 @@ def _algorithm(result: Result) -> Any:
 
 @functools.lru_cache(maxsize=16)  # equal partners share compiled programs
 def _functions(actor: Actor, greedy: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    def begin(policy: Any) -> Any:
+    def begin(policy: Policy) -> Any:
         return jax.tree.map(jnp.asarray, actor.start(policy))
 
-    def choose(key: jax.Array, policy: Any, memory: Any, obs: jax.Array) -> tuple[jax.Array, Any]:
+    def choose(key: jax.Array, policy: Policy, memory: Memory, obs: jax.Array) -> tuple[jax.Array, Any]:
         scores, memory = actor.scores(policy, memory, obs, None)
         noise = None if greedy else actor.noise(key, ())
         action, _, memory = actor.choose(noise, scores, memory, greedy, None)

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from envs.base import Environment
 from envs.crowd.crowd import Crowd
 from jaxrl.policies.crowds import for_any_number
+from jaxrl.pytrees import Memory
 from jaxrl.results.policy import TrainedPolicy
 
 __all__ = ["Player", "player_of"]
@@ -39,7 +40,7 @@ def player_of(env: Environment, policy: Callable[..., Any]) -> Player:
             lambda: crowd.start(env.num_agents), lambda obs, mask, memory: crowd.act(obs, memory), policy.remembered
         )
 
-    def act(obs: Any, mask: Any, memory: Any) -> tuple[Any, Any]:
+    def act(obs: Any, mask: Any, memory: Memory) -> tuple[Any, Any]:
         masked = {} if mask is None else {"mask": mask}
         if isinstance(policy, TrainedPolicy) and policy.remembers:
             return policy(obs, memory=memory, **masked)

@@ -19,6 +19,7 @@ from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
 from jaxrl.policies.playing import Player, player_of
 from jaxrl.policies.rendering_crowd import EPISODES, random_actions, write_episode
+from jaxrl.pytrees import EnvParams, State
 from jaxrl.results.policy import TrainedPolicy
 
 __all__ = ["render"]
@@ -31,7 +32,7 @@ def render(
     policy: Callable[..., Any] | None,
     path: str | Path,
     *,
-    env_params: Any = None,
+    env_params: EnvParams = None,
     num_steps: int | None = None,
     seed: int = 0,
     fps: int = 30,
@@ -95,7 +96,7 @@ def render(
 def _write_film(
     env: Any,
     player: Player | None,
-    params: Any,
+    params: EnvParams,
     num_steps: int | None,
     seed: int,
     fps: int,
@@ -145,13 +146,13 @@ def _interface(env: Environment) -> Any:
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], numbers
 
 
-def _play(env: Any, player: Player | None, params: Any, num_steps: int | None, seed: int) -> Iterable[Any]:
+def _play(env: Any, player: Player | None, params: EnvParams, num_steps: int | None, seed: int) -> Iterable[Any]:
     """The states of the episodes, including the first and the last of each."""
     reset = jax.jit(env.reset_env)
     sample = jax.jit(random_actions(env, params) if isinstance(env, Crowd) else env.action_space(params).sample)
 
     @jax.jit
-    def step(key: jax.Array, state: Any, action: Any) -> tuple[Any, Any, jax.Array, jax.Array]:
+    def step(key: jax.Array, state: State, action: Any) -> tuple[Any, Any, jax.Array, jax.Array]:
         obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
         done = terminated | truncated
         return obs, state, done, agents_ended(reward, done, info)

@@ -14,6 +14,7 @@ from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.policies.playing import Player
+from jaxrl.pytrees import Memory, State
 
 __all__ = ["EPISODES", "random_actions", "write_episode"]
 
@@ -53,7 +54,7 @@ def write_episode(
         raise UserValueError(f"num_steps is {num_steps}; {file.suffix} shows one episode, of {longest} steps at most.")
     draw = random_actions(env, params)
 
-    def act(key: jax.Array, obs: Any, state: Any, memory: Any, ended: jax.Array) -> tuple[jax.Array, Any]:
+    def act(key: jax.Array, obs: Any, state: State, memory: Memory, ended: jax.Array) -> tuple[jax.Array, Any]:
         del state
         return (draw(key), memory) if player is None else player.act(obs, None, player.remembered(memory, ended))
 

@@ -16,6 +16,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.parsing import Discount, as_discount, stack
+from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.json_values import versions
 from jaxrl.sweeps.paths import leaves
@@ -44,8 +45,8 @@ class Description:
     """
 
     algo: Algorithm | None
-    hparams: Any
-    env_params: Any
+    hparams: HParams
+    env_params: EnvParams
     seeds: Sequence[int]
     dims: Mapping[str, int]
     coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]

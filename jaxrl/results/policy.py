@@ -13,13 +13,14 @@ from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.rollout import remembered
+from jaxrl.pytrees import EnvParams, Memory, Params
 
 __all__ = ["TrainedPolicy"]
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _act(
-    actor: Actor, agents: tuple[int, ...], greedy: bool, key: Any, params: Any, memory: Any, obs: Any, mask: Any
+    actor: Actor, agents: tuple[int, ...], greedy: bool, key: Any, params: Params, memory: Memory, obs: Any, mask: Any
 ) -> tuple[Any, Any]:
     """The action for one observation, and the memory after it."""
     scores, memory = actor.scores(params, memory, obs, mask)
@@ -30,9 +31,9 @@ def _act(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _act_batch(
-    actor: Actor, agents: tuple[int, ...], greedy: bool, keys: Any, params: Any, memory: Any, obs: Any, mask: Any
+    actor: Actor, agents: tuple[int, ...], greedy: bool, keys: Any, params: Params, memory: Memory, obs: Any, mask: Any
 ) -> tuple[Any, Any]:
-    def one(key: Any, memory: Any, obs: Any, mask: Any) -> tuple[Any, Any]:
+    def one(key: Any, memory: Memory, obs: Any, mask: Any) -> tuple[Any, Any]:
         return _act(actor, agents, greedy, key, params, memory, obs, mask)
 
     return jax.vmap(one)(keys, memory, obs, mask)
@@ -58,10 +59,10 @@ class TrainedPolicy:
     def __init__(
         self,
         algo: Algorithm,
-        params: Any,
+        params: Params,
         setting: dict[str, Any] | None = None,
         seed: int | None = None,
-        env_params: Any = None,
+        env_params: EnvParams = None,
     ):
         self.algo = algo
         self.params = params
@@ -69,7 +70,7 @@ class TrainedPolicy:
         self.seed = seed
         self.env_params = env_params
 
-        def first(key: jax.Array, params: Any) -> tuple[Any, Any]:
+        def first(key: jax.Array, params: Params) -> tuple[Any, Any]:
             obs, state = algo.env.reset_env(key, params)
             return obs, algo.env.action_mask(state, params)
 
@@ -86,7 +87,7 @@ class TrainedPolicy:
         """The memory at the start of an episode, leaves `[*batch, *A, ...]`; `()` for a policy without a memory."""
         return memories(self.algo.actor.start(self.params), (*batch, *self._agents))
 
-    def remembered(self, memory: Any, ended: Any) -> Any:
+    def remembered(self, memory: Memory, ended: Any) -> Any:
         """The memory for the next step: reset to its initial value where an agent's episode has ended.
 
         Args:
@@ -115,7 +116,7 @@ class TrainedPolicy:
         return remembered(memory, self.algo.actor.start(self.params), jnp.broadcast_to(ended, shape))
 
     def __call__(
-        self, obs: Any, key: jax.Array | None = None, greedy: bool = True, mask: Any = None, memory: Any = None
+        self, obs: Any, key: jax.Array | None = None, greedy: bool = True, mask: Any = None, memory: Memory = None
     ) -> Any:
         """The action for an observation, or for a batch of them.
 
@@ -165,7 +166,7 @@ class TrainedPolicy:
         where = ", ".join([*(f"{path}={value}" for path, value in self.setting.items()), f"seed={self.seed}"])
         return f"TrainedPolicy({self.algo.name} on {type(self.algo.env).__name__}; {where})"
 
-    def _checked_memory(self, memory: Any, batch: tuple[int, ...]) -> Any:
+    def _checked_memory(self, memory: Memory, batch: tuple[int, ...]) -> Any:
         """The memory, `()` for a policy without one; raises an error if its shapes do not match."""
         if not self.remembers:
             if jax.tree.leaves(memory):

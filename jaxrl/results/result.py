@@ -11,6 +11,7 @@ import numpy as np
 
 from envs.spelling import near
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.pytrees import EnvParams, HParams, Policy
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError, main_metric
 from jaxrl.results.description import Description
 from jaxrl.results.policy import TrainedPolicy
@@ -45,10 +46,10 @@ class Result:
     """
 
     metrics: xarray.Dataset
-    policies: Any
+    policies: Policy
     algo: Algorithm | None = None
-    hparams: Any = None
-    env_params: Any = None
+    hparams: HParams = None
+    env_params: EnvParams = None
     loaded: dict[str, Any] | None = field(default=None, repr=False)
     unsaved: bool = field(default=False, repr=False)
 

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.pytrees import EnvParams, HParams, Policy, PyTree
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.description import Description
 from jaxrl.results.result import Result
@@ -75,11 +76,11 @@ class Call:
     headline: Callable[[Mapping[str, np.ndarray]], str]
     reserved: frozenset[str]
     prepared: Any
-    env_params: Any
+    env_params: EnvParams
     seeds: list[int]
     sweep: Sweep | None
     algo: Any
-    hparams: Any
+    hparams: HParams
     attrs: Mapping[str, Any]
     last_dims: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     cpu_block: int = CPU_BLOCK
@@ -123,7 +124,7 @@ class Call:
             return self
         chosen = part.settings
 
-        def of_settings(tree: Any) -> Any:
+        def of_settings(tree: PyTree) -> Any:
             return jax.tree.map(lambda leaf: np.asarray(leaf)[chosen], tree)
 
         whole = len(chosen) == self.shape[0]
@@ -138,7 +139,7 @@ class Call:
         )
 
     def result(
-        self, metrics: Mapping[str, np.ndarray], policies: Any, env_steps: Sequence[int], attrs: Mapping[str, Any]
+        self, metrics: Mapping[str, np.ndarray], policies: Policy, env_steps: Sequence[int], attrs: Mapping[str, Any]
     ) -> Result:
         """Labelled result of the computed arrays.
 
@@ -159,7 +160,7 @@ class Call:
         return Result(dataset, policies, self.algo, self.hparams, self.env_params)
 
 
-def seeds_that_fit(seeds: int | Sequence[int], hparams: Any = None, name: str = "seeds") -> list[int]:
+def seeds_that_fit(seeds: int | Sequence[int], hparams: HParams = None, name: str = "seeds") -> list[int]:
     """List of seeds (0, 1, ... for a number), rejected before it is built if the memory cannot hold the results.
 
     Args:
@@ -214,7 +215,7 @@ class Assembled(NamedTuple):
     seeds: np.ndarray
     env_steps: list[int]
     metrics: dict[str, np.ndarray]
-    policies: Any
+    policies: Policy
 
 
 def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> Assembled:

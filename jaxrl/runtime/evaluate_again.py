@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxrl.checks import check_count
 from jaxrl.learning.evaluation import evaluate, finite_only
+from jaxrl.pytrees import EnvParams, Policy
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices
@@ -48,7 +49,7 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
 
     trained_for = np.float32(result.metrics["env_step"].values[-1])
 
-    def one_run(policy: Any, env_params: Any, seed: jax.Array) -> dict[str, jax.Array]:
+    def one_run(policy: Policy, env_params: EnvParams, seed: jax.Array) -> dict[str, jax.Array]:
         run_key = jax.random.fold_in(jax.random.key(key), seed)
         params = algo.env.params_at(env_params, trained_for)
         metrics = evaluate(algo.env, params, algo.actor, policy, run_key, num_episodes, None)

@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import check_count
+from jaxrl.pytrees import PyTree
 from jaxrl.runtime.machine.memory import GIB, available
 from jaxrl.runtime.machine.processors import understands
 from jaxrl.runtime.machine.xla_flags import flags_in_force
@@ -43,7 +44,7 @@ class Layout(NamedTuple):
         """Number of runs that one device computes, padding included."""
         return self.num_blocks * self.block
 
-    def spread(self, tree: Any) -> list[list[Any]]:
+    def spread(self, tree: PyTree) -> list[list[Any]]:
         """Splits leaves `[num_runs, ...]` into blocks `[block, ...]`, a list for each device; padding repeats runs."""
         tree = jax.tree.map(np.asarray, tree)
 

@@ -13,6 +13,7 @@ from jaxrl.algorithms.contract import METRIC_RULES, Algorithm
 from jaxrl.algorithms.members import check_stepped
 from jaxrl.checks import check_choice
 from jaxrl.learning.evaluation import evaluate, finite_only
+from jaxrl.pytrees import EnvParams, HParams, Policy, State
 
 Metrics = dict[str, jax.Array]
 
@@ -26,7 +27,7 @@ class Run(NamedTuple):
       since: Number of iterations since the last evaluation, int32 `[]`.
     """
 
-    state: Any
+    state: State
     sums: Metrics
     since: jax.Array
 
@@ -72,10 +73,10 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
     def keys(key: jax.Array) -> jax.Array:
         return jax.random.split(unrolled(key), 3)
 
-    def params_at(env_params: Any, iteration: jax.Array) -> Any:
+    def params_at(env_params: EnvParams, iteration: jax.Array) -> Any:
         return algo.env.params_at(env_params, jnp.float32(algo.env_steps_per_iteration) * iteration)
 
-    def init(key: jax.Array, hparams: Any, env_params: Any) -> Run:
+    def init(key: jax.Array, hparams: HParams, env_params: EnvParams) -> Run:
         state = algo.init(rolled(keys(key)[0]), hparams, params_at(env_params, jnp.int32(0)))
         stepped = jax.eval_shape(step, key, jnp.int32(0), state, hparams, env_params)
         check_stepped(state, stepped)
@@ -85,7 +86,9 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
         return Run(state, sums, jnp.zeros((), jnp.int32))
 
-    def advance(run: Run, key: jax.Array, hparams: Any, env_params: Any, iteration: Any, num_iterations: Any) -> Run:
+    def advance(
+        run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any, num_iterations: Any
+    ) -> Run:
         iterations_key, first = keys(key)[1], jnp.asarray(iteration, jnp.int32)
 
         def body(iteration: jax.Array, run: Run) -> Run:
@@ -97,7 +100,9 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
 
         return jax.lax.fori_loop(first, first + num_iterations, body, run)
 
-    def evaluate_run(run: Run, key: jax.Array, hparams: Any, env_params: Any, iteration: Any) -> tuple[Run, Metrics]:
+    def evaluate_run(
+        run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any
+    ) -> tuple[Run, Metrics]:
         policy = algo.policy(run.state, hparams)
         episodes = evaluate(
             algo.env,
@@ -118,7 +123,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros((), jnp.int32))
         return started, finite_only(episodes, policy, run.sums) | own
 
-    def warm(run: Run, policy: Any) -> Run:
+    def warm(run: Run, policy: Policy) -> Run:
         assert algo.warm is not None  # refused by `starting_policies`
         return run._replace(state=algo.warm(run.state, policy))
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxrl.pytrees import HParams
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
@@ -276,7 +277,7 @@ def _saved(shards: Sequence[_Shard], results: Sequence[Result]) -> dict[str, Any
     return {part: saved for part, saved in whole.items() if saved is not None or part == "env_params"}
 
 
-def _sweep(whole: dict[str, Any], hparams: Any) -> Sweep | None:
+def _sweep(whole: dict[str, Any], hparams: HParams) -> Sweep | None:
     if not whole["dims"]:
         return None
     coords = {path: (tuple(dims), np.asarray(values)) for path, (dims, values) in whole["coords"].items()}

@@ -11,6 +11,7 @@ import jax
 
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
 from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.options import PlanOptions, checked
@@ -26,13 +27,13 @@ __all__ = ["Plan", "compile_groups", "plan"]
 
 def plan(
     algo: Algorithm | Sequence[Algorithm] | str,
-    hparams: Any = None,
+    hparams: HParams = None,
     *,
     seeds: int | Sequence[int] = 1,
     env_steps: int | None = None,
     evals: int = 10,
     eval_episodes: int = 64,
-    env_params: Any = None,
+    env_params: EnvParams = None,
     checkpoints: bool = False,
     measure: bool = True,
     **options: Unpack[PlanOptions],

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.pytrees import PyTree
 from jaxrl.runtime.layout import compile_programs
 from jaxrl.runtime.loop import Loop
 
@@ -170,7 +171,7 @@ def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Colle
     _, metrics, policies = jax.eval_shape(jit_evaluate, shapes, arguments, np.int32(0))
     refuse_clashes(metrics, reserved)
 
-    def at(device: Any, tree: Any) -> Any:
+    def at(device: Any, tree: PyTree) -> Any:
         sharding = jax.sharding.SingleDeviceSharding(device)
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.pytrees import State
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout, over_blocks, run_on_devices
 from jaxrl.runtime.programs import cached, compiled_programs
@@ -45,7 +46,7 @@ class Runs:
         layout: Layout,
         *,
         precision: str = "default",
-        states: Any = None,
+        states: State = None,
         iteration: int = 0,
     ):
         self.arguments, self.layout, self.precision = arguments, layout, precision
@@ -102,7 +103,7 @@ class Runs:
         parts = zip(self._runs, self._spread, strict=True)
         return self.layout.gather([[keep(run, at[1]) for run, at in zip(*part, strict=True)] for part in parts])
 
-    def put(self, states: Any, iteration: int) -> None:
+    def put(self, states: State, iteration: int) -> None:
         """Sets the runs to states that `states()` of these or equal runs returned.
 
         Raises:
@@ -139,7 +140,7 @@ class Runs:
         warm = self._mapped("warm", self._call.loop.warm, (runs[0][0], policies[0][0]))
         return [[warm(*each) for each in zip(*part, strict=True)] for part in zip(runs, policies, strict=True)]
 
-    def _placed(self, states: Any) -> Any:
+    def _placed(self, states: State) -> Any:
         shapes = self._programs.run_shapes
         expected, got = jax.tree.structure(shapes), jax.tree.structure(states)
         if expected != got:

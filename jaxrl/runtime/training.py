@@ -17,6 +17,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.members import check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
+from jaxrl.pytrees import EnvParams, HParams, Policy, State
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit
@@ -46,8 +47,8 @@ class TrainOutput(NamedTuple):
         int32.
     """
 
-    state: Any
-    policy: Any
+    state: State
+    policy: Policy
     metrics: dict[str, jax.Array]
     env_steps: jax.Array
 
@@ -75,7 +76,7 @@ def make_train(
     loop = make_loop(algo, eval_episodes)
     per_iteration = algo.env_steps_per_iteration
 
-    def run(key: jax.Array, hparams: Any = None, env_params: Any = None) -> TrainOutput:
+    def run(key: jax.Array, hparams: HParams = None, env_params: EnvParams = None) -> TrainOutput:
         hparams = algo.hparams if hparams is None else hparams
         env_params = algo.env.default_params if env_params is None else env_params
         hparams = _float32(algo.prepare(hparams, run_length=int(points[-1]) * per_iteration))
@@ -97,14 +98,14 @@ def make_train(
 
 def train(
     algo: Algorithm | str,
-    hparams: Any = None,
+    hparams: HParams = None,
     *,
     seeds: int | Sequence[int] = 1,
     env_steps: int | None = None,
     evals: int = 10,
     eval_episodes: int = 64,
     eval_at_start: bool = False,
-    env_params: Any = None,
+    env_params: EnvParams = None,
     start: TrainedPolicy | Result | str | Path | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
@@ -210,12 +211,12 @@ def with_env_steps(
 
 def training_call(
     algo: Algorithm,
-    hparams: Any,
+    hparams: HParams,
     *,
     seeds: list[int],
     points: np.ndarray,
     eval_episodes: int,
-    env_params: Any = None,
+    env_params: EnvParams = None,
     begun: Mapping[str, Any] | None = None,
     schedules: str = "keep",
 ) -> Call:
@@ -276,7 +277,7 @@ def _with_defaults(settings: Any, prepared: Any) -> Any:
     return dataclasses.replace(settings, **missing)
 
 
-def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
+def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: EnvParams) -> None:
     """Warns if the reward already includes the time after the limit and the algorithm bootstraps there as well."""
     if getattr(algo.config, "time_limits", None) == "bootstrap" and algo.env.pays_beyond_limit(env_params):
         warnings.warn(
@@ -287,7 +288,7 @@ def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: Any) -> None:
         )
 
 
-def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: Any) -> None:
+def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: EnvParams) -> None:
     """Rejects episodes that are longer than the curve of a discount without a closed form."""
     discount = None if algo.discount is None else algo.discount(prepared)
     if not isinstance(discount, Prepared) or discount.form is not None:
@@ -367,7 +368,7 @@ def _strong(leaf: Any) -> Any:
     return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)) if np.isscalar(leaf) else leaf
 
 
-def _float32(hparams: Any) -> Any:
+def _float32(hparams: HParams) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), hparams)
 
 

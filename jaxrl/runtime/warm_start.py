@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
+from jaxrl.pytrees import Policy
 from jaxrl.results.loading import load_policies
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -29,7 +30,7 @@ class Start(NamedTuple):
       origin: Origin of the policies, with a digest of their numbers.
     """
 
-    policies: Any
+    policies: Policy
     origin: str
 
 
@@ -81,7 +82,7 @@ def starting_policies(
     return Start(structure.unflatten(chosen), f"{whose} (sha256 {digest.hexdigest()[:16]})")
 
 
-def _checked(algo: Algorithm, policies: Any, whose: str) -> Any:
+def _checked(algo: Algorithm, policies: Policy, whose: str) -> Any:
     """The policies unchanged, after a check of their shapes."""
     takes = {jax.tree_util.keystr(at): leaf for at, leaf in jax.tree.leaves_with_path(policy_shapes(algo))}
     got = {jax.tree_util.keystr(at): leaf for at, leaf in jax.tree.leaves_with_path(policies)}

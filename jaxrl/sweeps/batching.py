@@ -11,6 +11,7 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_count
+from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import leaves, place, replaced
 from jaxrl.sweeps.sweep import Sweep
 
@@ -36,7 +37,7 @@ def seed_list(seeds: int | Sequence[int], name: str = "seeds") -> list[int]:
     return chosen
 
 
-def batched_hparams(default: Any, hparams: Any) -> Any:
+def batched_hparams(default: Any, hparams: HParams) -> Any:
     """Hyper-parameters with leaves float32 `[num_settings]`, on the host."""
     single = default if hparams is None else hparams
     if isinstance(hparams, Sweep):
@@ -53,7 +54,7 @@ def batched_hparams(default: Any, hparams: Any) -> Any:
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], single)
 
 
-def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -> Any:
+def batched_env_params(env: Environment, env_params: EnvParams, sweep: Sweep | None) -> Any:
     """Environment parameters with leaves `[num_settings]`, on the host."""
     env_params = env.default_params if env_params is None else env_params
     if not isinstance(env_params, type(env.default_params)):
@@ -78,7 +79,7 @@ def batched_env_params(env: Environment, env_params: Any, sweep: Sweep | None) -
     return batched
 
 
-def _with_env_values(params: Any, path: str, values: np.ndarray, env: Environment) -> Any:
+def _with_env_values(params: EnvParams, path: str, values: np.ndarray, env: Environment) -> Any:
     """Environment parameters `[num_settings]` with the values at a path replaced, such as `weights.goal`."""
     at = place(params, path)
     if at.value is None:
@@ -113,7 +114,7 @@ def _hint(env: Environment, path: str, known: Sequence[str]) -> str:
 def _check_action_space(env: Environment, batched: Any, num_settings: int) -> None:
     """Reject parameters that change the action space for which a policy has been built."""
 
-    def bounds(params: Any) -> list[np.ndarray]:
+    def bounds(params: EnvParams) -> list[np.ndarray]:
         space = env.action_space(params)
         parts = getattr(space, "spaces", (space,))
         return [
@@ -131,7 +132,7 @@ def _check_action_space(env: Environment, batched: Any, num_settings: int) -> No
             )
 
 
-def run_arguments(seeds: Sequence[int], hparams: Any, env_params: Any) -> tuple[Any, Any, Any]:
+def run_arguments(seeds: Sequence[int], hparams: HParams, env_params: EnvParams) -> tuple[Any, Any, Any]:
     """Seeds, hyper-parameters and parameters of every run, leaves `[num_settings * num_seeds, ...]`, settings first."""
     num_settings = jax.tree.leaves((hparams, env_params))[0].shape[0]
     hparams, env_params = jax.tree.map(lambda leaf: np.repeat(leaf, len(seeds), axis=0), (hparams, env_params))

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxrl.discounts.parsing import Discount
+from jaxrl.pytrees import PyTree
 
 __all__ = ["Place", "fields_of", "leaves", "numbers", "place", "replaced"]
 
@@ -69,7 +70,7 @@ def replaced(root: Any, values: Mapping[str, Any]) -> Any:
     return dataclasses.replace(root, **changes)
 
 
-def leaves(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
+def leaves(tree: PyTree, is_leaf: Callable[[Any], bool] | None = None) -> list[tuple[str, Any]]:
     """The leaves of a pytree with their paths, two of which may be equal where a key has a dot.
 
     Args:

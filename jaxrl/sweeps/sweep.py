@@ -15,6 +15,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
+from jaxrl.pytrees import HParams
 from jaxrl.sweeps.choosing import choose_setting
 from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, several_of
 from jaxrl.sweeps.paths import fields_of, place, replaced
@@ -35,7 +36,7 @@ class Sweep:
       settings: S dictionaries `{path: value}`, in the order of the leaves.
     """
 
-    hparams: Any
+    hparams: HParams
     env: dict[str, np.ndarray]
     dims: tuple[str, ...]
     shape: tuple[int, ...]

@@ -16,6 +16,7 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.checks import check_choice
 from jaxrl.discounts.parsing import Discount
+from jaxrl.pytrees import PyTree
 from jaxrl.results.description import Description, config_of, plain
 from jaxrl.results.format import short
 from jaxrl.results.json_values import to_json
@@ -275,7 +276,7 @@ def _labels(settings: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _numbers(prefix: str, params: Any, setting: int) -> dict[str, Any]:
+def _numbers(prefix: str, params: PyTree, setting: int) -> dict[str, Any]:
     """The hyper-parameters or parameters of one setting by path: single numbers, and discounts as strings."""
     entries = {}
     for path, value in numbers(params).items():

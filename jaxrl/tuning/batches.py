@@ -12,6 +12,7 @@ import numpy as np
 import tqdm.auto
 
 from envs.errors import UserValueError
+from jaxrl.pytrees import Policy, State
 from jaxrl.runtime.call import Call, Part
 from jaxrl.runtime.drive.chunk_length import Pace
 from jaxrl.runtime.drive.driver import SECONDS_PER_CHUNK, advance
@@ -39,8 +40,8 @@ class Wave(NamedTuple):
     """
 
     metrics: dict[str, np.ndarray]
-    policies: Any
-    states: Any
+    policies: Policy
+    states: State
 
 
 class Waves:
@@ -72,7 +73,7 @@ class Waves:
                 tqdm.auto.tqdm.write(f"jaxrl: {line}", file=sys.stderr)
 
     def advance(
-        self, arguments: Any, states: Any, iteration: int, target: int, bar: Progress, stop: StopRequest, keep: bool
+        self, arguments: Any, states: State, iteration: int, target: int, bar: Progress, stop: StopRequest, keep: bool
     ) -> Iterator[Wave]:
         """Advance runs from one iteration to another, and evaluate them.
 
@@ -107,7 +108,7 @@ class Waves:
                 begin = end
 
     def _wave(
-        self, arguments: Any, states: Any, iteration: int, target: int, bar: Progress, stop: StopRequest, keep: bool
+        self, arguments: Any, states: State, iteration: int, target: int, bar: Progress, stop: StopRequest, keep: bool
     ) -> Wave | None:
         """One wave, or None if it was stopped before its end."""
         layout = self.layout._replace(num_runs=len(jax.tree.leaves(arguments)[0]))

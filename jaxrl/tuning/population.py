@@ -17,6 +17,7 @@ from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
+from jaxrl.pytrees import EnvParams, Policy
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CSV_NEWLINE, claim_directory, exclusive
 from jaxrl.runtime.drive.progress import Progress, stop_on_signals
@@ -92,7 +93,7 @@ def population_based_training(
     perturb: float = 1.25,
     redraw: float = 0.25,
     eval_episodes: int = 64,
-    env_params: Any = None,
+    env_params: EnvParams = None,
     seed: int = 0,
     **options: Unpack[PopulationOptions],
 ) -> PopulationResult:
@@ -227,7 +228,7 @@ class _Population:
         _, hparams, env_params = arguments_of(self._call(), members)
         return self._seeds.astype(np.uint32), hparams, env_params
 
-    def add(self, metrics: dict[str, np.ndarray], policies: Any) -> None:
+    def add(self, metrics: dict[str, np.ndarray], policies: Policy) -> None:
         """Record the end of a round."""
         self.metrics.append(metrics)
         self._policies = policies

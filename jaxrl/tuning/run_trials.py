@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.pytrees import State
 from jaxrl.results.statistics import iqm
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.drive.progress import Progress, StopRequest
@@ -122,7 +123,7 @@ class _Batch(NamedTuple):
     call: Call
     trials: np.ndarray
     arguments: Any
-    states: Any
+    states: State
     iteration: int
 
     def take(self, kept: np.ndarray, num_seeds: int) -> _Batch:

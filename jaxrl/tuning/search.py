@@ -16,6 +16,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.checks import check_choice, check_count
+from jaxrl.pytrees import EnvParams
 from jaxrl.results.checksums import checksum_of_file
 from jaxrl.results.description import plain
 from jaxrl.results.loading import load_result
@@ -62,7 +63,7 @@ def search(
     halving: Halving | None = None,
     aggregate: str = "mean",
     eval_episodes: int = 64,
-    env_params: Any = None,
+    env_params: EnvParams = None,
     seed: int = 0,
     storage: str | None = None,
     study: str | None = None,
@@ -346,7 +347,7 @@ def _save(result: SearchResult, space: Space, directory: Path | None) -> None:
     write_search(directory, result.study, result.identity, result.trials, summary)
 
 
-def _identity(tuning: Tuning, algo: Algorithm, env_params: Any) -> dict[str, Any]:
+def _identity(tuning: Tuning, algo: Algorithm, env_params: EnvParams) -> dict[str, Any]:
     """Settings on which two processes must agree to work on one study."""
     params = algo.env.default_params if env_params is None else env_params
     hparams = {name: value for name, value in vars(algo.hparams).items() if value is not None}

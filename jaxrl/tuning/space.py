@@ -18,6 +18,7 @@ from envs.spelling import near
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.parsing import Discount, as_discount
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.batching import batched_env_params
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.sweep import Sweep, grid, sample
@@ -64,7 +65,7 @@ class Space:
         self,
         algo: Algorithm,
         distributions: Mapping[str, Uniform | LogUniform | Choice],
-        env_params: Any = None,
+        env_params: EnvParams = None,
         builder: Builder | None = None,
     ):
         if not isinstance(distributions, Mapping) or not distributions:

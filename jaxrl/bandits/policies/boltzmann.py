@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_arms
 from jaxrl.bandits.policies.greedy import decayed
 from jaxrl.checks import Settings, check_range
+from jaxrl.pytrees import EnvParams
 
 __all__ = ["GradientHParams", "Preferences", "SoftmaxHParams", "gradient", "softmax"]
 
@@ -92,7 +93,7 @@ def gradient() -> BanditAlgorithm:
     Source: Sutton and Barto (2018), section 2.8.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: GradientHParams) -> Preferences:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: GradientHParams) -> Preferences:
         del key, params, hparams
         return Preferences(jnp.zeros(task.num_arms), jnp.zeros((), jnp.int32), jnp.zeros(()))
 

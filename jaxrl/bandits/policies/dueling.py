@@ -16,6 +16,7 @@ from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.checks import Range, Settings, check_range
+from jaxrl.pytrees import EnvParams
 
 __all__ = ["Comparisons", "DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
 
@@ -62,7 +63,7 @@ def double_thompson() -> BanditAlgorithm:
     Source: Wu and Liu (2016), "Double Thompson sampling for dueling bandits", algorithm 1.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: DoubleThompsonHParams) -> Comparisons:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: DoubleThompsonHParams) -> Comparisons:
         del key, params, hparams
         return Comparisons(Tally.zeros(task.num_arms, task.num_arms))
 

@@ -14,6 +14,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.runner import Total
 from jaxrl.checks import Range, Settings, check_range
+from jaxrl.pytrees import EnvParams, HParams
 
 # A uniform float32 is a multiple of this, so a positive probability of drawing an arm is never smaller.
 RESOLUTION = 2.0**-23
@@ -151,7 +152,7 @@ def exp3_s() -> BanditAlgorithm:
     Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), figure 4 and corollary 8.2.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: Exp3SHParams) -> Weights:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: Exp3SHParams) -> Weights:
         del key, params, hparams
         return Weights(jnp.full(task.num_arms, -jnp.log(float(task.num_arms))))
 
@@ -190,19 +191,19 @@ def draw(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     return jnp.argmax(cumulative > jax.random.uniform(key) * cumulative[-1]).astype(jnp.int32)
 
 
-def no_losses(key: jax.Array, task: Task, params: Any, hparams: Any) -> Losses:
+def no_losses(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Losses:
     """The state before the first pull."""
     del key, params, hparams
     return Losses(Total(jnp.zeros(task.num_arms), jnp.zeros(task.num_arms)))
 
 
-def _of_losses(name: str, hparams: Any, probabilities: Any, update: Any) -> BanditAlgorithm:
+def _of_losses(name: str, hparams: HParams, probabilities: Any, update: Any) -> BanditAlgorithm:
     """A policy that draws arms with probabilities computed from losses."""
 
-    def choose(key: jax.Array, state: Losses, view: View, hparams: Any) -> jax.Array:
+    def choose(key: jax.Array, state: Losses, view: View, hparams: HParams) -> jax.Array:
         return draw(key, probabilities(state, view, hparams))
 
-    def recommend(state: Losses, hparams: Any) -> jax.Array:
+    def recommend(state: Losses, hparams: HParams) -> jax.Array:
         del hparams
         return argmax(-state.total.sum)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.checks import Range, Settings, check_count, check_range
+from jaxrl.pytrees import EnvParams, HParams
 
 __all__ = [
     "Contest",
@@ -199,7 +200,7 @@ def top_two_transportation() -> BanditAlgorithm:
 
 
 def _top_two(name: str, resamples: int) -> BanditAlgorithm:
-    def init(key: jax.Array, task: Task, params: Any, hparams: TopTwoHParams) -> Posterior:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: TopTwoHParams) -> Posterior:
         del key, params, hparams
         none = Tally.zeros(task.num_arms)
         return Posterior(none.add(jnp.ones(task.num_arms)), none.add(jnp.ones(task.num_arms)))
@@ -245,12 +246,12 @@ def _divergence(mean: jax.Array, other: jax.Array) -> jax.Array:
     return xlogy(mean, mean / other) + xlogy(1 - mean, (1 - mean) / (1 - other))
 
 
-def _all_running(key: jax.Array, task: Task, params: Any, hparams: Any) -> Contest:
+def _all_running(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Contest:
     del key, params, hparams
     return Contest(jnp.ones(task.num_arms, bool), Tally.zeros(task.num_arms), Tally.zeros(task.num_arms))
 
 
-def _in_turn(key: jax.Array, state: Contest, view: View, hparams: Any) -> jax.Array:
+def _in_turn(key: jax.Array, state: Contest, view: View, hparams: HParams) -> jax.Array:
     """The least pulled of the running arms; an eliminated arm only if no running arm is awake."""
     del key, hparams
     awake = state.running if view.mask is None else state.running & view.mask
@@ -269,6 +270,6 @@ def _means(state: Contest) -> jax.Array:
     return jnp.where(seen, state.received.value / jnp.maximum(state.pulls, 1.0), -jnp.inf)
 
 
-def _best_running(state: Contest, hparams: Any) -> jax.Array:
+def _best_running(state: Contest, hparams: HParams) -> jax.Array:
     del hparams
     return argmax(jnp.where(state.running, jnp.maximum(_means(state), jnp.finfo(jnp.float32).min), -jnp.inf))

@@ -16,6 +16,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards
 from jaxrl.checks import Settings, check_range
+from jaxrl.pytrees import EnvParams, HParams
 
 # Number of steps of a bracketed Newton's method for the mode after one more reward; see `_pull_towards`.
 NEWTON_STEPS = 8
@@ -141,31 +142,31 @@ def logistic_ts() -> BanditAlgorithm:
 
 def _of_features(
     name: str,
-    hparams: Any,
+    hparams: HParams,
     choose: Callable[..., jax.Array],
     learn: Callable[[Coefficients, jax.Array, jax.Array], Coefficients],
     check: Callable[[str, Task], None],
 ) -> BanditAlgorithm:
     """A policy that learns coefficients from the features `[d]` of the arms that it pulls."""
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> Coefficients:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Coefficients:
         del key, params
         size = task.num_features
         root = jnp.eye(size) / jnp.sqrt(jnp.asarray(hparams.ridge, jnp.float32))
         return Coefficients(jnp.zeros(size), root, jnp.zeros((task.num_arms, size)))
 
-    def update(state: Coefficients, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> Coefficients:
+    def update(state: Coefficients, view: View, action: jax.Array, reward: jax.Array, hparams: HParams) -> Coefficients:
         del hparams
         return learn(state, view.context[action], reward)._replace(features=view.context)
 
-    def recommend(state: Coefficients, hparams: Any) -> jax.Array:
+    def recommend(state: Coefficients, hparams: HParams) -> jax.Array:
         del hparams
         return argmax(_scores(state.features, state.theta))
 
     return BanditAlgorithm(name, hparams, init, choose, update, recommend, functools.partial(check, name))
 
 
-def _choose_drawn(key: jax.Array, state: Coefficients, view: View, hparams: Any) -> jax.Array:
+def _choose_drawn(key: jax.Array, state: Coefficients, view: View, hparams: HParams) -> jax.Array:
     noise = _times(state.root, normal(key, state.theta.shape))
     return argmax(_scores(view.context, state.theta + hparams.exploration * noise), view.mask)
 

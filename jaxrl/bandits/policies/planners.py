@@ -17,6 +17,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.dynamic_programming import JOINT_PAIRS, joint_choices, joint_size, plan
 from jaxrl.bandits.policies.whittle_index import highest
 from jaxrl.checks import Range, Settings, check_range
+from jaxrl.pytrees import EnvParams, HParams, State
 
 __all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
 
@@ -47,13 +48,13 @@ def exact_planning() -> BanditAlgorithm:
     It plans before the first step, see `plan`, and then looks actions up.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:
         del key
         # The weight of each arm's state in the number of a joint state.
         places = task.env.num_states ** np.arange(task.num_arms - 1, -1, -1)
         return plan(task.env, params, hparams.gamma).actions, jnp.asarray(places, jnp.int32)
 
-    def choose(key: jax.Array, state: tuple[jax.Array, jax.Array], view: View, hparams: Any) -> jax.Array:
+    def choose(key: jax.Array, state: tuple[jax.Array, jax.Array], view: View, hparams: HParams) -> jax.Array:
         del key, hparams
         actions, places = state
         return actions[jnp.sum(places * view.context)]
@@ -78,14 +79,14 @@ def myopic() -> BanditAlgorithm:
     feasible only if an action has few numbers. Ties go to the first.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> tuple[jax.Array, Any]:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> tuple[jax.Array, Any]:
         del key, hparams
         if isinstance(task.env, BudgetBandit):
             return params.arms.expected, jnp.int32(task.env.budget)
         choices = joint_choices(task.env)
         return params.arms.expected, (jnp.asarray(choices.actions), jnp.asarray(choices.touched))
 
-    def choose(key: jax.Array, state: tuple[jax.Array, Any], view: View, hparams: Any) -> jax.Array:
+    def choose(key: jax.Array, state: tuple[jax.Array, Any], view: View, hparams: HParams) -> jax.Array:
         del key, hparams
         expected, choices = state
         each = jnp.arange(expected.shape[0])
@@ -102,12 +103,12 @@ def myopic() -> BanditAlgorithm:
     return BanditAlgorithm("myopic", MyopicHParams(), init, choose, _stay, _first_arm, check)
 
 
-def _stay(state: Any, view: View, action: Any, reward: Any, hparams: Any) -> Any:
+def _stay(state: State, view: View, action: Any, reward: Any, hparams: HParams) -> Any:
     del view, action, reward, hparams
     return state
 
 
-def _first_arm(state: Any, hparams: Any) -> jax.Array:
+def _first_arm(state: State, hparams: HParams) -> jax.Array:
     del state, hparams
     return jnp.zeros((), jnp.int32)
 

@@ -14,6 +14,7 @@ from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.policies.dueling import check_pairs, record
 from jaxrl.checks import Range, Settings, check_range
+from jaxrl.pytrees import EnvParams
 
 __all__ = [
     "Preferences",
@@ -201,7 +202,7 @@ def _draw_interpolated(
 def _sampler(name: str, draw: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]) -> BanditAlgorithm:
     """A policy that compares the pairs of `draw(key, rewards, beta)` and fits the rewards after every answer."""
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: PreferencesHParams) -> Preferences:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: PreferencesHParams) -> Preferences:
         del key, params, hparams
         return Preferences(Tally.zeros(task.num_arms, task.num_arms), jnp.zeros(task.num_arms))
 

@@ -15,6 +15,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.checks import Range, Settings, check_range
+from jaxrl.pytrees import EnvParams
 
 NEWTON_STEPS = 16
 ANY = Range(-float("inf"), float("inf"), "()")
@@ -146,7 +147,7 @@ def thompson_laplace() -> BanditAlgorithm:
     Source: Russo, Van Roy, Kazerouni, Osband and Wen (2018), section 5.2.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: LaplaceThompsonHParams) -> Modes:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: LaplaceThompsonHParams) -> Modes:
         mode = jnp.full(task.num_arms, hparams.mean, jnp.float32)
         return Modes(no_sums(key, task, params, hparams), mode)
 

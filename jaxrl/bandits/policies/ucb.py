@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,7 @@ from jaxrl.bandits.arms import (
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_arms
 from jaxrl.checks import Settings, check_range
+from jaxrl.pytrees import EnvParams
 
 __all__ = ["MOSSHParams", "UCB1HParams", "UCBVHParams", "moss", "ucb1", "ucb_v"]
 
@@ -117,7 +118,7 @@ def ucb_v() -> BanditAlgorithm:
     Source: Audibert, Munos and Szepesvari (2009), equation 1.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: UCBVHParams) -> ArmSquares:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: UCBVHParams) -> ArmSquares:
         return ArmSquares(no_sums(key, task, params, hparams), Tally.zeros(task.num_arms))
 
     def choose(key: jax.Array, state: ArmSquares, view: View, hparams: UCBVHParams) -> jax.Array:

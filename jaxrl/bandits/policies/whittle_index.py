@@ -16,6 +16,7 @@ from envs.bandits.restless import BudgetBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import Range, Settings, check_range
+from jaxrl.pytrees import EnvParams, HParams
 
 __all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "whittle", "whittle_indices"]
 
@@ -133,7 +134,7 @@ def whittle() -> BanditAlgorithm:
     Source: Whittle (1988), Restless bandits: activity allocation in a changing world.
     """
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: WhittleHParams) -> WhittleState:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: WhittleHParams) -> WhittleState:
         del key
         arms = params.arms
         switches = jax.vmap(_switches, (0, 0, None))(arms.transitions, arms.expected, hparams.gamma)
@@ -144,7 +145,7 @@ def whittle() -> BanditAlgorithm:
         index = state.subsidy[jnp.arange(state.subsidy.shape[0]), view.context]
         return highest(index, state.budget)
 
-    def update(state: WhittleState, view: View, action: Any, reward: Any, hparams: Any) -> WhittleState:
+    def update(state: WhittleState, view: View, action: Any, reward: Any, hparams: HParams) -> WhittleState:
         del view, action, reward, hparams
         return state
 

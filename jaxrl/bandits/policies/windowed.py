@@ -15,6 +15,7 @@ from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.bandits.policies.thompson_sampling import ThompsonHParams, thompson
 from jaxrl.bandits.runner import Total
 from jaxrl.checks import Range, Settings, check_count, check_range
+from jaxrl.pytrees import EnvParams, HParams
 
 WINDOW = 1000
 DISCOUNT = Range(0, 1, "()")
@@ -191,32 +192,32 @@ def discounted_thompson() -> BanditAlgorithm:
     )
 
 
-def _no_weights(key: jax.Array, task: Task, params: Any, hparams: Any) -> ArmWeights:
+def _no_weights(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> ArmWeights:
     del key, params, hparams
     return ArmWeights(jnp.zeros(task.num_arms), jnp.zeros(task.num_arms))
 
 
-def _discount(state: ArmWeights, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> ArmWeights:
+def _discount(state: ArmWeights, view: View, action: jax.Array, reward: jax.Array, hparams: HParams) -> ArmWeights:
     del view
     pulled = one_hot(state.pulls, action)
     return ArmWeights(hparams.discount * state.pulls + pulled, hparams.discount * state.sums + pulled * reward)
 
 
-def _thompson(key: jax.Array, state: ArmWeights, view: View, hparams: Any) -> jax.Array:
+def _thompson(key: jax.Array, state: ArmWeights, view: View, hparams: HParams) -> jax.Array:
     """The choice of `thompson`; rewards that left the window may leave a sum slightly below 0 by rounding."""
     return thompson().choose(key, state._replace(sums=jnp.maximum(state.sums, 0.0)), view, hparams)
 
 
-def _windowed(name: str, hparams: Any, window: int, choose: Any, check: Any) -> BanditAlgorithm:
+def _windowed(name: str, hparams: HParams, window: int, choose: Any, check: Any) -> BanditAlgorithm:
     """A policy that chooses by the last rewards."""
 
-    def init(key: jax.Array, task: Task, params: Any, hparams: Any) -> Window:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Window:
         del key, params, hparams
         zeros = jnp.zeros(task.num_arms)
         actions = jnp.full(window, task.num_arms, jnp.int32)
         return Window(jnp.zeros((), jnp.int32), actions, jnp.zeros(window), zeros, Total(zeros, zeros))
 
-    def update(state: Window, view: View, action: jax.Array, reward: jax.Array, hparams: Any) -> Window:
+    def update(state: Window, view: View, action: jax.Array, reward: jax.Array, hparams: HParams) -> Window:
         del view, hparams
         at = state.count % window
         pulled, left = one_hot(state.pulls, action), one_hot(state.pulls, state.actions[at])
@@ -228,7 +229,7 @@ def _windowed(name: str, hparams: Any, window: int, choose: Any, check: Any) -> 
             state.sums.add(pulled * reward - left * state.rewards[at]),
         )
 
-    def recommend(state: Window, hparams: Any) -> jax.Array:
+    def recommend(state: Window, hparams: HParams) -> jax.Array:
         return most_pulled(state.arms(), hparams)
 
     return BanditAlgorithm(name, hparams, init, choose, update, recommend, functools.partial(check, name))

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from jaxrl.pytrees import State
 from jaxrl.results.checksums import CHECKSUM, checksum
 from jaxrl.results.dataset import ResultError
 from jaxrl.runtime.checkpoints.identity import GENERATION
@@ -42,7 +43,7 @@ class Checkpoint(NamedTuple):
     """
 
     iteration: int
-    states: Any
+    states: State
     iterations: list[int]
     metrics: dict[str, np.ndarray]
 

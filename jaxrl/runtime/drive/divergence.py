@@ -1,9 +1,9 @@
 """Runs that have diverged while their metrics are finite."""
 
-from typing import Any
-
 import jax
 import numpy as np
+
+from jaxrl.pytrees import Policy
 
 # From 2^24 on, adjacent float32 numbers are at least 2 apart: scores of actions, which are sums of such parameters,
 # differ by whole numbers if at all, and a step of less than 1 changes no parameter.
@@ -12,7 +12,7 @@ PARAMETER_LIMIT = 2**24
 __all__ = ["PARAMETER_LIMIT", "diverged_runs"]
 
 
-def diverged_runs(policies: Any) -> np.ndarray:
+def diverged_runs(policies: Policy) -> np.ndarray:
     """Mask of the runs with parameters of at least 2^24: bool `[num_settings, num_seeds]`, or `[]` without parameters.
 
     Args:

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import jax
 import numpy as np
 
+from jaxrl.pytrees import Policy, State
 from jaxrl.results.json_values import versions
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, Part
@@ -48,7 +49,7 @@ class DrivenRuns(Protocol):
 
     def kept(self) -> Any: ...
 
-    def put(self, states: Any, iteration: int) -> None: ...
+    def put(self, states: State, iteration: int) -> None: ...
 
 
 class History:
@@ -64,7 +65,7 @@ class History:
         """Iteration of the last evaluation, -1 before the first."""
         return self.iterations[-1] if self.iterations else -1
 
-    def add(self, iteration: int, metrics: dict[str, np.ndarray], policies: Any) -> None:
+    def add(self, iteration: int, metrics: dict[str, np.ndarray], policies: Policy) -> None:
         self.iterations.append(iteration)
         self._metrics.append(metrics)
         self.policies = policies

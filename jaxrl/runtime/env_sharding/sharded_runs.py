@@ -13,6 +13,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from envs.errors import UserValueError
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import PyTree, State
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.hosts.lost_processes import in_step
 from jaxrl.runtime.hosts.processes import broadcast_array
@@ -107,7 +108,7 @@ class ShardedRun:
         """Current policy that a result keeps, leaves `[1, ...]` on the host."""
         return jax.tree.map(_one_of_one, self._programs.keep(self._started(), self._arguments[1]))
 
-    def put(self, states: Any, iteration: int) -> None:
+    def put(self, states: State, iteration: int) -> None:
         """Sets the run to states that `states()` returned, on any number of devices.
 
         Args:
@@ -126,7 +127,7 @@ class ShardedRun:
             leaves.append(like_shape(_array(host, shape.sharding), shape))
         self._run, self.iteration = structure.unflatten(leaves), iteration
 
-    def _checked(self, states: Any, words: Sequence[Any]) -> list[np.ndarray]:
+    def _checked(self, states: State, words: Sequence[Any]) -> list[np.ndarray]:
         leaves = [np.asarray(leaf)[0] for leaf in jax.tree.leaves(states)]
         got = [(leaf.shape, leaf.dtype) for leaf in leaves]
         expected = [(word.shape, word.dtype) for word in words]
@@ -139,7 +140,7 @@ class ShardedRun:
             self._run = self._programs.init(self._arguments)
         return self._run
 
-    def _placed(self, tree: Any) -> Any:
+    def _placed(self, tree: PyTree) -> Any:
         """Replicates a pytree that is the same in every process over all devices."""
         everywhere = NamedSharding(self._mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: _array(leaf, everywhere), tree)

@@ -13,6 +13,7 @@ import jax
 
 from envs.errors import ExistsError, UserTypeError, UserValueError
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import State
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call
@@ -160,7 +161,7 @@ class _Leader:
     def kept(self) -> Any:
         return self._run.kept()
 
-    def put(self, states: Any, iteration: int) -> None:
+    def put(self, states: State, iteration: int) -> None:
         self._order(_Order.PUT, iteration)
         self._run.put(states, iteration)
 

@@ -13,6 +13,7 @@ from envs.law_progress import Laws
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import check_memory, memories, scored
 from jaxrl.learning.rollout import episode_ends, remembered, reset_all, rollout
+from jaxrl.pytrees import Memory, Policy
 
 # An agent acting alone and in a batch computes the same sums, possibly in another order.
 ALONE_TOLERANCE = 1e-5
@@ -21,7 +22,7 @@ REPLAYED_ENVS, REPLAYED_STEPS = 3, 4
 __all__ = ["check_actor"]
 
 
-def check_actor(algo: Algorithm, key: jax.Array, policy: Any, law: Laws) -> None:
+def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> None:
     """Tests the actor of an algorithm.
 
     Args:
@@ -63,7 +64,7 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Any, law: Laws) -> None
     _check_replay(algo, key, policy, agents)
 
 
-def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[int, ...]) -> None:
+def _check_replay(algo: Algorithm, key: jax.Array, policy: Policy, agents: tuple[int, ...]) -> None:
     """Replays a rollout, one agent at a time: actions and memories must be those of the rollout."""
     actor, env = algo.actor, algo.env
     # Episodes short enough that some end during the rollout.
@@ -71,13 +72,13 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
     reset_key, noise_key, env_key = jax.random.split(key, 3)
 
     @jax.jit
-    def both(policy: Any) -> tuple[Any, Any]:
+    def both(policy: Policy) -> tuple[Any, Any]:
         start = actor.start(policy)
         first = reset_all(env, reset_key, params, REPLAYED_ENVS, memory=memories(start, agents))
         noise = actor.noise(noise_key, (REPLAYED_STEPS, REPLAYED_ENVS, *agents))
         carry, steps, _ = rollout(env, params, actor, policy, env_key, first, noise, num_steps=REPLAYED_STEPS)
 
-        def again(memory: Any, inputs: Any) -> tuple[Any, Any]:
+        def again(memory: Memory, inputs: Any) -> tuple[Any, Any]:
             obs, mask, noise, ended = inputs
             scores, memory = actor.scores(policy, memory, obs, mask)
             _, raw, memory = actor.choose(noise, scores, memory, False, mask)
@@ -103,7 +104,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Any, agents: tuple[in
                 )
 
 
-def _check_batch(algo: Algorithm, policy: Any, obs: Any, mask: Any, start: Any, alone: Any) -> None:
+def _check_batch(algo: Algorithm, policy: Policy, obs: Any, mask: Any, start: Any, alone: Any) -> None:
     """A batch `[1, 3]` of the same observation chooses the action of a single one."""
     actor = algo.actor
 

@@ -11,6 +11,7 @@ from envs.law_progress import Laws
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.members import check_members, check_stepped
 from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
+from jaxrl.pytrees import EnvParams, HParams, PyTree
 from jaxrl.runtime.laws.actor_laws import check_actor
 from jaxrl.runtime.loop import make_loop
 
@@ -64,11 +65,11 @@ def check(
         _check_leaves(algo, key, env_params, num_steps)
 
 
-def _prepared(algo: Algorithm, hparams: Any, num_settings: int | None = None) -> Any:
+def _prepared(algo: Algorithm, hparams: HParams, num_settings: int | None = None) -> Any:
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), algo.prepare(hparams, num_settings))
 
 
-def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
+def _check_types(algo: Algorithm, key: jax.Array, env_params: EnvParams) -> None:
     hparams = _prepared(algo, algo.hparams)
     before = jax.eval_shape(algo.init, key, hparams, env_params)
     stepped = jax.eval_shape(algo.step, key, jnp.int32(0), before, hparams, env_params)
@@ -79,7 +80,7 @@ def _check_types(algo: Algorithm, key: jax.Array, env_params: Any) -> None:
             raise ContractError(f"metrics must be float32 scalars, {name!r} is {leaf.dtype}{list(leaf.shape)}")
 
 
-def _check_running(algo: Algorithm, key: jax.Array, env_params: Any, law: Laws) -> Any:
+def _check_running(algo: Algorithm, key: jax.Array, env_params: EnvParams, law: Laws) -> Any:
     """Tests one trace, finite metrics, chunks against one piece, and a run in a batch; returns a state."""
     law("other values of hyper-parameters trace nothing")
     loop = make_loop(algo, eval_episodes=1)
@@ -87,7 +88,7 @@ def _check_running(algo: Algorithm, key: jax.Array, env_params: Any, law: Laws) 
     traces = []
 
     @jax.jit
-    def advance(run: Any, key: jax.Array, hparams: Any, iteration: Any, count: Any) -> Any:
+    def advance(run: Any, key: jax.Array, hparams: HParams, iteration: Any, count: Any) -> Any:
         traces.append(None)
         return loop.advance(run, key, hparams, env_params, iteration, count)
 
@@ -128,7 +129,7 @@ def _compare_widths(alone: Any, among: Any) -> None:
             )
 
 
-def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any, num_steps: int) -> None:
+def _check_leaves(algo: Algorithm, key: jax.Array, env_params: EnvParams, num_steps: int) -> None:
     """Changes one hyper-parameter at a time, around the defaults and around a point where all are active."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(algo.hparams)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
@@ -145,7 +146,7 @@ def _check_leaves(algo: Algorithm, key: jax.Array, env_params: Any, num_steps: i
                 owners.append(i)
     batch = structure.unflatten([np.array(column, np.float32) for column in zip(*rows, strict=True)])
 
-    def some_steps(hparams: Any) -> tuple[Any, Any, Any]:
+    def some_steps(hparams: HParams) -> tuple[Any, Any, Any]:
         state = algo.init(key, hparams, env_params)
         keys = jax.random.split(key, num_steps)
         iterations = jnp.arange(num_steps, dtype=jnp.int32)
@@ -193,7 +194,7 @@ def _host_and_back(leaf: jax.Array) -> jax.Array:
     return jnp.asarray(np.asarray(leaf))
 
 
-def _row(tree: Any, i: int) -> Any:
+def _row(tree: PyTree, i: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.algorithms.off_policy import OffPolicyState
 from jaxrl.algorithms.off_policy_config import OffPolicyConfig
+from jaxrl.pytrees import PyTree
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.machine.memory import size
 
@@ -63,5 +64,5 @@ def _state_of_run(call: Call) -> Any:
     return jax.eval_shape(call.algo.init, jax.random.key(0), hparams, env_params)
 
 
-def _bytes(tree: Any) -> int:
+def _bytes(tree: PyTree) -> int:
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.pytrees import PyTree
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.machine.exhaustion import Exhaustion
@@ -74,7 +75,7 @@ def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple
 
 
 def _sizes(programs: Programs, arguments: Any, block: int) -> Sizes:
-    def of_run(tree: Any) -> int:
+    def of_run(tree: PyTree) -> int:
         return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) // block
 
     def overhead(name: str, of_one: int) -> int:
