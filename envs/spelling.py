@@ -35,7 +35,16 @@ def own_name(word: str) -> str | None:
 
 
 def near(word: str, words: Iterable[str], prefix: str = "") -> str:
-    """Clause with the words closest to a mistyped one, each after a prefix; empty if there are none."""
+    """Clause of an error that suggests words, such as "; did you mean 'cartpole'?".
+
+    Args:
+      word: Unknown word.
+      words: Known words.
+      prefix: Text before each suggested word.
+
+    Returns:
+      Clause with the words closest to the unknown one; empty if there are none.
+    """
     by_lower_case = {candidate.lower(): candidate for candidate in words}
     same = own_name(word)
     close = [same] if same in by_lower_case else difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
@@ -43,6 +52,12 @@ def near(word: str, words: Iterable[str], prefix: str = "") -> str:
 
 
 def near_or_all(word: str, words: Iterable[str], has: str = "it takes") -> str:
-    """Clause of `near`, or one that lists all words if none is close."""
+    """Clause of an error that suggests words, or lists all of them if none is close.
+
+    Args:
+      word: Unknown word.
+      words: Known words.
+      has: Text before the list.
+    """
     words = list(words)
     return near(word, words) or f"; {has} {', '.join(words)}."

@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.policies.rendering import render as render
     from jaxrl.presets.registry import preset as preset
     from jaxrl.report.page import write_report as write_report
+    from jaxrl.results.json_values import versions as versions
     from jaxrl.results.loading import load_result as load_result
     from jaxrl.results.result import Result as Result
     from jaxrl.runtime.laws.algorithm_laws import check as check

@@ -34,7 +34,15 @@ def is_concrete(tree: PyTree) -> bool:
 
 
 def check_counts(settings: Any, **least: int) -> None:
-    """Rejects fields of settings that are not whole numbers or below a bound, such as `seeds=2`."""
+    """Check that fields of settings are whole numbers of at least a bound.
+
+    Args:
+      settings: Object with the fields, such as a dataclass.
+      **least: Smallest value of each field, such as `seeds=2`.
+
+    Raises:
+      ValueError: A field is not a whole number, or below its bound.
+    """
     for name, bound in least.items():
         check_count(name, getattr(settings, name), bound)
 
@@ -74,7 +82,12 @@ class Range(NamedTuple):
 
 
 def check_range(name: str, value: Any, allowed: Range) -> None:
-    """Rejects values that are not numbers, or outside a range in float32; arrays of a sweep and tracers pass.
+    """Check that a value is a number in a range in float32; arrays of a sweep and tracers pass.
+
+    Args:
+      name: Name of the argument.
+      value: Value of the argument.
+      allowed: Range of valid values.
 
     Raises:
       TypeError: The value is a list, a tuple, a string or a bool.

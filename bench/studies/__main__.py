@@ -22,7 +22,7 @@ from bench.studies.study import default_directory
 from envs.spelling import near_or_all
 from jaxrl.cli.exit_status import exit_status
 from jaxrl.cli.parsing import CommandError, parse
-from jaxrl.runtime.machine.compilation_cache import VARIABLE, use_compilation_cache
+from jaxrl.runtime.machine.compilation_cache import use_compilation_cache
 
 PROG = "python -m bench.studies"
 USAGE = """usage: {prog} NAME [--out DIRECTORY] [OPTIONS]
@@ -55,7 +55,7 @@ def _run(args: Sequence[str]) -> int:
     if name not in STUDIES:
         raise CommandError(f"there is no study {name!r}{near_or_all(name, STUDIES)}")
     options = parse_options(STUDIES[name], args[1:])
-    if folder := os.environ.get(VARIABLE):
+    if folder := os.environ.get("JAXRL_COMPILATION_CACHE"):
         use_compilation_cache(folder)
     done = run_study(
         STUDIES[name], options.settings, options.out, force=options.force, progress=not options.no_progress

@@ -163,12 +163,12 @@ def _figure(
     """Interquartile means over training with pointwise intervals, a plot per task."""
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     figure = Figure(figsize=(3.4 * len(returns) + 0.6, 3.0), layout="constrained")
     axes = figure.subplots(1, len(returns), squeeze=False)[0]
     for ax, (task, of_critic) in zip(axes, returns.items(), strict=True):
-        for colour, (name, values) in zip(COLOURS, of_critic.items(), strict=False):
+        for colour, (name, values) in zip(plotting.COLOURS, of_critic.items(), strict=False):
             good = values[np.isfinite(values).all(axis=1)]
             estimates = [bootstrap_interval(iqm, good[:, i]) for i in range(good.shape[1])] if len(good) > 1 else []
             if estimates:

@@ -100,7 +100,7 @@ def drawn(crowds: Crowds) -> matplotlib.figure.Figure:
     """
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     figure = Figure(figsize=(10, 7), layout="constrained")
     (by_density, by_width), (lanes, alone) = figure.subplots(2, 2)
@@ -109,7 +109,7 @@ def drawn(crowds: Crowds) -> matplotlib.figure.Figure:
     by_density.plot(density, np.asarray(weidmann_speed(density)), **people)
     speed = np.linspace(0.5, 2.2, 200)
     alone.plot(speed, [0.5 * (1 + math.erf((v - FREE_SPEED) / (SPREAD * math.sqrt(2)))) for v in speed], **people)
-    for colour, (policy, scenes) in zip(COLOURS, crowds.items(), strict=False):
+    for colour, (policy, scenes) in zip(plotting.COLOURS, crowds.items(), strict=False):
         corridor, door = scenes["corridor"], scenes["choke"]["flow"].mean("sample")
         _estimates(by_density, curve(corridor)[0], "density", colour, policy)
         _estimates(by_width, door, "width", colour, policy)

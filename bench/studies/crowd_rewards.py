@@ -19,7 +19,6 @@ from envs.crowd import REWARDS, Crowd, CrowdParams
 from envs.errors import UserValueError
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.presets.crowd import NUM_ITERATIONS, settings_of_2023
-from jaxrl.runtime.evaluate_again import evaluate_result
 
 if TYPE_CHECKING:
     import pandas
@@ -243,7 +242,7 @@ def among_others(result: Result, numbers: tuple[int, ...], num_episodes: int) ->
     for number in numbers:
         present = np.full_like(params.num_present, number)
         there = dataclasses.replace(result, algo=larger, env_params=dataclasses.replace(params, num_present=present))
-        each = crowds.measured(evaluate_result(there, num_episodes))
+        each = crowds.measured(jaxrl.evaluate_result(there, num_episodes))
         for measure, values in measured.items():
             values.append(np.stack([runs[measure] for runs in each]))
     dims = ("agents", "setting", "seed")

@@ -11,9 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs.crowd import Crowd, CrowdParams, Trajectory, roll, spawning
+from envs.crowd import Crowd, CrowdParams, Trajectory, roll
 from envs.crowd.pedestrians import door_flow, free_speed, lane_order, lane_order_by_chance
 from envs.crowd.scenarios import Choke, Corridor
+from envs.crowd.spawning import push_apart
 from envs.crowd.state import Goals
 from jaxrl.policies.crowds import crowd_like, for_any_number
 
@@ -71,7 +72,7 @@ class _Scattered:
         scene = super().place(key, params, present, traits)  # pyright: ignore[reportAttributeAccessIssue]
         scene = self.opened(scene, params)
         moved = scene.position + params.noise * jax.random.uniform(key, scene.position.shape, minval=-1.0)
-        position = spawning.push_apart(moved, traits.radius, present, scene.obstacles)
+        position = push_apart(moved, traits.radius, present, scene.obstacles)
         return dataclasses.replace(scene, position=position)
 
     def opened(self, scene: Scene, params: Numbers) -> Scene:

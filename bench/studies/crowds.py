@@ -239,7 +239,7 @@ def dots(
     """
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     places = list(dict.fromkeys(cell.labels["scenario"] for cell in cells))
     lines = list(dict.fromkeys(map(label, cells)))
@@ -260,7 +260,7 @@ def dots(
                     interval.value,
                     lines.index(label(cell)) + 0.5 * (colour + 0.5 - len(colours) / 2) / len(colours),
                     xerr=[[interval.value - interval.low], [interval.high - interval.value]],
-                    color=COLOURS[colour % len(COLOURS)],
+                    color=plotting.COLOURS[colour % len(plotting.COLOURS)],
                     marker="o",
                     markersize=4,
                     linewidth=1.2,
@@ -274,7 +274,7 @@ def dots(
     axes[0, 0].set_ylim(len(lines) - 0.5, -0.5)
     if len(colours) > 1:
         for i, name in enumerate(colours):
-            axes[0, 0].plot([], [], marker="o", color=COLOURS[i % len(COLOURS)], label=name)
+            axes[0, 0].plot([], [], marker="o", color=plotting.COLOURS[i % len(plotting.COLOURS)], label=name)
         handles, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(handles, labels, frameon=False, loc="outside upper right", ncols=len(colours))
     return figure

@@ -255,7 +255,7 @@ def _figure(dataset: xarray.Dataset) -> matplotlib.figure.Figure:
     """Bias (top) and deviation (bottom) over lambda; a column per discount."""
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     discounts = dataset["discount"].values.tolist()
     lam = dataset["lam"].values.tolist()
@@ -264,7 +264,7 @@ def _figure(dataset: xarray.Dataset) -> matplotlib.figure.Figure:
     for column, discount in enumerate(discounts):
         for row, name in enumerate(("bias", "deviation")):
             ax = axes[row, column]
-            for colour, critic in zip(COLOURS, CRITICS, strict=False):
+            for colour, critic in zip(plotting.COLOURS, CRITICS, strict=False):
                 for values, style in zip(VALUES, ("-", "--"), strict=True):
                     lines = dataset[name].sel(discount=discount, critic=critic, values=values)
                     if not np.isnan(lines.values).any():

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import jaxrl
+from envs.crowd import PRESETS
 from envs.crowd.energy import RESTING, WALKING
-from envs.crowd.presets import preset
 
 __all__ = [
     "DECISIONS",
@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 DECISIONS = 200  # decisions of an episode
-INTERVAL = 10 * preset("2022").dt  # s per decision
+INTERVAL = 10 * PRESETS["2022"].dt  # s per decision
 TIME_LIMIT = DECISIONS * INTERVAL
 PREFERRED = (RESTING / WALKING) ** 0.5  # m/s
 THRESHOLD = TIME_LIMIT * PREFERRED / 2  # m
@@ -41,7 +41,7 @@ def cheapest(distance: float, weights: np.ndarray) -> tuple[float, float]:
       The speed, in m/s, with the least weighted sum of e_s + e_w v^2 over the time that it walks or
       stands; and that sum, in J/kg.
     """
-    speeds = np.linspace(0.0, preset("2022").max_speed, 2001)
+    speeds = np.linspace(0.0, PRESETS["2022"].max_speed, 2001)
     with np.errstate(divide="ignore"):
         needed = distance / speeds
     active = np.clip(needed[:, None] - INTERVAL * np.arange(len(weights)), 0.0, INTERVAL)
@@ -82,7 +82,7 @@ def standing_cost(weights: np.ndarray) -> float:
 def threshold(discount: Any) -> float:
     """The smallest distance, in m, at which no walk is cheaper than standing under a discount, by bisection."""
     weights = decision_weights(discount)
-    low, high = 0.0, TIME_LIMIT * preset("2022").max_speed
+    low, high = 0.0, TIME_LIMIT * PRESETS["2022"].max_speed
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if least(middle, weights) < standing_cost(weights) else (low, middle)

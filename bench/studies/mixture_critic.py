@@ -122,14 +122,14 @@ def _figure(
     """Interquartile means over training with pointwise intervals, a plot per task and discount."""
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     figure = Figure(figsize=(3.2 * len(settings.discounts) + 0.6, 2.6 * len(returns) + 0.4), layout="constrained")
     axes = figure.subplots(len(returns), len(settings.discounts), squeeze=False, sharey="row")
     for row, (task, of_critic) in enumerate(returns.items()):
         for column, discount in enumerate(settings.discounts):
             ax = axes[row, column]
-            for colour, (critic, values) in zip(COLOURS, of_critic.items(), strict=False):
+            for colour, (critic, values) in zip(plotting.COLOURS, of_critic.items(), strict=False):
                 good = values[column][np.isfinite(values[column]).all(axis=1)]
                 estimates = [bootstrap_interval(iqm, good[:, i]) for i in range(good.shape[1])] if len(good) > 1 else []
                 if estimates:

@@ -146,19 +146,20 @@ def curves_figure(
     """
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     figure = Figure(figsize=(10.5, 3.2), layout="constrained")
     by_step, by_belief, diagonal = figure.subplots(1, 3)
     for ax, lines, label in ((by_step, regrets, "regret of a step"), (by_belief, accuracies, "accuracy of the belief")):
         for index, (name, values) in enumerate(lines.items()):
-            colour, style = COLOURS[index % len(COLOURS)], ("-", "--")[index // len(COLOURS) % 2]
+            colour = plotting.COLOURS[index % len(plotting.COLOURS)]
+            style = ("-", "--")[index // len(plotting.COLOURS) % 2]
             ax.plot(np.arange(1, len(values) + 1), values, color=colour, linestyle=style, label=name)
         ax.set_xlabel("step of the episode")
         ax.set_ylabel(label)
         ax.legend(frameon=False, fontsize=7)
     for index, (name, (mean, share)) in enumerate(bins.items()):
-        diagonal.plot(mean, share, "o-", color=COLOURS[index % len(COLOURS)], label=name)
+        diagonal.plot(mean, share, "o-", color=plotting.COLOURS[index % len(plotting.COLOURS)], label=name)
     diagonal.plot([0, 1], [0, 1], color="0.6", linestyle="--", linewidth=0.8)
     diagonal.set_xlabel("confidence")
     diagonal.set_ylabel("share of true values")

@@ -20,12 +20,11 @@ from bench.studies.partners_report import (
     steps_table,
 )
 from bench.studies.study import Study, StudyRun
-from envs.arguments import check_count
 from envs.cooperation.bayes import best_rewards
 from envs.cooperation.levers import LeverGame, LeverParams
 from envs.cooperation.partners import RULES
 from jaxrl.algorithms.ppo import PPOConfig
-from jaxrl.checks import check_choices, check_counts
+from jaxrl.checks import check_choices, check_count, check_counts
 from jaxrl.learning.beliefs import belief_about
 
 if TYPE_CHECKING:

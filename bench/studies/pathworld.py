@@ -173,7 +173,7 @@ def _figure(values: xarray.Dataset) -> matplotlib.figure.Figure:
     """A plot for each hazard: exact and simulated values of the paths, and their values under each discount."""
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.curves import COLOURS, LINE_STYLES
+    from jaxrl import plotting
 
     hazards = values["hazard"].values
     figure = Figure(figsize=(4.0 * len(hazards) + 1.6, 3.8), layout="constrained")
@@ -197,8 +197,8 @@ def _figure(values: xarray.Dataset) -> matplotlib.figure.Figure:
             ax.plot(
                 paths,
                 at["estimate"].sel(discount=discount),
-                color=COLOURS[index % len(COLOURS)],
-                linestyle=LINE_STYLES[index % len(LINE_STYLES)],
+                color=plotting.COLOURS[index % len(plotting.COLOURS)],
+                linestyle=plotting.LINE_STYLES[index % len(plotting.LINE_STYLES)],
                 linewidth=1.5,
                 label=str(discount),
             )

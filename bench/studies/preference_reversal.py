@@ -226,7 +226,7 @@ def _figure(metrics: xarray.Dataset, settings: Settings) -> matplotlib.figure.Fi
     from matplotlib.figure import Figure
     from matplotlib.ticker import EngFormatter
 
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     titles = ("commits to the later reward", "switches, if committed", "realised reversals")
     figure = Figure(figsize=(12.4, 2.9 * len(settings.tax) + 0.4), layout="constrained")
@@ -234,7 +234,7 @@ def _figure(metrics: xarray.Dataset, settings: Settings) -> matplotlib.figure.Fi
     steps = metrics["env_step"].values
     for index, (discount, tax, commits, switches) in enumerate(_runs(metrics, settings)):
         row = axes[settings.tax.index(tax)]
-        colour = COLOURS[index // len(settings.tax) % len(COLOURS)]
+        colour = plotting.COLOURS[index // len(settings.tax) % len(plotting.COLOURS)]
         style = "--" if str(jaxrl.as_discount(discount)).startswith("exp") else "-"
         for ax, rates in ((row[0], commits), (row[2], switches)):
             band = bootstrap_interval(mean, rates.T)

@@ -217,7 +217,7 @@ def _figure(measured: dict[str, xarray.Dataset], settings: Settings) -> matplotl
     """A row for each error, a column for each temperature: means over runs, with bands of two standard errors."""
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.style import finish, style
+    from jaxrl import plotting
 
     columns = len(settings.betas)
     figure = Figure(figsize=(2.7 * columns + 1.2, 7.4), layout="constrained")
@@ -228,13 +228,13 @@ def _figure(measured: dict[str, xarray.Dataset], settings: Settings) -> matplotl
             for i, (name, of) in enumerate(measured.items()):
                 values = of[error].values[column].astype(np.float64)
                 middle, width = values.mean(axis=0), 2 * values.std(axis=0, ddof=1) / np.sqrt(len(values))
-                look, at = style(i), of["comparison"].values
+                look, at = plotting.style(i), of["comparison"].values
                 ax.plot(at, middle, label=name, **look)
                 low = np.maximum(middle - width, 0.2 * middle)  # a logarithmic axis needs positive values
                 ax.fill_between(at, low, middle + width, color=look["color"], alpha=0.2, linewidth=0)
             ax.set_xscale("log")
             ax.set_yscale("log")
-            finish(ax, None, None)
+            plotting.finish(ax)
             ax.get_legend().remove()
             if row == 0:
                 ax.set_title(f"beta {beta:g}")

@@ -22,9 +22,9 @@ from bench.studies.least_effort import (
     threshold,
 )
 from bench.studies.study import Study, StudyRun
+from envs.crowd import PRESETS
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
-from envs.crowd.presets import preset
 from envs.crowd.rewards import Weights
 from envs.crowd.scenarios import GOAL_HALF, CircleParams
 from envs.errors import UserValueError
@@ -71,7 +71,7 @@ HPARAMS: dict[str, Any] = {
 GUIDED: dict[str, Any] = {"lr": 2e-3, "lr_end": 0.0, "discount": jaxrl.Exponential(0.98), "log_std_init": -1.0}
 PURE = Weights(bmr=1.0, drag=1.0)
 WALKING_REWARDS = {
-    "2022": preset("2022").weights,
+    "2022": PRESETS["2022"].weights,
     "energy-and-potential": Weights(potential=1.0, bmr=1.0, drag=1.0),
 }
 
@@ -273,7 +273,7 @@ def _figure(frames: dict[float, pandas.DataFrame], settings: Settings) -> matplo
     """A plot for each first lesson: the seeds that walk over the distance, and the threshold beyond which to stand."""
     from matplotlib.figure import Figure
 
-    from jaxrl.results.plotting.style import finish, style
+    from jaxrl import plotting
 
     figure = Figure(figsize=(3.3 * len(settings.lessons) + 2.2, 3.6), layout="constrained")
     axes = figure.subplots(1, len(settings.lessons), squeeze=False, sharey=True)[0]
@@ -283,13 +283,13 @@ def _figure(frames: dict[float, pandas.DataFrame], settings: Settings) -> matplo
             here = slice(i * len(settings.shares), (i + 1) * len(settings.shares))
             rows = frame.iloc[here].sort_values("distance / threshold")
             walk = np.array([int(cell.split()[0]) / settings.seeds for cell in rows["walk"]])
-            look = style(i)
+            look = plotting.style(i)
             apart = 0.016 * (i - (count - 1) / 2)  # offset that keeps coinciding lines visible
             ax.plot(rows["distance / threshold"], walk + apart, marker="o", markersize=4, label=discount, **look)
             ax.axvline(threshold(discount) / THRESHOLD, color=look["color"], linewidth=0.9, linestyle=":")
         ax.set_title(f"first lesson {lesson:g} v*" if lesson else "no first lesson")
         ax.set_xlabel("distance / (T v* / 2)")
-        finish(ax, None, None)
+        plotting.finish(ax)
         ax.get_legend().remove()
     axes[0].set_ylabel("share of seeds that walk")
     axes[0].set_ylim(-0.06, 1.06)

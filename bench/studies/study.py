@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 import jaxrl
 from bench.studies.frames import markdown, plain
 from envs.errors import UserValueError
-from envs.files import replacing
-from jaxrl.results.description import attribute
-from jaxrl.results.json_values import as_read, from_json, to_json, versions
 from jaxrl.results.storage import CONFIG, claim_directory
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class StudyRun:
         self.progress = progress
         self._manifest: dict[str, Any] = {
             "study": name,
-            "settings": as_read(dataclasses.asdict(settings)),
+            "settings": json.loads(json.dumps(dataclasses.asdict(settings))),
             "versions": {},
             "seconds": {},
         }
@@ -123,9 +124,9 @@ class StudyRun:
         if not self._is_finished(part, file):
             started = self._begin(part)
             dataset = function()
-            dataset = dataset.assign_attrs({name: attribute(value) for name, value in dataset.attrs.items()})
-            with replacing(file, None) as whole:
-                dataset.to_netcdf(whole.absolute(), engine="h5netcdf")
+            dataset = dataset.assign_attrs({name: _attribute(value) for name, value in dataset.attrs.items()})
+            with _whole(file) as part_file:
+                dataset.to_netcdf(part_file.absolute(), engine="h5netcdf")
             self._finish(part, started)
         return xarray.load_dataset(file.absolute(), engine="h5netcdf")
 
@@ -162,7 +163,7 @@ class StudyRun:
         if force:
             return {}
         try:
-            manifest = from_json(json.loads(file.read_text(encoding="utf-8")))
+            manifest = json.loads(file.read_text(encoding="utf-8"))
             name, settings = manifest["study"], dict(manifest["settings"])
             finished = {"seconds": dict(manifest["seconds"]), "versions": dict(manifest["versions"])}
         except (OSError, ValueError, KeyError, TypeError):
@@ -192,7 +193,7 @@ class StudyRun:
     def _is_finished(self, part: str, file: Path) -> bool:
         finished = part in self._manifest["seconds"] and file.is_file()
         if finished:
-            then, now = self._manifest["versions"].get(part, {}), versions()
+            then, now = self._manifest["versions"].get(part, {}), jaxrl.versions()
             other = ", ".join(f"{name} {then[name]}" for name in then if then[name] != now.get(name))
             self._say(
                 f"Skipped {part}: finished before, in {self._manifest['seconds'][part]:.0f} s"
@@ -213,13 +214,13 @@ class StudyRun:
         self._manifest["seconds"][part] = round(seconds - self._within.pop(), 3)
         if self._within:
             self._within[-1] += seconds
-        self._manifest["versions"][part] = versions()
+        self._manifest["versions"][part] = jaxrl.versions()
         self._write_manifest()
         self._say(f"Finished {part} in {self._manifest['seconds'][part]:.0f} s.")
 
     def _write_manifest(self) -> None:
-        with replacing(self.directory / MANIFEST, None) as part:
-            part.write_text(json.dumps(to_json(self._manifest), indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        with _whole(self.directory / MANIFEST) as file:
+            file.write_text(json.dumps(self._manifest, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def _say(self, sentence: str) -> None:
         if self.progress:
@@ -264,6 +265,20 @@ def run_study(
         run.print_status()
         raise
     return run
+
+
+@contextlib.contextmanager
+def _whole(file: Path) -> Iterator[Path]:
+    """Yield a path that replaces a file once the block has written it."""
+    part = file.with_name(f".{file.name}.part")
+    yield part
+    os.replace(part, file)
+
+
+def _attribute(value: Any) -> Any:
+    """A value that netCDF can store: text and numbers unchanged, others as JSON."""
+    plain = isinstance(value, str | int | float | np.number) and not isinstance(value, bool)
+    return value if plain else json.dumps(value, default=str)
 
 
 def _shown(field: str, settings: dict[str, Any], *, short: bool = False) -> str:

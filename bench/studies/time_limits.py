@@ -21,7 +21,6 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.dqn import DQNConfig, dqn
 from jaxrl.checks import check_counts
 from jaxrl.results.statistics import iqm, mean, probability_of_improvement
-from jaxrl.runtime.evaluate_again import evaluate_result
 
 if TYPE_CHECKING:
     import pandas
@@ -87,7 +86,7 @@ def run(settings: Settings, study: StudyRun) -> None:
         longest = np.full(len(settings.limits), max(settings.limits), np.int32)
         same = dataclasses.replace(result, env_params=result.env_params.replace(max_steps_in_episode=longest))
         part = f"{treatment}_evaluated"
-        metrics = study.compute(part, lambda same=same: evaluate_result(same, settings.eval_episodes).metrics)
+        metrics = study.compute(part, lambda same=same: jaxrl.evaluate_result(same, settings.eval_episodes).metrics)
         evaluated = metrics["return"].transpose("env.max_steps_in_episode", "seed", "env_step")
         returns[treatment] = evaluated.values[..., -1].astype(np.float64)
     caption = (

@@ -11,8 +11,7 @@ import jaxrl
 from bench.studies.frames import MISSING
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
-from envs.spelling import near
-from jaxrl.checks import check_counts
+from jaxrl.checks import check_choices, check_counts
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, probability_of_improvement
 
 if TYPE_CHECKING:
@@ -52,15 +51,9 @@ class Settings:
 
     def __post_init__(self):
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
-        for task in self.tasks:
-            if task not in known:
-                raise UserValueError(f"tasks has {task!r}{near(task, known)} ({', '.join(known)} have presets)")
-        for name in ("tasks", "eta", "lam"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise UserValueError(
-                    f"{name} takes one or more different values, got {' '.join(map(str, values)) or 'none'}"
-                )
+        check_choices("tasks", self.tasks, known)
+        check_choices("eta", self.eta)
+        check_choices("lam", self.lam)
         if 1.0 not in self.lam or len(self.lam) < 2:
             raise UserValueError(f"lam takes 1 and others to compare with it, got {' '.join(map(str, self.lam))}")
         if not all(0.0 <= lam <= 1.0 for lam in self.lam):
@@ -232,7 +225,7 @@ def _figure(scores: dict[str, np.ndarray], settings: Settings) -> matplotlib.fig
 
 def _draw(ax: matplotlib.axes.Axes, index: int, eta: float, num_lines: int, estimates: list[Interval | None]) -> None:
     """A line over the lambdas with an interval at each, offset sideways so that lines do not cover each other."""
-    from jaxrl.results.plotting.curves import COLOURS
+    from jaxrl import plotting
 
     at = [i for i, estimate in enumerate(estimates) if estimate is not None]
     intervals = [estimate for estimate in estimates if estimate is not None]
@@ -241,7 +234,7 @@ def _draw(ax: matplotlib.axes.Axes, index: int, eta: float, num_lines: int, esti
         np.array(at) + 0.08 * (index - (num_lines - 1) / 2),
         value,
         [value - low, high - value],
-        color=COLOURS[index % len(COLOURS)],
+        color=plotting.COLOURS[index % len(plotting.COLOURS)],
         marker="o",
         markersize=4,
         linewidth=1.4,

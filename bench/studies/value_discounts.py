@@ -7,7 +7,7 @@ hyperbolic curve depends on k t alone. Pathworld has no hazard; the discount rep
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +27,10 @@ from bench.studies.choosers import (
 )
 from bench.studies.frames import MISSING, interval
 from bench.studies.study import Study, StudyRun
-from jaxrl.algorithms import registry
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.q_discount import prepare_discount
 from jaxrl.checks import Range, check_counts, check_range
-from jaxrl.discounts.form import to_host
+from jaxrl.discounts.mixtures import with_nodes
+from jaxrl.discounts.parsing import Prepared, prepare
 from jaxrl.results.statistics import mean
 
 if TYPE_CHECKING:
@@ -154,8 +153,13 @@ def nodes(rule: str, settings: Settings) -> tuple[np.ndarray, np.ndarray]:
     """Rates and weights of the heads under a rule, float64 `[num_heads]` each."""
     if rule == PUBLISHED:
         return published_nodes(settings.k, settings.num_heads)
-    prepared = prepare_discount(jaxrl.Hyperbolic(settings.k), "joint", settings.num_heads, _longest(settings))
-    return to_host(prepared.rates), to_host(prepared.weights)
+    prepared = _prepared(settings)
+    return np.asarray(prepared.rates, np.float64), np.asarray(prepared.weights, np.float64)
+
+
+def _prepared(settings: Settings) -> Prepared:
+    """The hyperbolic discount as a mixture with one exponential for each head."""
+    return with_nodes(prepare(jaxrl.Hyperbolic(settings.k), _longest(settings)), settings.num_heads, _longest(settings))
 
 
 def curve(settings: Settings) -> np.ndarray:
@@ -172,13 +176,12 @@ def agent(method: Method, task: Task, settings: Settings) -> Algorithm:
     fields = {"num_steps": _longest(settings)} | method.fields
     if method.rule is not None:
         fields["num_heads"] = settings.num_heads
-    config = type(registry.make(method.algorithm, task.env).config)(**fields)
-    algo = registry.make(method.algorithm, task.env, config)
+    make = getattr(jaxrl, method.algorithm)
+    algo = make(task.env, type(make(task.env).config)(**fields))
     discount: Any = jaxrl.Hyperbolic(settings.k)
     if method.rule is not None:
         rates, weights = map(np.float32, nodes(method.rule, settings))
-        discount = prepare_discount(discount, "joint", settings.num_heads, _longest(settings))
-        discount = discount.replace(rates=rates, weights=weights)
+        discount = cast(Any, _prepared(settings)).replace(rates=rates, weights=weights)
     return algo._replace(hparams=dataclasses.replace(algo.hparams, discount=discount, **method.hparams))
 
 

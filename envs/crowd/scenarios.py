@@ -30,12 +30,14 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 __all__ = [
+    "GOAL_HALF",
     "SCENARIOS",
     "Areas",
     "Car",
     "Choke",
     "Circle",
     "CircleBlock",
+    "CircleParams",
     "Corridor",
     "Crossway",
     "RandomPlaces",

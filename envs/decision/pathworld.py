@@ -13,6 +13,8 @@ from envs import base, discount_curves
 from envs.base import spaces
 from envs.errors import UserValueError
 
+__all__ = ["HAZARDS", "Pathworld", "PathworldState"]
+
 HAZARDS = ("uniform", "exponential", "constant")
 
 

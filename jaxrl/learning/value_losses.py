@@ -21,7 +21,17 @@ SIGMA_BINS = 0.75  # standard deviation of the targets of HL-Gauss, in bin width
 MARGIN_BINS = 3 * SIGMA_BINS  # bins of HL-Gauss beyond each end of the support, for the tails of targets at the ends
 FEWEST_BINS = 6  # of HL-Gauss, more than its margins
 
-__all__ = ["DISTRIBUTIONAL", "KINDS", "WITH_HUBER", "WITH_SUPPORT", "Kind", "Scale", "ValueLoss", "value_loss"]
+__all__ = [
+    "DISTRIBUTIONAL",
+    "FEWEST_BINS",
+    "KINDS",
+    "WITH_HUBER",
+    "WITH_SUPPORT",
+    "Kind",
+    "Scale",
+    "ValueLoss",
+    "value_loss",
+]
 
 
 class Scale(NamedTuple):

@@ -12,7 +12,17 @@ from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.preset import Preset
 from jaxrl.presets.walking import CAREFUL
 
-__all__ = ["NUM_AGENTS", "TUNED", "Tuned", "minibatches", "named", "settings_of_2023", "tuned"]
+__all__ = [
+    "NUM_AGENTS",
+    "NUM_ITERATIONS",
+    "NUM_STEPS",
+    "TUNED",
+    "Tuned",
+    "minibatches",
+    "named",
+    "settings_of_2023",
+    "tuned",
+]
 
 NUM_STEPS = 200  # steps of an episode and of a rollout
 NUM_ITERATIONS = 1000

@@ -21,7 +21,6 @@ from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.file_names import CONFIG, FILES, METRICS, PARQUET, POLICIES, SEARCH, TABLE
-from jaxrl.results.json_values import versions
 
 if TYPE_CHECKING:
     import pandas
@@ -48,7 +47,6 @@ __all__ = [
     "finished",
     "holds_result",
     "save",
-    "versions",
 ]
 
 

@@ -519,8 +519,8 @@ def test_the_finished_parts_of_the_rewards_have_the_published_tables(
     page = (results / "crowd-rewards.md").read_text().replace("**", "")
     printed = re.findall(r"^\| ([a-z-]+) \| (\d.*) \| (\d.*) \| (\d.*) \|$", page, flags=re.MULTILINE)
     assert len(printed) == 10
-    for reward, *cells in printed:
-        for place, printed_cell in zip(least, cells, strict=True):
+    for reward, *published in printed:
+        for place, printed_cell in zip(least, published, strict=True):
             share, ratio = printed_cell.split("; ")
             row = rewards.loc[(place, reward, "exp:gamma=0.99")]
             assert float(share) == pytest.approx(float(row["success"].split()[0]), abs=0.0051), (reward, place)

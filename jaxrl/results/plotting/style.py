@@ -46,7 +46,14 @@ def axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib
 
 
 def style(index: int) -> dict[str, Any]:
-    """Colour and line style of the line at a position; both change with the position."""
+    """Colour, line style and width of the line at a position; colour and style change with the position.
+
+    Args:
+      index: Position of the line in the picture, from 0 on.
+
+    Returns:
+      Arguments of `matplotlib.axes.Axes.plot`.
+    """
     return {
         "color": COLOURS[index % len(COLOURS)],
         "linestyle": LINE_STYLES[(index % len(COLOURS) + index // len(COLOURS)) % len(LINE_STYLES)],
@@ -71,8 +78,17 @@ def band(ax: matplotlib.axes.Axes, index: int, x: Any, low: Any, high: Any, num_
     ax.fill_between(x, low, high, facecolor=face, edgecolor=edge, linewidth=0 if few else 0.6)
 
 
-def finish(ax: matplotlib.axes.Axes, path: str | Path | None, title: str | None) -> matplotlib.axes.Axes:
-    """Set grid, spines and legend, and write the file if `path` is not None."""
+def finish(ax: matplotlib.axes.Axes, path: str | Path | None = None, title: str | None = None) -> matplotlib.axes.Axes:
+    """Set grid, spines and legend.
+
+    Args:
+      ax: Axes with all of their lines.
+      path: File to write the figure to; None for none.
+      title: Title of the legend; None for none.
+
+    Returns:
+      The axes.
+    """
     ax.grid(True, color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
