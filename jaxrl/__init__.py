@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.results.json_values import versions as versions
     from jaxrl.results.loading import load_result as load_result
     from jaxrl.results.result import Result as Result
+    from jaxrl.runtime.evaluate_again import evaluate_result as evaluate_result
     from jaxrl.runtime.laws.algorithm_laws import check as check
     from jaxrl.runtime.merging import merge as merge
     from jaxrl.runtime.options import RunOptions as RunOptions

@@ -6,9 +6,11 @@ from jaxrl.results.plotting import (
     MOST_LINES,
     discount_curves,
     discount_overview,
+    finish,
     learning_curves,
     performance_profiles,
     regret_curves,
+    style,
 )
 
 __all__ = [
@@ -17,7 +19,9 @@ __all__ = [
     "MOST_LINES",
     "discount_curves",
     "discount_overview",
+    "finish",
     "learning_curves",
     "performance_profiles",
     "regret_curves",
+    "style",
 ]

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jaxrl
-from bench.studies.frames import estimate
+from bench.studies.figures import mean_curve, plain_axes
+from bench.studies.frames import estimate, improvement
 from bench.studies.study import Study, StudyRun
 from envs.base import Environment
 from envs.errors import UserValueError
@@ -17,7 +18,6 @@ from envs.games.climbing import ClimbingGame
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.presets.preset import Preset
-from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -133,9 +133,7 @@ def table(returns: dict[str, dict[str, np.ndarray]], explained: dict[str, dict[s
             for name, values in of_critic.items():
                 runs[name] = _reduced(values, measure)
                 row[name] = estimate(runs[name][np.isfinite(runs[name])])
-            ranked = {name: np.where(np.isfinite(run), run, -np.inf) for name, run in runs.items()}
-            chance = probability_of_improvement(ranked["MAPPO"], ranked["IPPO"])
-            row["P(improvement)"] = f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
+            row["P(improvement)"] = improvement(runs["MAPPO"], runs["IPPO"])
             for name, values in explained[task].items():
                 of_runs = _reduced(values, measure)
                 row[f"explained variance, {name}"] = estimate(of_runs[np.isfinite(of_runs)])
@@ -169,18 +167,12 @@ def _figure(
     axes = figure.subplots(1, len(returns), squeeze=False)[0]
     for ax, (task, of_critic) in zip(axes, returns.items(), strict=True):
         for colour, (name, values) in zip(plotting.COLOURS, of_critic.items(), strict=False):
-            good = values[np.isfinite(values).all(axis=1)]
-            estimates = [bootstrap_interval(iqm, good[:, i]) for i in range(good.shape[1])] if len(good) > 1 else []
-            if estimates:
-                middle, low, high = (np.array([getattr(e, n) for e in estimates]) for n in ("value", "low", "high"))
-                ax.plot(steps[task], middle, color=colour, label=name)
-                ax.fill_between(steps[task], low, high, color=colour, alpha=0.2, linewidth=0)
+            mean_curve(ax, steps[task], values, colour, name)
         best = optima[task]
         if best is not None:
             ax.axhline(best, color="0.5", linewidth=0.8, linestyle="--", label="optimum")
         ax.set_title(task, fontsize=9)
-        ax.grid(True, color="0.9", linewidth=0.8)
-        ax.spines[["top", "right"]].set_visible(False)
+        plain_axes(ax)
         ax.set_xlabel("environment steps")
     axes[0].set_ylabel("return of an agent")
     axes[0].legend(frameon=False)

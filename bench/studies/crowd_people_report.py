@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bench.studies.crowd_walks import LARGEST
+from bench.studies.figures import plain_axes
 from bench.studies.frames import MISSING, estimate
 from envs.crowd.pedestrians import weidmann_speed
 from jaxrl.results.statistics import bootstrap_interval, iqm
@@ -132,9 +133,8 @@ def drawn(crowds: Crowds) -> matplotlib.figure.Figure:
     ):
         ax.set_xlabel(x)
         ax.set_ylabel(y)
-        ax.grid(True, color="0.9", linewidth=0.8)
+        plain_axes(ax)
         ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
         ax.legend(frameon=False, fontsize=8, ncols=2 if ax is lanes else 1)
     return figure
 

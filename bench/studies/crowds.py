@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 import jaxrl
+from bench.studies.figures import plain_axes
 from bench.studies.frames import estimate
 from envs.crowd import SCENARIOS, Crowd
 from envs.errors import UserValueError
@@ -266,9 +267,8 @@ def dots(
                     linewidth=1.2,
                 )
             ax.set_xlabel(measure)
-            ax.grid(True, axis="x", color="0.9", linewidth=0.8)
+            plain_axes(ax, grid="x")
             ax.set_axisbelow(True)
-            ax.spines[["top", "right"]].set_visible(False)
         axes[row, 0].set_title(place, loc="left", fontsize=10)
         axes[row, 0].set_yticks(range(len(lines)), lines, fontsize=8)
     axes[0, 0].set_ylim(len(lines) - 0.5, -0.5)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from bench.studies.figures import plain_axes
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
 from jaxrl.checks import check_counts
@@ -271,8 +272,7 @@ def _figure(dataset: xarray.Dataset) -> matplotlib.figure.Figure:
                         size = np.sqrt(np.mean(np.square(lines.values), axis=-1))
                         label = f"{critic} critic, {values} values"
                         ax.plot(range(len(lam)), size, style, color=colour, marker="o", markersize=3, label=label)
-            ax.grid(True, color="0.9", linewidth=0.8)
-            ax.spines[["top", "right"]].set_visible(False)
+            plain_axes(ax)
         axes[0, column].set_title(discount.replace(",", ",\n", 1), fontsize=8)
         axes[1, column].set_xlabel("lambda")
         axes[1, column].set_xticks(range(len(lam)), [f"{number:g}" for number in lam], fontsize=8)

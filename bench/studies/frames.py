@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxrl.results.statistics import bootstrap_interval, iqm
+from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
 from jaxrl.results.text_tables import aligned, decimals_of, markdown_row, plain_lines
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MISSING = "\N{EN DASH}"
 
-__all__ = ["MISSING", "estimate", "interval", "markdown", "plain"]
+__all__ = ["MISSING", "estimate", "improvement", "interval", "markdown", "plain"]
 
 
 def interval(statistic: Callable[..., Any], values: np.ndarray, decimals: int) -> str:
@@ -34,6 +34,13 @@ def estimate(values: np.ndarray) -> str:
         return MISSING
     decimals = int(np.clip(2 - np.floor(np.log10(max(float(np.abs(good).max()), 1e-9))), 0, 4))
     return interval(iqm, good, decimals)
+
+
+def improvement(values: np.ndarray, baseline: np.ndarray) -> str:
+    """The probability that a run exceeds one of the baseline, with its 95 % interval; a failed run is the lowest."""
+    ranked = [np.where(np.isfinite(runs), runs, -np.inf) for runs in (values, baseline)]
+    chance = probability_of_improvement(*ranked)
+    return f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
 
 
 def plain(frame: pandas.DataFrame) -> str:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import jaxrl
-from bench.studies.frames import interval
+from bench.studies.figures import mean_curve, plain_axes
+from bench.studies.frames import improvement, interval
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
 from jaxrl.checks import check_choices, check_counts
-from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
+from jaxrl.results.statistics import iqm
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -109,9 +110,7 @@ def table(returns: dict[str, dict[str, np.ndarray]], settings: Settings) -> pand
                     values = of_critic[critic][d]
                     runs[critic] = values[:, -1] if measure == "final" else values.mean(axis=1)
                     row[critic] = interval(iqm, runs[critic][np.isfinite(runs[critic])], 1)
-                lowest = {name: np.where(np.isfinite(run), run, -np.inf) for name, run in runs.items()}
-                chance = probability_of_improvement(lowest["mixture"], lowest["single"])
-                row["P(improvement)"] = f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
+                row["P(improvement)"] = improvement(runs["mixture"], runs["single"])
                 rows.append(row | {"failed": int(sum(np.sum(~np.isfinite(run)) for run in runs.values()))})
     return pandas.DataFrame(rows)
 
@@ -130,17 +129,9 @@ def _figure(
         for column, discount in enumerate(settings.discounts):
             ax = axes[row, column]
             for colour, (critic, values) in zip(plotting.COLOURS, of_critic.items(), strict=False):
-                good = values[column][np.isfinite(values[column]).all(axis=1)]
-                estimates = [bootstrap_interval(iqm, good[:, i]) for i in range(good.shape[1])] if len(good) > 1 else []
-                if estimates:
-                    middle, low, high = (
-                        np.array([float(getattr(e, n)) for e in estimates]) for n in ("value", "low", "high")
-                    )
-                    ax.plot(steps[task], middle, color=colour, label=f"{critic} critic")
-                    ax.fill_between(steps[task], low, high, color=colour, alpha=0.2, linewidth=0)
+                mean_curve(ax, steps[task], values[column], colour, f"{critic} critic")
             ax.set_title(f"{task}, {discount}", fontsize=9)
-            ax.grid(True, color="0.9", linewidth=0.8)
-            ax.spines[["top", "right"]].set_visible(False)
+            plain_axes(ax)
             ax.set_xlabel("environment steps")
         axes[row, 0].set_ylabel("return")
     axes[0, 0].legend(frameon=False)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bench.studies.frames import MISSING, estimate
-from jaxrl.results.statistics import probability_of_improvement
+from bench.studies.frames import MISSING, estimate, improvement
 
 if TYPE_CHECKING:
     import pandas
@@ -69,8 +68,7 @@ def improvement_table(played: dict[str, Any], members: dict[str, np.ndarray], me
         own, others = returns(method, chosen), returns("GRU", chosen)
         if min(own.size, others.size) < 2:
             return MISSING
-        interval = probability_of_improvement(own, others)
-        return f"{interval.value:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+        return improvement(own, others)
 
     rows = [
         {"method": method, **{name: chance(method, chosen) for name, chosen in members.items()}} for method in methods

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxrl
+from bench.studies.figures import plain_axes
 from bench.studies.study import Study, StudyRun
 from envs.decision.pathworld import HAZARDS, Pathworld
 from envs.errors import UserValueError
@@ -204,9 +205,8 @@ def _figure(values: xarray.Dataset) -> matplotlib.figure.Figure:
             )
         ax.set_title(f"{hazard} hazard")
         ax.set_xlabel("path (pays i after i² steps)")
-        ax.grid(True, color="0.9", linewidth=0.8)
+        plain_axes(ax)
         ax.set_axisbelow(True)
-        ax.spines[["top", "right"]].set_visible(False)
     axes[0].set_ylabel("value")
     handles, labels = axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, frameon=False, loc="outside right upper")

@@ -16,6 +16,7 @@ import numpy as np
 
 import envs
 import jaxrl
+from bench.studies.figures import plain_axes
 from bench.studies.frames import MISSING
 from bench.studies.study import Study, StudyRun
 from envs.decision.preference_reversal import PlanValues, PreferenceReversal
@@ -247,10 +248,9 @@ def _figure(metrics: xarray.Dataset, settings: Settings) -> matplotlib.figure.Fi
     for (i, row), tax in zip(enumerate(axes), settings.tax, strict=True):
         row[0].set_ylabel(f"share of episodes, tax {tax:g}")
         for ax, title in zip(row, titles, strict=True):
-            ax.grid(True, color="0.9", linewidth=0.8)
+            plain_axes(ax)
             ax.set_axisbelow(True)
             ax.set_ylim(-0.02, 1.02)
-            ax.spines[["top", "right"]].set_visible(False)
             if i == 0:
                 ax.set_title(title)
             if i == len(axes) - 1:

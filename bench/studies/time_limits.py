@@ -13,14 +13,14 @@ import numpy as np
 
 import envs
 import jaxrl
-from bench.studies.frames import MISSING, interval
+from bench.studies.frames import MISSING, improvement, interval
 from bench.studies.study import Study, StudyRun
 from envs import wrappers
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.dqn import DQNConfig, dqn
 from jaxrl.checks import check_counts
-from jaxrl.results.statistics import iqm, mean, probability_of_improvement
+from jaxrl.results.statistics import iqm, mean
 
 if TYPE_CHECKING:
     import pandas
@@ -123,9 +123,7 @@ def table(returns: dict[str, np.ndarray], settings: Settings) -> pandas.DataFram
             failed += values[index].size - good.size
             row[f"{treatment}: IQM"] = interval(iqm, good, 1)
             row[f"{treatment}: mean"] = f"{float(mean(good)):.1f}" if good.size else MISSING
-        ranked = {name: np.where(np.isfinite(values), values, -np.inf)[index] for name, values in returns.items()}
-        chance = probability_of_improvement(ranked[BOOTSTRAP], ranked[TERMINAL])
-        row["P(bootstrap > terminal)"] = f"{chance.value:.2f} [{chance.low:.2f}, {chance.high:.2f}]"
+        row["P(bootstrap > terminal)"] = improvement(returns[BOOTSTRAP][index], returns[TERMINAL][index])
         rows.append(row | {"failed": failed})
     return pandas.DataFrame(rows)
 

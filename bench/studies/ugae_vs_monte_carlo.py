@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import jaxrl
+from bench.studies.figures import plain_axes
 from bench.studies.frames import MISSING
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
@@ -241,9 +242,8 @@ def _draw(ax: matplotlib.axes.Axes, index: int, eta: float, num_lines: int, esti
         capsize=2,
         label=f"eta {eta:g}",
     )
-    ax.grid(True, color="0.9", linewidth=0.8)
+    plain_axes(ax)
     ax.set_axisbelow(True)
-    ax.spines[["top", "right"]].set_visible(False)
 
 
 STUDY = Study(
