@@ -1,21 +1,24 @@
 """Advantage actor-critic under any discount: one gradient step for each short rollout."""
 
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import jax
 from flax import struct
 
 from envs.base import Environment
+from envs.threefry import unrolled
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
-from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.algorithms.policy_gradient import Space, acting, advantages, common_space, total_loss
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient
 from jaxrl.learning.networks import Module
+from jaxrl.learning.shards import EnvShards
 from jaxrl.sweeps.distributions import Choice
 
 
@@ -69,7 +72,7 @@ def a2c(env: Environment, config: A2CConfig | None = None, network: Module | Non
     al. (2022), A2C is a special case of PPO, arXiv 2205.09123.
     """
     config = checked_config(config, A2CConfig)
-    return on_policy("a2c", env, config, A2CHParams, make_learn, network=network, builder=f"{__name__}:a2c")
+    return _build(env, config, network, agents_of(env, network))
 
 
 def search_space(algo: Algorithm) -> Space:
@@ -78,18 +81,35 @@ def search_space(algo: Algorithm) -> Space:
     return common_space(algo, {}) | {"config.num_steps": Choice([steps, 2 * steps, 4 * steps])}
 
 
-def make_learn(parts: Parts) -> Learn:
-    """Learning from one rollout: one step along the policy gradient."""
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(
+    env: Environment,
+    config: A2CConfig,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+) -> Algorithm:
+    agent = on_policy(env, config, network, agents, shards)
 
     def loss(weights: Any, batch: Samples, hparams: A2CHParams) -> tuple[jax.Array, Metrics]:
-        now = acting(parts, weights, batch)
-        policy_loss = policy_gradient(now.log_prob, advantages(parts, batch, "batch"), batch.weight)
-        return total_loss(parts, now, batch, policy_loss, hparams)
+        now = acting(agent, weights, batch)
+        policy_loss = policy_gradient(now.log_prob, advantages(agent, batch, "batch"), batch.weight)
+        return total_loss(agent, now, batch, policy_loss, hparams)
 
-    def learn(
-        key: jax.Array, learner: Learner, samples: Samples, hparams: A2CHParams, lr: jax.Array
-    ) -> tuple[Learner, Metrics]:
-        del key
-        return parts.descent(loss, hparams, lr)(learner, samples)
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: A2CHParams, env_params: Any
+    ) -> tuple[OnPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        policy = agent.policy(state, hparams)
+        collect_key, _ = jax.random.split(unrolled(key))
+        rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
+        evaluation = agent.evaluate(policy, state, rolled_out, hparams)
+        hparams, lr = agent.scheduled(iteration, hparams)
+        learner = Learner(state.weights, state.optimiser)
+        learner, metrics = agent.descent(loss, hparams, lr)(learner, evaluation.samples)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
 
-    return learn
+    def part(shards: EnvShards) -> Algorithm:
+        return _build(env, config, network, agents, shards)
+
+    return agent.algorithm(f"{__name__}:a2c", A2CHParams, agent.init, step, part, network)

@@ -1,6 +1,7 @@
 """Mirror descent policy optimisation under any discount: a penalty on the divergence with a rising weight."""
 
 import dataclasses
+import functools
 from typing import Any, Self
 
 import jax
@@ -8,11 +9,12 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
+from envs.threefry import unrolled
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
-from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
@@ -26,6 +28,7 @@ from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.schedules import linear_share
+from jaxrl.learning.shards import EnvShards
 from jaxrl.sweeps.distributions import LogUniform
 
 LEAST_STEP_SIZE = 1e-3  # keeps the weight of the divergence, its inverse, finite after the annealing
@@ -87,8 +90,7 @@ def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | N
     Source: Tomar et al. (2020), Mirror descent policy optimization, arXiv 2005.09814.
     """
     config = checked_config(config, MDPOConfig)
-    builder = f"{__name__}:mdpo"
-    return on_policy("mdpo", env, config, MDPOHParams, make_learn, network=network, builder=builder, keeps_scores=True)
+    return _build(env, config, network, agents_of(env, network))
 
 
 def search_space(algo: Algorithm) -> Space:
@@ -96,23 +98,42 @@ def search_space(algo: Algorithm) -> Space:
     return common_space(algo, {"step_size": LogUniform(0.1, 10.0)})
 
 
-def make_learn(parts: Parts) -> Learn:
-    """Learning from one rollout: epochs of minibatches."""
-    parts.check_minibatches(parts.config.num_minibatches)
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(
+    env: Environment,
+    config: MDPOConfig,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+) -> Algorithm:
+    agent = on_policy(env, config, network, agents, shards)
+    agent.check_minibatches(config.num_minibatches)
 
     def loss(weights: Any, rows: Samples, hparams: MDPOHParams) -> tuple[jax.Array, Metrics]:
-        now = acting(parts, weights, rows)
-        advantage = advantages(parts, rows, "minibatch")
-        kl = weighted_mean(parts.head.kl(now.scores, rows.scores, rows.mask), rows.weight)
+        now = acting(agent, weights, rows)
+        advantage = advantages(agent, rows, "minibatch")
+        kl = weighted_mean(agent.head.kl(now.scores, rows.scores, rows.mask), rows.weight)
         policy_loss = surrogate(now.log_prob - rows.log_prob, advantage, rows.weight)
-        total, metrics = total_loss(parts, now, rows, policy_loss, hparams)
+        total, metrics = total_loss(agent, now, rows, policy_loss, hparams)
         return total + kl / hparams.step_size, metrics | {"kl_new_old": kl}
 
-    def learn(
-        key: jax.Array, learner: Learner, samples: Samples, hparams: MDPOHParams, lr: jax.Array
-    ) -> tuple[Learner, Metrics]:
-        samples = samples._replace(advantage=advantages(parts, samples, "batch"))
-        learner, metrics = epochs(parts, key, samples, parts.descent(loss, hparams, lr), learner)
-        return learner, metrics | {"current_step_size": hparams.step_size}
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: MDPOHParams, env_params: Any
+    ) -> tuple[OnPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        policy = agent.policy(state, hparams)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
+        evaluation = agent.evaluate(policy, state, rolled_out, hparams)
+        hparams, lr = agent.scheduled(iteration, hparams)
+        samples = evaluation.samples._replace(scores=evaluation.scores)
+        samples = samples._replace(advantage=advantages(agent, samples, "batch"))
+        learner = Learner(state.weights, state.optimiser)
+        learner, metrics = epochs(agent, learn_key, samples, agent.descent(loss, hparams, lr), learner)
+        metrics |= {"current_step_size": hparams.step_size}
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
 
-    return learn
+    def part(shards: EnvShards) -> Algorithm:
+        return _build(env, config, network, agents, shards)
+
+    return agent.algorithm(f"{__name__}:mdpo", MDPOHParams, agent.init, step, part, network)

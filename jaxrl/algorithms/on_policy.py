@@ -1,7 +1,6 @@
-"""Common parts of on-policy algorithms: networks, acting, collecting, advantages, normalisation and schedules."""
+"""Toolbox of on-policy algorithms: an algorithm collects, evaluates and learns in its own `step`, by these tools."""
 
 import dataclasses
-import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -9,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
 from envs.checking import check_abstractly
@@ -19,13 +19,15 @@ from jaxrl.algorithms.arguments import check_num_rows
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
 from jaxrl.algorithms.observations import leading_axes, zeros
 from jaxrl.algorithms.on_policy_network import choose_network, shapes_of
-from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples, Start
+from jaxrl.algorithms.on_policy_samples import Evaluation, Rollout, Samples, Start, last_steps, nothing_before
 from jaxrl.checks import effective
-from jaxrl.learning.action_heads import action_head
-from jaxrl.learning.actor import Memory, Scores, head_actor, memories, recurrent_actor
-from jaxrl.learning.beliefs import belief_about, believing_head
-from jaxrl.learning.critics import mixture_critic, single_critic
+from jaxrl.learning.action_heads import ActionHead, action_head
+from jaxrl.learning.actor import Actor, Memory, Scores, head_actor, memories, recurrent_actor
+from jaxrl.learning.beliefs import Belief, believing_head
+from jaxrl.learning.centralised import CentralisedActorCritic, apply_centralised
+from jaxrl.learning.critics import Critic, mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
+from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
 from jaxrl.learning.networks import Module, apply_over
 from jaxrl.learning.normalisation import (
     RewardScale,
@@ -38,11 +40,11 @@ from jaxrl.learning.normalisation import (
 )
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
-from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout, value_ends
+from jaxrl.learning.rollout import Carry, episode_ends, reset_all, rollout, value_ends
 from jaxrl.learning.schedules import linear_share
-from jaxrl.learning.shards import EnvShards, own, summed
+from jaxrl.learning.shards import EnvShards, averaged, own, summed
 
-__all__ = ["OnPolicyPolicy", "OnPolicyState", "on_policy"]
+__all__ = ["Learner", "OnPolicy", "OnPolicyPolicy", "OnPolicyState", "agents_of", "on_policy"]
 
 
 class OnPolicyPolicy(NamedTuple):
@@ -63,6 +65,14 @@ class OnPolicyPolicy(NamedTuple):
     observation_clip: jax.Array | None
     global_observations: RunningStatistics | None = None
 
+    def see(self, obs: Any) -> Any:
+        """Observations in the form that the network takes."""
+        return normalise(self.observations, obs, self.observation_clip)
+
+    def see_globally(self, global_obs: Any) -> Any:
+        """Global observations in the form that the critic takes."""
+        return normalise(self.global_observations, global_obs, self.observation_clip)
+
 
 class OnPolicyState(NamedTuple):
     """State of one run between iterations.
@@ -74,7 +84,7 @@ class OnPolicyState(NamedTuple):
       carry: Environments.
       rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
         `[num_envs, *A]`; None without normalisation.
-      own: Additional state of the algorithm, `Learner.own`; None for most.
+      own: Additional state of one algorithm, such as an adaptive coefficient; None for most.
       start: Steps from which the memories at the start of the next rollout are recomputed, () without `burn_in`.
       global_observations: Running statistics of global observations; None without them or without normalisation.
     """
@@ -89,280 +99,435 @@ class OnPolicyState(NamedTuple):
     global_observations: RunningStatistics | None = None
 
 
-def on_policy(
-    name: str,
-    env: Environment,
-    config: Any,
-    hparams: type,
-    make_learn: Callable[[Parts], Learn],
-    *,
-    network: Module | None = None,
-    builder: str | None = None,
-    init_own: Callable[[Any], Any] | None = None,
-    whole_episodes: bool = False,
-    without: tuple[str, ...] = (),
-    keeps_scores: bool = False,
-    believes: bool = False,
-) -> Algorithm:
-    """Algorithm that collects a rollout, evaluates it, learns from it and discards it.
+class Learner(NamedTuple):
+    """State that learning updates.
 
-    Args:
-      name: Name of the algorithm.
+    Attributes:
+      weights: Parameters of the network, and log standard deviations or None.
+      optimiser: State of the optimiser.
+    """
+
+    weights: Any
+    optimiser: Any
+
+
+class OnPolicy(NamedTuple):
+    """Tools of an algorithm on one environment with one configuration; every function is pure.
+
+    Attributes:
       env: Environment of one agent or a crowd.
       config: Configuration, an `OnPolicyConfig`.
-      hparams: Class of the hyper-parameters, a subclass of `OnPolicyHParams`.
-      make_learn: Function `(parts) -> learn`, where `learn(key, learner, samples, hparams, lr)` returns the updated
-        learner and metrics. It should be a module-level function, so that equal algorithms share compiled programs.
+      head: Action head of the environment's action space.
+      critic: Functions of the network's values.
+      network: Network, which may be recurrent, see `jaxrl.learning.recurrent`.
+      actor: Actor of the policy.
+      obs_shape: Shapes of one agent's observation.
+      global_shape: Shapes of the global observation, None if the critic does not take it.
+      agents: Axes of the agents, `*A`.
+      num_envs: Number of environments of one shard.
+      num_rows: Number of samples of one iteration of one shard, over steps, environments and agents.
+      shards: Shards of the environments, if any.
+      belief: Belief of the network about a behaviour, if any.
+    """
+
+    env: Environment
+    config: Any
+    head: ActionHead
+    critic: Critic
+    network: Module
+    actor: Actor
+    obs_shape: Any
+    global_shape: Any
+    agents: tuple[int, ...]
+    num_envs: int
+    num_rows: int
+    shards: EnvShards | None = None
+    belief: Belief | None = None
+
+    @property
+    def centralised(self) -> bool:
+        """Whether the critic takes global observations, so that minibatches are steps with all agents."""
+        return isinstance(self.network, CentralisedActorCritic)
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the network is recurrent, so that minibatches are sequences."""
+        return is_recurrent(self.network)
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return {"log_std_init": self.head.continuous} | self.config.effects
+
+    # Before the first iteration.
+
+    def prepare(self, hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
+        """Hyper-parameters with a resolved discount and without ineffective ones, for `Algorithm.prepare`."""
+        defaults = type(hparams).__dataclass_fields__
+        changes = {
+            name: effective(name, getattr(hparams, name), defaults[name].default, on)
+            for name, on in self.effects.items()
+        }
+        if run_length is not None:
+            changes["anneal_env_steps"] = annealed_over(hparams, run_length)
+        episode_length = longest_episode(self.env)
+        discount = self.critic.prepare(hparams.discount, self.config.num_steps, num_settings, episode_length)
+        return dataclasses.replace(hparams, discount=discount, **changes)
+
+    def init(self, key: jax.Array, hparams: Any, env_params: Any) -> OnPolicyState:
+        """Initial state of a run, for `Algorithm.init`."""
+        hparams = self.prepare(hparams)
+        network_key, reset_key = jax.random.split(unrolled(key))
+        example, global_example = zeros((self.obs_shape, self.global_shape))
+        first_memory = _first_memory(self.network)
+        others = [first_memory] if self.remembers else [global_example] if self.centralised else []
+        log_std = jnp.full(self.head.num_outputs, hparams.log_std_init, jnp.float32) if self.head.continuous else None
+        weights: Any = (self.network.init(network_key, example, *others), log_std)
+        memory = memories(_first_memory(self.network), self.agents)
+        carry = reset_all(self.env, reset_key, env_params, self.config.num_envs, self.shards, memory)
+        normalised, burn_in = self.config.normalise_observation, self.config.burn_in
+        scaled = self.config.normalise_reward
+        return OnPolicyState(
+            weights=weights,
+            observations=init_statistics(self.obs_shape) if normalised else None,
+            optimiser=adam(hparams, hparams.lr).init(weights),
+            carry=carry,
+            rewards=init_reward_scale((self.num_envs, *self.agents)) if scaled else None,
+            start=nothing_before(carry, burn_in, self.agents) if burn_in else (),
+            global_observations=init_statistics(self.global_shape) if normalised and self.centralised else None,
+        )
+
+    # An iteration, in the order in which an algorithm's step calls them.
+
+    def policy(self, state: OnPolicyState, hparams: Any) -> OnPolicyPolicy:
+        """Policy that acts, for `Algorithm.policy`."""
+        clip = jax.tree.map(jnp.float32, hparams.observation_clip) if self.config.normalise_observation else None
+        return OnPolicyPolicy(*state.weights, state.observations, clip, state.global_observations)
+
+    def collect(
+        self, key: jax.Array, policy: OnPolicyPolicy, state: OnPolicyState, hparams: Any, env_params: Any
+    ) -> Rollout:
+        """Steps of the policy in all environments, with rewards normalised if configured."""
+        noise_key, env_key = jax.random.split(key)
+        shape = (self.config.num_steps, self.config.num_envs, *self.agents)
+        noise = own(self.actor.noise(rolled(noise_key), shape), self.shards, axis=1)
+        requests = {"with_global_obs": self.centralised, "with_behaviour": self.belief is not None}
+        carry, steps, reused = rollout(
+            self.env,
+            env_params,
+            self.actor,
+            policy,
+            env_key,
+            state.carry,
+            noise,
+            self.config.reset_pool,
+            self.shards,
+            **requests,
+        )
+        reward, rewards = steps.reward, state.rewards
+        if rewards is not None:
+            rate = hparams.discount.next_weight(jnp.zeros((), jnp.int32), jnp.ones(()))
+            done, clip = episode_ends(steps), hparams.reward_clip
+            reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, self.shards)
+        return Rollout(carry, steps, reward, rewards, reused)
+
+    def evaluate(self, policy: OnPolicyPolicy, state: OnPolicyState, rolled_out: Rollout, hparams: Any) -> Evaluation:
+        """Log-probabilities, values, advantages and targets of a rollout, before anything is learned from it.
+
+        The network is applied to the whole rollout at once, not step by step.
+        """
+        steps = rolled_out.steps
+        num_axes = 2 + len(self.agents)
+        obs, next_obs = policy.see(steps.obs), policy.see(steps.next_obs)
+        global_obs, next_global_obs = (policy.see_globally(each) for each in (steps.global_obs, steps.next_global_obs))
+        reset, start, next_start = None, (), ()
+        if self.remembers:
+            memory, done = state.carry.memory, episode_ends(steps)
+            # The rollout has reset memories that ended with its last step; recomputed memories need the flag again.
+            burn_in = self.config.burn_in
+            first = state.start.reset[:, -1] if burn_in else jnp.zeros_like(done[0])
+            reset = jnp.concatenate([first[None], done[:-1]])
+            outputs, value, after = unroll_over(self.network, policy.params, obs, memory, reset)
+            # At a truncation, too, the value is computed from the memory of the whole episode.
+            _, next_value, _ = step_over(self.network, policy.params, next_obs, after, num_axes)
+            start = Start(memory)
+            if burn_in:
+                start = Start(state.start.memory, policy.see(state.start.obs), state.start.reset[:, :-1])
+                next_start = last_steps(burn_in, memory, after, steps.obs, reset, done)
+        else:
+            outputs, value = self.apply(policy.params, obs, global_obs, num_axes)
+            _, next_value = self.apply(policy.params, next_obs, next_global_obs, num_axes)
+        outputs = jax.lax.optimization_barrier(outputs)  # fused with a softmax the network is slow on a CPU
+        scores = self.head.scores(outputs, policy.log_std)
+        log_prob = self.head.log_prob(scores, steps.mask, steps.raw_action)
+        done = episode_ends(steps)
+        ended = value_ends(steps, self.config.time_limits)
+        lam = 1.0 if hparams.lam is None else hparams.lam
+        reward = rolled_out.reward
+        advantage, target = self.critic.estimate(hparams.discount, lam, reward, value, next_value, ended, done)
+        weight = steps.active.astype(jnp.float32)
+        samples = (obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
+        samples = Samples(*samples, None, reset, start, global_obs, steps.behaviour)
+        return Evaluation(samples, scores, next_start)
+
+    def scheduled(self, iteration: jax.Array, hparams: Any) -> tuple[Any, jax.Array]:
+        """Hyper-parameters of an iteration, and the step size of Adam `[]`."""
+        env_steps = jnp.float32(self.config.num_envs * self.config.num_steps) * iteration
+        lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
+        return hparams.at(env_steps), lr
+
+    def finish(
+        self,
+        state: OnPolicyState,
+        learner: Learner,
+        rolled_out: Rollout,
+        evaluation: Evaluation,
+        metrics: Metrics,
+        hparams: Any,
+        lr: jax.Array,
+    ) -> tuple[OnPolicyState, Metrics]:
+        """State after an iteration, with updated statistics, and its metrics with those of all algorithms."""
+        steps = rolled_out.steps
+        observations = state.observations
+        if observations is not None:
+            observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32), self.shards)
+        global_observations = state.global_observations
+        if global_observations is not None:
+            present = jnp.any(steps.active, axis=tuple(range(2, steps.active.ndim))).astype(jnp.float32)
+            global_observations = update_statistics(global_observations, steps.global_obs, present, self.shards)
+        rows = self.rows(evaluation.samples)
+        value, target = (self.critic.whole(hparams.discount, values) for values in (rows.value, rows.target))
+        metrics = metrics | {
+            "explained_variance": explained_variance(value, target, rows.weight, self.shards),
+            "learning_rate": lr,
+            "reset_reuse": summed(rolled_out.reused, self.shards).astype(jnp.float32),
+        }
+        after = state._replace(
+            weights=learner.weights,
+            observations=observations,
+            optimiser=learner.optimiser,
+            carry=rolled_out.carry,
+            rewards=rolled_out.rewards,
+            start=evaluation.next_start,
+            global_observations=global_observations,
+        )
+        return after, metrics
+
+    # Learning from samples.
+
+    def forward(self, params: Any, batch: Samples) -> tuple[jax.Array, jax.Array]:
+        """Outputs and values of the network for samples, with the leading axes of `batch.weight`."""
+        if not self.remembers:
+            return self.apply(params, batch.obs, batch.global_obs, batch.weight.ndim)
+        memory = self.start_memory(params, batch.start)
+        return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
+
+    def apply(self, params: Any, obs: Any, global_obs: Any, num_axes: int) -> tuple[jax.Array, jax.Array]:
+        """Outputs and values of a network without memory for observations with `num_axes` leading axes, `*A` last."""
+        if self.centralised:
+            return apply_centralised(self.network, params, obs, global_obs, num_axes, len(self.agents))
+        return apply_over(self.network, params, obs, num_axes)
+
+    def start_memory(self, params: Any, start: Start) -> Memory:
+        """Memories at the start of a rollout, leaves `[envs, *A, ...]`, without gradient."""
+        if start.obs is None:
+            return start.memory
+        obs, reset = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (start.obs, start.reset))
+        after = unroll_over(self.network, params, obs, start.memory, reset)[2]
+        return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
+
+    def check_minibatches(self, num_minibatches: int) -> None:
+        """Rejects minibatches that do not divide the samples of an iteration, or its sequences."""
+        if self.remembers and self.num_envs % num_minibatches:
+            raise UserValueError(
+                f"num_minibatches must divide the {self.num_envs} environments (num_envs"
+                f"{'' if self.shards is None else ' / devices'}) of a policy that remembers, which learns from whole "
+                f"sequences, got {num_minibatches}"
+            )
+        num_steps = self.num_rows // math.prod(self.agents)
+        if self.centralised and num_steps % num_minibatches:
+            raise UserValueError(
+                f"num_minibatches must divide the {num_steps} steps of an iteration (num_envs * num_steps"
+                f"{'' if self.shards is None else ' / devices'}) with critic_sees='global', whose minibatches have all "
+                f"agents of a step, got {num_minibatches}"
+            )
+        if self.num_rows % num_minibatches:
+            raise UserValueError(
+                f"num_minibatches must divide the {self.num_rows} samples of an iteration "
+                f"(num_envs * num_steps * agents{'' if self.shards is None else ' / devices'}), got {num_minibatches}"
+            )
+
+    def minibatches(self, key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
+        """Every sample, or sequence, once, in random order; leaves `[num_minibatches, ...]`."""
+        if self.remembers:
+            start = row_minibatches(key, samples.start, num_minibatches)  # the same key selects the same environments
+            sequences = sequence_minibatches(key, samples._replace(start=()), num_minibatches)
+            return sequences._replace(start=start)
+        return row_minibatches(key, self.rows(samples), num_minibatches)
+
+    def rows(self, samples: Samples) -> Samples:
+        """Samples along one axis, `[num_rows, ...]`, or steps `[num_rows / agents, *A, ...]`, without memories."""
+        axes, count, alone = samples.weight.ndim, self.num_rows, samples._replace(start=())
+        if self.centralised:
+            axes, count = axes - len(self.agents), count // math.prod(self.agents)
+        return jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[axes:]), alone)
+
+    def descent(
+        self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: Any, lr: jax.Array
+    ) -> Callable[[Learner, Any], tuple[Learner, Metrics]]:
+        """Function that makes a step of Adam on a minibatch.
+
+        Args:
+          loss: Function `(weights, minibatch, hparams) -> (loss [], metrics)`; the minibatch has weights of samples
+            `.weight`.
+          hparams: Hyper-parameters, prepared.
+          lr: Step size, `[]`.
+
+        Returns:
+          Function `(learner, minibatch) -> (learner, metrics)`; the metrics include `grad_norm`.
+        """
+        transformation = adam(hparams, lr)
+
+        def one_minibatch(learner: Learner, minibatch: Any) -> tuple[Learner, Metrics]:
+            weights = learner.weights
+            (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, minibatch, hparams)
+            metrics, gradient = averaged((metrics, gradient), minibatch.weight, self.shards)
+            metrics["grad_norm"] = jnp.linalg.norm(ravel_pytree(gradient)[0])
+            updates, optimiser = transformation.update(gradient, learner.optimiser, weights)
+            return learner._replace(weights=optax.apply_updates(weights, updates), optimiser=optimiser), metrics
+
+        return one_minibatch
+
+    # The result.
+
+    def algorithm(
+        self,
+        builder: str,
+        hparams: type,
+        init: Callable[..., OnPolicyState],
+        step: Callable[..., tuple[OnPolicyState, Metrics]],
+        part: Callable[[EnvShards], Algorithm],
+        network: Module | None,
+    ) -> Algorithm:
+        """Algorithm of the given functions.
+
+        Args:
+          builder: Path `"module:name"` of its builder; the name is that of the algorithm.
+          hparams: Class of the hyper-parameters, a subclass of `OnPolicyHParams`.
+          init, step: Functions, as in `Algorithm`.
+          part: Function that builds the same algorithm on one part of the environments.
+          network: Custom network, None for one that the configuration names.
+        """
+
+        def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
+            return state._replace(
+                weights=(policy.params, policy.log_std),
+                observations=policy.observations,
+                global_observations=policy.global_observations,
+            )
+
+        def sharded(shards: EnvShards) -> Sharded:
+            of_rewards: Any = (False, True) if self.config.normalise_reward else None
+            of_each_env: Any = (False, False, False, True, of_rewards, False, True, False)
+            return Sharded(part(shards), OnPolicyState(*of_each_env))
+
+        return Algorithm(
+            name=builder.partition(":")[2],
+            env=self.env,
+            config=self.config,
+            hparams=hparams(**{name: None for name, on in self.effects.items() if not on}),
+            init=init,
+            step=step,
+            policy=self.policy,
+            actor=self.actor,
+            env_steps_per_iteration=self.config.num_envs * self.config.num_steps,
+            prepare=self.prepare,
+            discount=_discount,
+            stopped=stopped,
+            network=network,
+            builder=builder,
+            warm=warm,
+            sharded=sharded,
+        )
+
+
+def on_policy(
+    env: Environment,
+    config: Any,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+    belief: Belief | None = None,
+) -> OnPolicy:
+    """Toolbox of an algorithm that collects a rollout, evaluates it, learns from it and discards it.
+
+    Args:
+      env: Environment of one agent or a crowd.
+      config: Configuration, an `OnPolicyConfig`.
       network: Custom network: a hashable flax module that maps one observation to `(outputs, value)`, or a recurrent
-        one, see `jaxrl.learning.recurrent`.
-      builder: Path of the builder, see `Algorithm`.
-      init_own: Module-level function `(hparams) -> Learner.own` of the initial state; None for an algorithm without it.
-      whole_episodes: Whether samples whose episode does not end within the rollout get a weight of 0.
-      without: Names of hyper-parameters that have no effect on this algorithm; lambda is 1 if "lam" is one of them.
-      keeps_scores: Whether samples contain the scores of the policy that acted.
-      believes: Whether the network has a belief about the environment's behaviour, see `learning.beliefs`; samples then
-        contain the behaviour.
+        one, see `jaxrl.learning.recurrent`; None for the one that the configuration names.
+      agents: Axes of the agents, as by `agents_of`.
+      shards: Shards of the environments; None for all on one device.
+      belief: Belief of the network about the environment's behaviour, which samples then contain; None for none.
+
+    Raises:
+      TypeError, ValueError: The network, or a field of the configuration, does not fit the environment.
+    """
+    head = action_head(env.action_space(env.default_params))
+    critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
+    obs_shape, global_shape = shapes_of(env, config, agents)
+    chosen = choose_network(config, network, obs_shape, global_shape, head.num_outputs, critic.num_values, belief)
+    head = head if belief is None else believing_head(head, belief)
+    if config.burn_in and not is_recurrent(chosen):
+        raise UserValueError(f"burn_in has no effect on a policy that does not remember, got {config.burn_in}")
+    num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
+    num_rows = num_envs * config.num_steps * math.prod(agents)
+    check_num_rows(num_rows)
+    actor = _actor(chosen, head, obs_shape)
+    shapes = (obs_shape, global_shape)
+    return OnPolicy(env, config, head, critic, chosen, actor, *shapes, agents, num_envs, num_rows, shards, belief)
+
+
+def agents_of(env: Environment, network: Module | None) -> tuple[int, ...]:
+    """Axes of the agents of an environment, after checks of the arguments of a builder.
 
     Raises:
       ContractError: The environment breaks a law.
-      TypeError, ValueError: The network, or a field of the configuration, does not fit the environment.
+      TypeError: The custom network is not hashable.
     """
     agents = check_abstractly(env)
     try:
         hash(network)
     except TypeError:
         raise UserTypeError("network must be hashable; use tuples instead of lists in its fields") from None
-    differences = (init_own, whole_episodes, without, keeps_scores, believes)
-    return _build(name, env, config, hparams, make_learn, network, builder, *differences, agents)
+    return agents
 
 
-@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
-def _build(
-    name: str,
-    env: Environment,
-    config: Any,
-    hparams_type: Any,
-    make_learn: Callable[[Parts], Learn],
-    own_network: Module | None,
-    builder: str | None,
-    init_own: Callable[[Any], Any] | None,
-    whole_episodes: bool,
-    without: tuple[str, ...],
-    keeps_scores: bool,
-    believes: bool,
-    agents: tuple[int, ...],
-    shards: EnvShards | None = None,
-) -> Algorithm:
-    params = env.default_params
-    head = action_head(env.action_space(params))
-    critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
-    obs_shape, global_shape = shapes_of(env, config, agents)
-    belief = belief_about(env, agents) if believes else None
-    shapes = (obs_shape, global_shape, head.num_outputs, critic.num_values)
-    network = choose_network(config, own_network, *shapes, belief)
-    head = head if belief is None else believing_head(head, belief)
-    centralised, remembers = global_shape is not None, is_recurrent(network)
-    if config.burn_in and not remembers:
-        raise UserValueError(f"burn_in has no effect on a policy that does not remember, got {config.burn_in}")
-    episode_length = longest_episode(env)
-    num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
-    batch_axes = 1 + len(agents)
-    num_rows = num_envs * config.num_steps * math.prod(agents)
-    check_num_rows(num_rows)
-    parts = Parts(config, head, critic, network, num_envs, num_rows, shards, agents, belief)
-    learn = make_learn(parts)
-    effects = {  # hyper-parameters without effect on some environments and configurations
-        "log_std_init": head.continuous,
-        "observation_clip": config.normalise_observation,
-        "reward_clip": config.normalise_reward,
-        **dict.fromkeys(without, False),
-    }
+def _first_memory(network: Any) -> Memory:
+    """Memory of one agent at the start of an episode, () without memory."""
+    return jax.tree.map(jnp.asarray, network.start()) if is_recurrent(network) else ()
 
-    def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
-        changes = {
-            name: effective(name, getattr(hparams, name), hparams_type.__dataclass_fields__[name].default, on)
-            for name, on in effects.items()
-        }
-        if run_length is not None:
-            changes["anneal_env_steps"] = annealed_over(hparams, run_length)
-        discount = critic.prepare(hparams.discount, config.num_steps, num_settings, episode_length)
-        return dataclasses.replace(hparams, discount=discount, **changes)
 
-    def policy_of(state: OnPolicyState, hparams: Any) -> OnPolicyPolicy:
-        clip = jax.tree.map(jnp.float32, hparams.observation_clip) if config.normalise_observation else None
-        return OnPolicyPolicy(*state.weights, state.observations, clip, state.global_observations)
-
-    def see(policy: OnPolicyPolicy, obs: Any) -> Any:
-        return normalise(policy.observations, obs, policy.observation_clip)
-
-    def see_globally(policy: OnPolicyPolicy, global_obs: Any) -> Any:
-        return normalise(policy.global_observations, global_obs, policy.observation_clip)
+def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:
+    """Actor that applies the network to observations as the policy sees them."""
 
     def scores(policy: OnPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        outputs, _ = apply_over(network, policy.params, see(policy, obs), leading_axes(obs, obs_shape))
+        outputs, _ = apply_over(network, policy.params, policy.see(obs), leading_axes(obs, obs_shape))
         return head.scores(outputs, policy.log_std)
-
-    def first_memory(policy: Any = None) -> Memory:
-        del policy
-        return jax.tree.map(jnp.asarray, network.start()) if remembers else ()
 
     def scores_and_memory(policy: OnPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
-        outputs, _, memory = step_over(network, policy.params, see(policy, obs), memory, leading_axes(obs, obs_shape))
+        num_axes = leading_axes(obs, obs_shape)
+        outputs, _, memory = step_over(network, policy.params, policy.see(obs), memory, num_axes)
         return head.scores(outputs, policy.log_std), memory
 
-    actor = recurrent_actor(first_memory, scores_and_memory, head) if remembers else head_actor(scores, head)
+    def first_memory(policy: Any = None) -> Memory:
+        del policy
+        return _first_memory(network)
 
-    def init(key: jax.Array, hparams: Any, env_params: Any) -> OnPolicyState:
-        hparams = prepare(hparams)
-        network_key, reset_key = jax.random.split(unrolled(key))
-        example, global_example = zeros((obs_shape, global_shape))
-        others = [first_memory()] if remembers else [global_example] if centralised else []
-        log_std = jnp.full(head.num_outputs, hparams.log_std_init, jnp.float32) if head.continuous else None
-        weights: Any = (network.init(network_key, example, *others), log_std)
-        memory = memories(first_memory(), agents)
-        carry = reset_all(env, reset_key, env_params, config.num_envs, shards, memory)
-        return OnPolicyState(
-            weights=weights,
-            observations=init_statistics(obs_shape) if config.normalise_observation else None,
-            optimiser=adam(hparams, hparams.lr).init(weights),
-            carry=carry,
-            rewards=init_reward_scale((num_envs, *agents)) if config.normalise_reward else None,
-            own=None if init_own is None else init_own(hparams),
-            start=_nothing_before(carry, config.burn_in, agents) if config.burn_in else (),
-            global_observations=init_statistics(global_shape) if config.normalise_observation and centralised else None,
-        )
-
-    def collect(key: jax.Array, policy: OnPolicyPolicy, carry: Carry, env_params: Any) -> tuple[Carry, Any, jax.Array]:
-        noise_key, env_key = jax.random.split(key)
-        shape = (config.num_steps, config.num_envs, *agents)
-        noise = own(actor.noise(rolled(noise_key), shape), shards, axis=1)
-        pool = config.reset_pool
-        requests = {"with_global_obs": centralised, "with_behaviour": believes}
-        return rollout(env, env_params, actor, policy, env_key, carry, noise, pool, shards, **requests)
-
-    def samples_of(
-        policy: OnPolicyPolicy, state: OnPolicyState, steps: Transition, reward: jax.Array, hparams: Any
-    ) -> tuple[Samples, Any]:
-        # Values and log-probabilities are computed for the whole rollout at once, not step by step.
-        obs, next_obs = see(policy, steps.obs), see(policy, steps.next_obs)
-        global_obs, next_global_obs = (see_globally(policy, each) for each in (steps.global_obs, steps.next_global_obs))
-        reset, start, before = None, (), ()
-        if remembers:
-            memory, done = state.carry.memory, episode_ends(steps)
-            # The rollout has reset memories that ended with its last step; recomputed memories need the flag again.
-            first = state.start.reset[:, -1] if config.burn_in else jnp.zeros_like(done[0])
-            reset = jnp.concatenate([first[None], done[:-1]])
-            outputs, value, after = unroll_over(network, policy.params, obs, memory, reset)
-            # At a truncation, too, the value is computed from the memory of the whole episode.
-            _, next_value, _ = step_over(network, policy.params, next_obs, after, 1 + batch_axes)
-            start = Start(memory)
-            if config.burn_in:
-                start = Start(state.start.memory, see(policy, state.start.obs), state.start.reset[:, :-1])
-                before = _last_steps(config.burn_in, memory, after, steps.obs, reset, done)
-        else:
-            outputs, value = parts.evaluate(policy.params, obs, global_obs, 1 + batch_axes)
-            _, next_value = parts.evaluate(policy.params, next_obs, next_global_obs, 1 + batch_axes)
-        outputs = jax.lax.optimization_barrier(outputs)  # fused with a softmax the network is slow on a CPU
-        scores = head.scores(outputs, policy.log_std)
-        log_prob = head.log_prob(scores, steps.mask, steps.raw_action)
-        done = episode_ends(steps)
-        ended = value_ends(steps, config.time_limits)
-        lam = 1.0 if hparams.lam is None else hparams.lam
-        advantage, target = critic.estimate(hparams.discount, lam, reward, value, next_value, ended, done)
-        weight = steps.active.astype(jnp.float32)
-        if whole_episodes:
-            weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)
-        samples = (obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
-        return Samples(*samples, scores if keeps_scores else None, reset, start, global_obs, steps.behaviour), before
-
-    def step(
-        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: Any, env_params: Any
-    ) -> tuple[OnPolicyState, Metrics]:
-        hparams = prepare(hparams)
-        policy = policy_of(state, hparams)
-        collect_key, learn_key = jax.random.split(unrolled(key))
-        carry, steps, reused = collect(collect_key, policy, state.carry, env_params)
-        reward, rewards = steps.reward, state.rewards
-        if rewards is not None:
-            rate = hparams.discount.next_weight(jnp.zeros((), jnp.int32), jnp.ones(()))
-            done, clip = episode_ends(steps), hparams.reward_clip
-            reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, shards)
-        samples, before = samples_of(policy, state, steps, reward, hparams)
-        env_steps = jnp.float32(config.num_envs * config.num_steps) * iteration
-        lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
-        hparams = hparams.at(env_steps)
-        learner = Learner(state.weights, state.optimiser, state.own)
-        (weights, optimiser, own_state), metrics = learn(learn_key, learner, samples, hparams, lr)
-        observations = state.observations
-        if observations is not None:
-            observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32), shards)
-        global_observations = state.global_observations
-        if global_observations is not None:
-            present = jnp.any(steps.active, axis=tuple(range(2, steps.active.ndim))).astype(jnp.float32)
-            global_observations = update_statistics(global_observations, steps.global_obs, present, shards)
-        rows = parts.rows(samples)
-        value, target = (critic.whole(hparams.discount, values) for values in (rows.value, rows.target))
-        metrics["explained_variance"] = explained_variance(value, target, rows.weight, shards)
-        metrics["learning_rate"] = lr
-        metrics["reset_reuse"] = summed(reused, shards).astype(jnp.float32)
-        after = OnPolicyState(weights, observations, optimiser, carry, rewards, own_state, before, global_observations)
-        return after, metrics
-
-    def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
-        return state._replace(
-            weights=(policy.params, policy.log_std),
-            observations=policy.observations,
-            global_observations=policy.global_observations,
-        )
-
-    def sharded(shards: EnvShards) -> Sharded:
-        of_rewards: Any = (False, True) if config.normalise_reward else None
-        of_each_env: Any = (False, False, False, True, of_rewards, None if init_own is None else False, True, False)
-        arguments = (name, env, config, hparams_type, make_learn, own_network, builder)
-        arguments += (init_own, whole_episodes, without, keeps_scores, believes, agents)
-        return Sharded(_build(*arguments, shards), OnPolicyState(*of_each_env))
-
-    return Algorithm(
-        name=name,
-        env=env,
-        config=config,
-        hparams=hparams_type(**{name: None for name, on in effects.items() if not on}),
-        init=init,
-        step=step,
-        policy=policy_of,
-        actor=actor,
-        env_steps_per_iteration=config.num_envs * config.num_steps,
-        prepare=prepare,
-        discount=lambda hparams: hparams.discount,
-        stopped=stopped,
-        network=own_network,
-        builder=builder,
-        warm=warm,
-        sharded=sharded,
-    )
+    return recurrent_actor(first_memory, scores_and_memory, head) if is_recurrent(network) else head_actor(scores, head)
 
 
-def _nothing_before(carry: Carry, burn_in: int, agents: tuple[int, ...]) -> Start:
-    """Start of the first rollout, before there are any steps: memories at the start of an episode."""
-    num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
-    obs = jax.tree.map(lambda leaf: jnp.zeros((num_envs, burn_in, *leaf.shape[1:]), leaf.dtype), carry.obs)
-    return Start(carry.memory, obs, jnp.ones((num_envs, burn_in + 1, *agents), bool))
-
-
-def _last_steps(burn_in: int, memory: Memory, after: Memory, obs: Any, reset: jax.Array, done: jax.Array) -> Start:
-    """Last steps of a rollout, the memories before them, and whether an episode begins with the next rollout.
-
-    Args:
-      burn_in: Number of steps.
-      memory: Memories at the start of the rollout, leaves `[N, *A, ...]`.
-      after: Memories after each step, leaves `[T, N, *A, ...]`.
-      obs: Observations, leaves `[T, N, *A, ...]`.
-      reset, done: Whether an episode begins, or ends, with each step, bool `[T, N, *A]`.
-    """
-    if burn_in < done.shape[0]:
-        memory = jax.tree.map(lambda leaf: leaf[-burn_in - 1], after)
-    flags = jnp.concatenate([reset[-burn_in:], done[-1:]])
-    obs, flags = jax.tree.map(lambda leaf: leaf.swapaxes(0, 1), (jax.tree.map(lambda x: x[-burn_in:], obs), flags))
-    return Start(memory, obs, flags)
+def _discount(hparams: Any) -> Any:
+    return hparams.discount

@@ -88,6 +88,11 @@ class OnPolicyConfig(NetworkConfig):
             )
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
 
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return {"observation_clip": self.normalise_observation, "reward_clip": self.normalise_reward}
+
     def check_own_network(self) -> None:
         """Rejects `memory` and a centralised critic with a custom network.
 

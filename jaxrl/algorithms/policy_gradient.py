@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.on_policy import Learner, OnPolicy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig
-from jaxrl.algorithms.on_policy_parts import Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.checks import check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.action_heads import Scores
@@ -87,57 +88,57 @@ class Acting(NamedTuple):
     value: jax.Array
 
 
-def acting(parts: Parts, weights: Any, batch: Samples) -> Acting:
+def acting(agent: OnPolicy, weights: Any, batch: Samples) -> Acting:
     """Evaluates policy and critic with given weights on samples."""
     params, log_std = weights
-    outputs, value = parts.forward(params, batch)
+    outputs, value = agent.forward(params, batch)
     # Scores are computed twice: a shared standard deviation would change the order in which gradients are summed.
-    scores, scores_of_entropy = parts.head.scores(outputs, log_std), parts.head.scores(outputs, log_std)
-    log_prob = parts.head.log_prob(scores, batch.mask, batch.raw_action)
-    entropy = jnp.broadcast_to(parts.head.entropy(scores_of_entropy, batch.mask), batch.weight.shape)
+    scores, scores_of_entropy = agent.head.scores(outputs, log_std), agent.head.scores(outputs, log_std)
+    log_prob = agent.head.log_prob(scores, batch.mask, batch.raw_action)
+    entropy = jnp.broadcast_to(agent.head.entropy(scores_of_entropy, batch.mask), batch.weight.shape)
     return Acting(scores, log_prob, entropy, value)
 
 
-def advantages(parts: Parts, batch: Samples, over: str) -> jax.Array:
+def advantages(agent: OnPolicy, batch: Samples, over: str) -> jax.Array:
     """Advantages of samples, normalised over them if configured.
 
     Args:
-      parts: Parts of the algorithm.
+      agent: OnPolicy of the algorithm.
       batch: Samples of an iteration, or of a minibatch.
       over: Kind of the samples, "batch" or "minibatch".
     """
-    if parts.config.normalise_advantage != over:
+    if agent.config.normalise_advantage != over:
         return batch.advantage
-    return standardise(batch.advantage, batch.weight, parts.shards)
+    return standardise(batch.advantage, batch.weight, agent.shards)
 
 
 def total_loss(
-    parts: Parts, now: Acting, batch: Samples, policy_loss: jax.Array, hparams: Any, value_clip: Any = INFINITE
+    agent: OnPolicy, now: Acting, batch: Samples, policy_loss: jax.Array, hparams: Any, value_clip: Any = INFINITE
 ) -> tuple[jax.Array, Metrics]:
     """Total loss of policy and critic with the entropy bonus, and its terms as metrics."""
-    value_loss = parts.critic.loss(hparams.discount, now.value, batch.value, batch.target, batch.weight, value_clip)
+    value_loss = agent.critic.loss(hparams.discount, now.value, batch.value, batch.target, batch.weight, value_clip)
     entropy = weighted_mean(now.entropy, batch.weight)
     total = policy_loss + hparams.value_coef * value_loss - hparams.entropy_coef * entropy
     return total, {"policy_loss": policy_loss, "value_loss": value_loss, "entropy": entropy}
 
 
-def scores_of(parts: Parts, learner: Learner, samples: Samples) -> Scores:
+def scores_of(agent: OnPolicy, learner: Learner, samples: Samples) -> Scores:
     """Scores of a learner's policy on samples, for exact divergences."""
     params, log_std = learner.weights
-    outputs, _ = parts.forward(params, samples)
-    return parts.head.scores(outputs, log_std)
+    outputs, _ = agent.forward(params, samples)
+    return agent.head.scores(outputs, log_std)
 
 
 def epochs(
-    parts: Parts, key: jax.Array, samples: Samples, one_minibatch: Any, learner: Learner
+    agent: OnPolicy, key: jax.Array, samples: Samples, one_minibatch: Any, learner: Learner
 ) -> tuple[Learner, Metrics]:
     """Runs the configured number of epochs of minibatches.
 
     Args:
-      parts: Parts of the algorithm.
+      agent: OnPolicy of the algorithm.
       key: Random key.
       samples: Samples of an iteration, leaves `[T, num_envs, *A, ...]`.
-      one_minibatch: Function `(learner, minibatch) -> (learner, metrics)`, such as one by `Parts.descent`.
+      one_minibatch: Function `(learner, minibatch) -> (learner, metrics)`, such as one by `OnPolicy.descent`.
       learner: Initial learner.
 
     Returns:
@@ -145,10 +146,10 @@ def epochs(
     """
     learner, metrics = over_epochs(
         key,
-        parts.config.num_epochs,
-        lambda key: parts.minibatches(key, samples, parts.config.num_minibatches),
+        agent.config.num_epochs,
+        lambda key: agent.minibatches(key, samples, agent.config.num_minibatches),
         lambda learner, minibatches: jax.lax.scan(one_minibatch, learner, minibatches),
         learner,
-        parts.shards,
+        agent.shards,
     )
     return learner, jax.tree.map(jnp.mean, metrics)

@@ -1,6 +1,7 @@
 """Proximal policy optimisation under any discount."""
 
 import dataclasses
+import functools
 from typing import Any, Literal, Self
 
 import jax
@@ -9,25 +10,22 @@ from flax import struct
 
 from envs.base import Environment
 from envs.errors import UserValueError
+from envs.threefry import unrolled
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
-from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.algorithms.policy_gradient import EpochsConfig, Space, acting, advantages, common_space, total_loss
 from jaxrl.checks import Range, check_choice
-from jaxrl.learning.beliefs import BELIEF, constant_belief
+from jaxrl.learning.beliefs import BELIEF, belief_about, constant_belief
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
+from jaxrl.learning.shards import EnvShards
 from jaxrl.sweeps.distributions import Uniform
 
-# Hyper-parameters without an effect, for each use of a belief.
-WITHOUT = {
-    **dict.fromkeys(("none", "random"), ("belief_coef", "belief_env_steps")),
-    **dict.fromkeys(("conditioned", "auxiliary"), ("belief_env_steps",)),
-    "staged": ("belief_coef",),
-}
+BELIEFS = ("none", "conditioned", "staged", "auxiliary", "random")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,11 +48,19 @@ class PPOConfig(EpochsConfig):
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
         check_choice("kl_stop", self.kl_stop, ("epoch", "minibatch", "rewind"))
-        check_choice("belief", self.belief, WITHOUT)
+        check_choice("belief", self.belief, BELIEFS)
         if self.belief != "none" and self.memory == "none":
             raise UserValueError(
                 f"belief={self.belief!r} takes a memory, which infers the behaviour, got memory='none'"
             )
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return super().effects | {
+            "belief_coef": self.belief in ("conditioned", "auxiliary"),
+            "belief_env_steps": self.belief == "staged",
+        }
 
 
 @struct.dataclass
@@ -108,17 +114,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
     Source: Schulman et al. (2017); advantages: Kwiatkowski et al. (2023), arXiv 2302.05740.
     """
     config = checked_config(config, PPOConfig)
-    return on_policy(
-        "ppo",
-        env,
-        config,
-        PPOHParams,
-        make_learn,
-        network=network,
-        builder=f"{__name__}:ppo",
-        without=WITHOUT[config.belief],
-        believes=config.belief != "none",
-    )
+    return _build(env, config, network, agents_of(env, network))
 
 
 def search_space(algo: Algorithm) -> Space:
@@ -126,23 +122,29 @@ def search_space(algo: Algorithm) -> Space:
     return common_space(algo, {"clip_eps": Uniform(0.1, 0.4)})
 
 
-def make_learn(parts: Parts) -> Learn:
-    """Learning from one rollout: epochs of minibatches, until the divergence is too large."""
-    config = parts.config
-    parts.check_minibatches(config.num_minibatches)
-    staged = config.belief == "staged"
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(
+    env: Environment,
+    config: PPOConfig,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+) -> Algorithm:
+    belief, staged = None if config.belief == "none" else belief_about(env, agents), config.belief == "staged"
+    agent = on_policy(env, config, network, agents, shards, belief)
+    agent.check_minibatches(config.num_minibatches)
 
     def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
         if staged:
             weights = constant_belief(weights, hparams.belief_env_steps <= 0)
-        now = acting(parts, weights, rows)
-        advantage = advantages(parts, rows, "minibatch")
+        now = acting(agent, weights, rows)
+        advantage = advantages(agent, rows, "minibatch")
         log_ratio = now.log_prob - rows.log_prob
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
-        total, metrics = total_loss(parts, now, rows, policy_loss, hparams, hparams.value_clip)
+        total, metrics = total_loss(agent, now, rows, policy_loss, hparams, hparams.value_clip)
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.clip_eps
-        if parts.belief is not None and config.belief != "random":
-            error = -parts.belief.log_prob(now.scores[BELIEF], rows.behaviour)
+        if belief is not None and config.belief != "random":
+            error = -belief.log_prob(now.scores[BELIEF], rows.behaviour)
             metrics["belief_loss"] = weighted_mean(error, rows.weight)
             if staged:
                 total = jnp.where(hparams.belief_env_steps > 0, metrics["belief_loss"], total)
@@ -156,12 +158,12 @@ def make_learn(parts: Parts) -> Learn:
     def learn(
         key: jax.Array, learner: Learner, samples: Samples, hparams: PPOHParams, lr: jax.Array
     ) -> tuple[Learner, Metrics]:
-        samples = samples._replace(advantage=advantages(parts, samples, "batch"))
+        samples = samples._replace(advantage=advantages(agent, samples, "batch"))
         if staged:  # a new optimiser for the second stage: the old one would still move the belief
             begins = (hparams.belief_env_steps <= 0) & (hparams.belief_env_steps > -config.num_envs * config.num_steps)
             new = jax.tree.map(jnp.zeros_like, learner.optimiser)
             learner = learner._replace(optimiser=_select(begins, new, learner.optimiser))
-        one_minibatch = parts.descent(loss, hparams, lr)
+        one_minibatch = agent.descent(loss, hparams, lr)
 
         def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array]]:
             learner, before, stopped = carry
@@ -183,17 +185,33 @@ def make_learn(parts: Parts) -> Learn:
         (learner, _, _), (metrics, stopped) = over_epochs(
             key,
             config.num_epochs,
-            lambda key: parts.minibatches(key, samples, config.num_minibatches),
+            lambda key: agent.minibatches(key, samples, config.num_minibatches),
             one_epoch,
             start,
-            parts.shards,
+            agent.shards,
         )
         metrics, stopped = jax.tree.map(jnp.ravel, (metrics, stopped))
         metrics = kept_means(metrics, ~stopped)  # updates after the stop are computed and discarded
         metrics["stopped_early"] = jnp.mean(stopped.astype(jnp.float32))
         return learner, metrics
 
-    return learn
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOHParams, env_params: Any
+    ) -> tuple[OnPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        policy = agent.policy(state, hparams)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
+        evaluation = agent.evaluate(policy, state, rolled_out, hparams)
+        hparams, lr = agent.scheduled(iteration, hparams)
+        learner = Learner(state.weights, state.optimiser)
+        learner, metrics = learn(learn_key, learner, evaluation.samples, hparams, lr)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+
+    def part(shards: EnvShards) -> Algorithm:
+        return _build(env, config, network, agents, shards)
+
+    return agent.algorithm(f"{__name__}:ppo", PPOHParams, agent.init, step, part, network)
 
 
 def _select(condition: jax.Array, one: Any, other: Any) -> Any:

@@ -9,11 +9,12 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
+from envs.threefry import unrolled
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
-from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
@@ -27,6 +28,7 @@ from jaxrl.algorithms.policy_gradient import (
 from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
+from jaxrl.learning.shards import EnvShards
 from jaxrl.sweeps.distributions import LogUniform
 
 TOLERATED = 1.5  # factor by which the divergence may miss its target before the coefficient changes
@@ -76,27 +78,12 @@ def ppo_kl(env: Environment, config: PPOKLConfig | None = None, network: Module 
     Source: Schulman et al. (2017), Proximal policy optimization algorithms, section 4.
     """
     config = checked_config(config, PPOKLConfig)
-    return on_policy(
-        "ppo_kl",
-        env,
-        config,
-        PPOKLHParams,
-        make_learn,
-        network=network,
-        builder=f"{__name__}:ppo_kl",
-        init_own=first_coefficient,
-        keeps_scores=True,
-    )
+    return _build(env, config, network, agents_of(env, network))
 
 
 def search_space(algo: Algorithm) -> Space:
     """Default search space of PPO with a penalty."""
     return common_space(algo, {"kl_target": LogUniform(3e-3, 3e-2)})
-
-
-def first_coefficient(hparams: PPOKLHParams) -> jax.Array:
-    """Initial coefficient of the divergence, float32 `[]`."""
-    return jnp.float32(hparams.kl_coef)
 
 
 def next_coefficient(coefficient: jax.Array, kl: jax.Array, target: jax.Array) -> jax.Array:
@@ -105,29 +92,51 @@ def next_coefficient(coefficient: jax.Array, kl: jax.Array, target: jax.Array) -
     return jnp.clip(coefficient * factor, *BOUNDS)
 
 
-def make_learn(parts: Parts) -> Learn:
-    """Learning from one rollout: epochs of minibatches, then a new coefficient."""
-    parts.check_minibatches(parts.config.num_minibatches)
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(
+    env: Environment,
+    config: PPOKLConfig,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+) -> Algorithm:
+    agent = on_policy(env, config, network, agents, shards)
+    agent.check_minibatches(config.num_minibatches)
 
     def divergence(now: Any, batch: Samples, shards: Any = None) -> jax.Array:
-        return weighted_mean(parts.head.kl(batch.scores, now, batch.mask), batch.weight, shards)
+        return weighted_mean(agent.head.kl(batch.scores, now, batch.mask), batch.weight, shards)
 
     def loss(weights: Any, rows: Samples, hparams: PPOKLHParams, kl_coef: jax.Array) -> tuple[jax.Array, Metrics]:
-        now = acting(parts, weights, rows)
-        advantage = advantages(parts, rows, "minibatch")
+        now = acting(agent, weights, rows)
+        advantage = advantages(agent, rows, "minibatch")
         kl = divergence(now.scores, rows)
         policy_loss = surrogate(now.log_prob - rows.log_prob, advantage, rows.weight)
-        total, metrics = total_loss(parts, now, rows, policy_loss, hparams)
+        total, metrics = total_loss(agent, now, rows, policy_loss, hparams)
         return total + kl_coef * kl, metrics
 
-    def learn(
-        key: jax.Array, learner: Learner, samples: Samples, hparams: PPOKLHParams, lr: jax.Array
-    ) -> tuple[Learner, Metrics]:
-        samples = samples._replace(advantage=advantages(parts, samples, "batch"))
-        own_loss = functools.partial(loss, kl_coef=learner.own)
-        learner, metrics = epochs(parts, key, samples, parts.descent(own_loss, hparams, lr), learner)
-        kl = divergence(scores_of(parts, learner, samples), samples, parts.shards)
-        metrics |= {"kl_old_new": kl, "current_kl_coef": learner.own}
-        return learner._replace(own=next_coefficient(learner.own, kl, hparams.kl_target)), metrics
+    def init(key: jax.Array, hparams: PPOKLHParams, env_params: Any) -> OnPolicyState:
+        return agent.init(key, hparams, env_params)._replace(own=jnp.float32(hparams.kl_coef))
 
-    return learn
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOKLHParams, env_params: Any
+    ) -> tuple[OnPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        policy = agent.policy(state, hparams)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
+        evaluation = agent.evaluate(policy, state, rolled_out, hparams)
+        hparams, lr = agent.scheduled(iteration, hparams)
+        samples, kl_coef = evaluation.samples._replace(scores=evaluation.scores), state.own
+        samples = samples._replace(advantage=advantages(agent, samples, "batch"))
+        one_minibatch = agent.descent(functools.partial(loss, kl_coef=kl_coef), hparams, lr)
+        learner = Learner(state.weights, state.optimiser)
+        learner, metrics = epochs(agent, learn_key, samples, one_minibatch, learner)
+        kl = divergence(scores_of(agent, learner, samples), samples, shards)
+        metrics |= {"kl_old_new": kl, "current_kl_coef": kl_coef}
+        state = state._replace(own=next_coefficient(kl_coef, kl, hparams.kl_target))
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+
+    def part(shards: EnvShards) -> Algorithm:
+        return _build(env, config, network, agents, shards)
+
+    return agent.algorithm(f"{__name__}:ppo_kl", PPOKLHParams, init, step, part, network)

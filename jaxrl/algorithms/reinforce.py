@@ -1,6 +1,7 @@
 """REINFORCE under any discount: Monte Carlo returns to the ends of episodes, with or without a baseline."""
 
 import dataclasses
+import functools
 from typing import Any, Literal
 
 import jax
@@ -9,16 +10,18 @@ from flax import struct
 
 from envs.base import Environment
 from envs.errors import UserValueError
+from envs.threefry import unrolled
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
-from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.algorithms.policy_gradient import Space, acting, advantages, common_space, total_loss
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient, weighted_mean
 from jaxrl.learning.networks import Module
-from jaxrl.learning.shards import summed
+from jaxrl.learning.rollout import episode_ends
+from jaxrl.learning.shards import EnvShards, summed
 from jaxrl.sweeps.distributions import Choice, LogUniform
 
 
@@ -49,6 +52,11 @@ class ReinforceConfig(OnPolicyConfig):
                 raise UserValueError(
                     f"baseline='off' has no critic, so that {name} must be {needed!r}, got {getattr(self, name)!r}"
                 )
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return super().effects | {"lam": False, "value_coef": self.baseline == "critic"}
 
 
 @struct.dataclass
@@ -86,17 +94,7 @@ def reinforce(env: Environment, config: ReinforceConfig | None = None, network: 
     Sutton and Barto (2018), section 13.4, without the factor Gamma(t) of the episode's step t.
     """
     config = checked_config(config, ReinforceConfig)
-    return on_policy(
-        "reinforce",
-        env,
-        config,
-        ReinforceHParams,
-        make_learn,
-        network=network,
-        builder=f"{__name__}:reinforce",
-        whole_episodes=True,
-        without=("lam",) if config.baseline == "critic" else ("lam", "value_coef"),
-    )
+    return _build(env, config, network, agents_of(env, network))
 
 
 def search_space(algo: Algorithm) -> Space:
@@ -106,27 +104,48 @@ def search_space(algo: Algorithm) -> Space:
     return space | {"config.num_envs": Choice([count, 2 * count, 4 * count])}
 
 
-def make_learn(parts: Parts) -> Learn:
-    """Learning from one rollout: one step along the policy gradient of its complete returns."""
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(
+    env: Environment,
+    config: ReinforceConfig,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+) -> Algorithm:
+    agent = on_policy(env, config, network, agents, shards)
 
     def loss(weights: Any, batch: Samples, hparams: ReinforceHParams) -> tuple[jax.Array, Metrics]:
-        now = acting(parts, weights, batch)
-        policy_loss = policy_gradient(now.log_prob, advantages(parts, batch, "batch"), batch.weight)
-        if parts.config.baseline == "critic":
-            return total_loss(parts, now, batch, policy_loss, hparams)
+        now = acting(agent, weights, batch)
+        policy_loss = policy_gradient(now.log_prob, advantages(agent, batch, "batch"), batch.weight)
+        if config.baseline == "critic":
+            return total_loss(agent, now, batch, policy_loss, hparams)
         entropy = weighted_mean(now.entropy, batch.weight)
         return policy_loss - hparams.entropy_coef * entropy, {"policy_loss": policy_loss, "entropy": entropy}
 
-    def learn(
-        key: jax.Array, learner: Learner, samples: Samples, hparams: ReinforceHParams, lr: jax.Array
-    ) -> tuple[Learner, Metrics]:
-        del key
-        if parts.config.baseline == "off":
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: ReinforceHParams, env_params: Any
+    ) -> tuple[OnPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        policy = agent.policy(state, hparams)
+        collect_key, _ = jax.random.split(unrolled(key))
+        rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
+        evaluation = agent.evaluate(policy, state, rolled_out, hparams)
+        # The return of a sample is complete if its episode ends within the rollout.
+        ends = jax.lax.cummax(episode_ends(rolled_out.steps).astype(jnp.float32), axis=0, reverse=True)
+        samples = evaluation.samples._replace(weight=evaluation.samples.weight * ends)
+        evaluation = evaluation._replace(samples=samples)
+        if config.baseline == "off":
             samples = samples._replace(advantage=samples.target)
-        learned, metrics = parts.descent(loss, hparams, lr)(learner, samples)
-        complete = summed(jnp.sum(samples.weight), parts.shards)
-        learned = jax.tree.map(lambda new, old: jnp.where(complete > 0, new, old), learned, learner)
-        count = samples.weight.size * (1 if parts.shards is None else parts.shards.count)
-        return learned, metrics | {"complete_share": complete / count}
+        hparams, lr = agent.scheduled(iteration, hparams)
+        learner = Learner(state.weights, state.optimiser)
+        learned, metrics = agent.descent(loss, hparams, lr)(learner, samples)
+        complete = summed(jnp.sum(samples.weight), shards)
+        learner = jax.tree.map(lambda new, old: jnp.where(complete > 0, new, old), learned, learner)
+        count = samples.weight.size * (1 if shards is None else shards.count)
+        metrics |= {"complete_share": complete / count}
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
 
-    return learn
+    def part(shards: EnvShards) -> Algorithm:
+        return _build(env, config, network, agents, shards)
+
+    return agent.algorithm(f"{__name__}:reinforce", ReinforceHParams, agent.init, step, part, network)

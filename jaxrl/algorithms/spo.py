@@ -1,6 +1,7 @@
 """Simple Policy Optimization under any discount: a quadratic penalty instead of PPO's clip."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
@@ -8,11 +9,12 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
+from envs.threefry import unrolled
 from jaxrl.algorithms.arguments import checked_config, with_hints
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
-from jaxrl.algorithms.on_policy_parts import Learn, Learner, Parts, Samples
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,
@@ -25,6 +27,7 @@ from jaxrl.algorithms.policy_gradient import (
 from jaxrl.checks import Range
 from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_mean
 from jaxrl.learning.networks import Module
+from jaxrl.learning.shards import EnvShards
 from jaxrl.sweeps.distributions import Uniform
 
 
@@ -66,7 +69,7 @@ def spo(env: Environment, config: SPOConfig | None = None, network: Module | Non
     Source: Xie et al., Simple policy optimization, arXiv 2401.16025.
     """
     config = checked_config(config, SPOConfig)
-    return on_policy("spo", env, config, SPOHParams, make_learn, network=network, builder=f"{__name__}:spo")
+    return _build(env, config, network, agents_of(env, network))
 
 
 def search_space(algo: Algorithm) -> Space:
@@ -74,26 +77,45 @@ def search_space(algo: Algorithm) -> Space:
     return common_space(algo, {"ratio_eps": Uniform(0.1, 0.4)})
 
 
-def make_learn(parts: Parts) -> Learn:
-    """Learning from one rollout: epochs of minibatches."""
-    parts.check_minibatches(parts.config.num_minibatches)
+@functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
+def _build(
+    env: Environment,
+    config: SPOConfig,
+    network: Module | None,
+    agents: tuple[int, ...],
+    shards: EnvShards | None = None,
+) -> Algorithm:
+    agent = on_policy(env, config, network, agents, shards)
+    agent.check_minibatches(config.num_minibatches)
 
     def loss(weights: Any, rows: Samples, hparams: SPOHParams) -> tuple[jax.Array, Metrics]:
-        now = acting(parts, weights, rows)
+        now = acting(agent, weights, rows)
         log_ratio = now.log_prob - rows.log_prob
-        advantage = advantages(parts, rows, "minibatch")
+        advantage = advantages(agent, rows, "minibatch")
         policy_loss = quadratic_surrogate(log_ratio, advantage, rows.weight, hparams.ratio_eps)
-        total, metrics = total_loss(parts, now, rows, policy_loss, hparams)
+        total, metrics = total_loss(agent, now, rows, policy_loss, hparams)
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.ratio_eps
         return total, metrics | {
             "approx_kl": approximate_kl(log_ratio, rows.weight),
             "outside_fraction": weighted_mean(outside.astype(jnp.float32), rows.weight),
         }
 
-    def learn(
-        key: jax.Array, learner: Learner, samples: Samples, hparams: SPOHParams, lr: jax.Array
-    ) -> tuple[Learner, Metrics]:
-        samples = samples._replace(advantage=advantages(parts, samples, "batch"))
-        return epochs(parts, key, samples, parts.descent(loss, hparams, lr), learner)
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: SPOHParams, env_params: Any
+    ) -> tuple[OnPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        policy = agent.policy(state, hparams)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
+        evaluation = agent.evaluate(policy, state, rolled_out, hparams)
+        hparams, lr = agent.scheduled(iteration, hparams)
+        samples = evaluation.samples
+        samples = samples._replace(advantage=advantages(agent, samples, "batch"))
+        learner = Learner(state.weights, state.optimiser)
+        learner, metrics = epochs(agent, learn_key, samples, agent.descent(loss, hparams, lr), learner)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
 
-    return learn
+    def part(shards: EnvShards) -> Algorithm:
+        return _build(env, config, network, agents, shards)
+
+    return agent.algorithm(f"{__name__}:spo", SPOHParams, agent.init, step, part, network)
