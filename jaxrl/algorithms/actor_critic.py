@@ -161,7 +161,7 @@ def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
 
 
 def algorithm(
-    name: str,
+    builder: str,
     env: Environment,
     config: ActorCriticConfig,
     agents: tuple[int, ...],
@@ -176,7 +176,7 @@ def algorithm(
     """Algorithm with the given actor and gradient steps.
 
     Args:
-      name: Name of the algorithm, and of its module and builder.
+      builder: Path `"module:name"` of its builder; the name is that of the algorithm.
       env: Environment of one agent or a crowd.
       config: Configuration.
       agents: Agents' axes.
@@ -236,7 +236,7 @@ def algorithm(
         return state._replace(learner=learner, observations=policy.observations)
 
     return Algorithm(
-        name=name,
+        name=builder.partition(":")[2],
         env=env,
         config=config,
         hparams=hparams(**{name: defaults[name] if on else None for name, on in effects.items()}),
@@ -247,6 +247,6 @@ def algorithm(
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=prepare,
         discount=lambda hparams: hparams.discount,
-        builder=f"jaxrl.algorithms.{name}:{name}",
+        builder=builder,
         warm=warm,
     )

@@ -112,5 +112,15 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
     effects = {"temperature_lr": automatic, "target_entropy_fraction": automatic}
     defaults = {"target_entropy_fraction": 0.5 if discrete else 1.0}
     return algorithm(
-        "sac", env, config, agents, soft.actor, soft.warming, SACHParams, effects, init_learner, learn, defaults
+        f"{__name__}:sac",
+        env,
+        config,
+        agents,
+        soft.actor,
+        soft.warming,
+        SACHParams,
+        effects,
+        init_learner,
+        learn,
+        defaults,
     )

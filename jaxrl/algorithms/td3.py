@@ -169,5 +169,14 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
     effects = {"target_noise": config.target_smoothing, "target_noise_clip": config.target_smoothing}
     actor = parts.actor(scores, act)
     return algorithm(
-        "td3", env, config, agents, actor, uniform_actor(actor, parts.head), TD3HParams, effects, init_learner, learn
+        f"{__name__}:td3",
+        env,
+        config,
+        agents,
+        actor,
+        uniform_actor(actor, parts.head),
+        TD3HParams,
+        effects,
+        init_learner,
+        learn,
     )

@@ -10,13 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
+from observed_learning import observed
 from reference.advantages import ugae
 from team_task import Team
 
 import envs
 import jaxrl
-from jaxrl.algorithms.on_policy import on_policy
-from jaxrl.algorithms.on_policy_parts import Parts, Samples
+from jaxrl.algorithms.on_policy import OnPolicy
+from jaxrl.algorithms.on_policy_samples import Samples
 from jaxrl.learning.centralised import critic_observation
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.learning.rollout import episode_ends, rollout
@@ -29,21 +30,19 @@ TINY = jaxrl.PPOConfig(
 LAM, GAMMA = 0.9, 0.95
 
 
-def watched(parts: Parts) -> Any:
-    """Learning that changes nothing and returns the samples from which it would learn."""
-
-    def learn(key: jax.Array, learner: Any, samples: Samples, hparams: Any, lr: jax.Array) -> Any:
-        del hparams, lr
-        return learner, {"samples": samples, "minibatches": parts.minibatches(key, samples, 2)}
-
-    return learn
+def samples_and_minibatches(
+    agent: OnPolicy, key: jax.Array, weights: Any, samples: Samples, hparams: Any
+) -> dict[str, Any]:
+    """Samples, and their minibatches."""
+    del weights, hparams
+    return {"samples": samples, "minibatches": agent.minibatches(key, samples, 2)}
 
 
 def second_iteration(algo: Any, key: jax.Array, change: Any = lambda carry: carry) -> tuple[Any, Any, Any, Any]:
-    """The state before the second iteration, the policy, the steps, and the samples that `watched` returns.
+    """The state before the second iteration, the policy, the steps, and the shown samples and minibatches.
 
     Args:
-      algo: Algorithm that learns by `watched`.
+      algo: Algorithm that shows `samples_and_minibatches`.
       key: Random key.
       change: Function of the environments between the iterations.
     """
@@ -72,7 +71,7 @@ def second_iteration(algo: Any, key: jax.Array, change: Any = lambda carry: carr
 
 
 def of_team(seen: Any = "vector", **fields: Any) -> Any:
-    return on_policy("ppo", Team(seen), dataclasses.replace(TINY, **fields), jaxrl.PPOHParams, watched)
+    return observed(samples_and_minibatches, Team(seen), dataclasses.replace(TINY, **fields))
 
 
 def normalised(statistics: Any, obs: Any, clip: float) -> np.ndarray:
@@ -156,7 +155,7 @@ def reordered(order: Any) -> Any:
 def iterations(seen: str) -> tuple[Any, Any, Any]:
     """Two steps without an end of an episode, with the agents in their order and in another one."""
     env: Any = envs.make("crowd/circle", num_agents=5) if seen == "crowd" else Team(seen)  # pyright: ignore
-    algo = on_policy("ppo", env, dataclasses.replace(TINY, num_steps=2), jaxrl.PPOHParams, watched)
+    algo = observed(samples_and_minibatches, env, dataclasses.replace(TINY, num_steps=2))
     order = np.roll(np.arange(env.num_agents), 1)
     key = jax.random.key(0)
     _, _, steps, shown = second_iteration(algo, key)

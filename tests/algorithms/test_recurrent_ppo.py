@@ -10,12 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
+from observed_learning import observed
 from remembering import Repeat
 
 import envs
 import jaxrl
-from jaxrl.algorithms.on_policy import on_policy
-from jaxrl.algorithms.on_policy_parts import Parts, Samples, Start
+from jaxrl.algorithms.on_policy import OnPolicy
+from jaxrl.algorithms.on_policy_samples import Samples, Start
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.rollout import Transition, episode_ends, rollout
 from jaxrl.learning.shards import EnvShards
@@ -33,19 +34,14 @@ ROUNDING = 5 * STEP_ROUNDING
 LAM = 0.0  # so that a target is r + Gamma(1) V(next)
 
 
-def watched(parts: Parts) -> Any:
-    """Learning that changes nothing and returns the samples from which it would learn."""
-
-    def learn(key: jax.Array, learner: Any, samples: Samples, hparams: Any, lr: jax.Array) -> Any:
-        del lr
-        params, log_std = learner[0]
-        batch = jax.tree.map(lambda leaf: leaf[0], parts.minibatches(key, samples, 2))
-        outputs, value = parts.forward(params, batch)
-        log_prob = parts.head.log_prob(parts.head.scores(outputs, log_std), batch.mask, batch.raw_action)
-        ratio = jnp.exp(log_prob - batch.log_prob)
-        return learner, {"samples": samples, "batch": batch, "ratio": ratio, "value": value, "lam": hparams.lam}
-
-    return learn
+def shown(agent: OnPolicy, key: jax.Array, weights: Any, samples: Samples, hparams: Any) -> dict[str, Any]:
+    """Samples, their first minibatch, and the probability ratios and values of the current weights on it."""
+    params, log_std = weights
+    batch = jax.tree.map(lambda leaf: leaf[0], agent.minibatches(key, samples, 2))
+    outputs, value = agent.forward(params, batch)
+    log_prob = agent.head.log_prob(agent.head.scores(outputs, log_std), batch.mask, batch.raw_action)
+    ratio = jnp.exp(log_prob - batch.log_prob)
+    return {"samples": samples, "batch": batch, "ratio": ratio, "value": value, "lam": hparams.lam}
 
 
 def shaken(state: Any, key: jax.Array) -> Any:
@@ -58,7 +54,7 @@ def shaken(state: Any, key: jax.Array) -> Any:
 
 def second_iteration(env: Any, config: Any, key: jax.Array, network: Any = None) -> tuple[Any, ...]:
     """An algorithm, its state before its second iteration, the steps of that iteration, and the samples from them."""
-    algo = on_policy("ppo", env, config, jaxrl.PPOHParams, watched, network=network)
+    algo = observed(shown, env, config, network)
     hparams = algo.prepare(algo.hparams.replace(lam=LAM, discount=0.9))
     params = env.default_params
 
@@ -273,10 +269,11 @@ def test_memories_are_recomputed_under_other_parameters_and_no_gradient_runs_thr
     reset = jnp.array([[False, True, False], [False, False, False]])
     first = jax.tree.map(lambda leaf: jax.random.normal(keys[1], (2, *leaf.shape)), network.start())
     params = network.init(keys[2], obs[0, 0], network.start())
-    parts = Parts(config, None, None, network, 2, 24, None)  # pyright: ignore
+    of_the_network: Any = (None, config, None, None, network, None, None, None, (), 2, 24)
+    agent = OnPolicy(*of_the_network)
 
     def recomputed(params: Any) -> Any:
-        return parts.start_memory(params, Start(first, obs, reset))
+        return agent.start_memory(params, Start(first, obs, reset))
 
     for shift in (0.0, 0.3):
         moved = jax.tree.map(lambda leaf: leaf + shift, params)  # noqa: B023

@@ -174,8 +174,8 @@ FAULTS = (
     Fault(
         "next-values-of-the-present-observation",
         "jaxrl/algorithms/on_policy.py",
-        "_, next_value = parts.evaluate(policy.params, next_obs, next_global_obs, 1 + batch_axes)",
-        "_, next_value = parts.evaluate(policy.params, obs, next_global_obs, 1 + batch_axes)",
+        "_, next_value = self.apply(policy.params, next_obs, next_global_obs, num_axes)",
+        "_, next_value = self.apply(policy.params, obs, next_global_obs, num_axes)",
         f"{ON_POLICY}[ppo]",
     ),
     Fault(
@@ -187,16 +187,16 @@ FAULTS = (
     ),
     Fault(
         "incomplete-episodes-in-reinforce",
-        "jaxrl/algorithms/on_policy.py",
-        "weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0, reverse=True)",
-        "weight = weight * jax.lax.cummax(done.astype(jnp.float32), axis=0)",
+        "jaxrl/algorithms/reinforce.py",
+        "ends = jax.lax.cummax(episode_ends(rolled_out.steps).astype(jnp.float32), axis=0, reverse=True)",
+        "ends = jax.lax.cummax(episode_ends(rolled_out.steps).astype(jnp.float32), axis=0)",
         f"{ON_POLICY}[reinforce]",
     ),
     Fault(
         "mdpo-divergence-of-the-other-direction",
         "jaxrl/algorithms/mdpo.py",
-        "parts.head.kl(now.scores, rows.scores, rows.mask)",
-        "parts.head.kl(rows.scores, now.scores, rows.mask)",
+        "agent.head.kl(now.scores, rows.scores, rows.mask)",
+        "agent.head.kl(rows.scores, now.scores, rows.mask)",
         f"{ON_POLICY}[mdpo]",
     ),
     Fault(
