@@ -20,7 +20,7 @@ REFUSED = {
     "num_processes": None,
     "process_id": None,
     "resume": False,
-    "start": None,
+    "warm_start": None,
 }
 # Options of `jaxrl train` that the help does not list: the above, and those that are accepted without effect on a plan.
 UNLISTED = (

@@ -66,7 +66,7 @@ def run_train(args: Sequence[str]) -> int:
         evals=options.evals,
         eval_episodes=options.eval_episodes,
         eval_at_start=options.eval_at_start,
-        start=options.start,
+        warm_start=options.warm_start,
         **(run_options(RunOptions, options) | {"shard": shard, "out": out, **shared}),
     )
     attrs = result.metrics.attrs
@@ -204,7 +204,9 @@ def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
             "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions.",
         ),
         option("eval_at_start", Flag, False, "Flag to evaluate before training as well, at environment step 0."),
-        option("start", str | None, None, "Run directory with policies to start from, matched by seed and setting."),
+        option(
+            "warm_start", str | None, None, "Run directory with policies to start from, matched by seed and setting."
+        ),
         *run_flags(
             RunOptions,
             after={

@@ -89,7 +89,7 @@ def resume_begun(
     if "start" in identity and num_parts_begun(directory) != 1:
         raise ResultError(
             f"{directory} was begun with the policies of {identity['start']}, which it does not hold, and has runs "
-            "without a checkpoint: repeat its call with start= and resume=True (--start, --resume)"
+            "without a checkpoint: repeat its call with warm_start= and resume=True (--warm-start, --resume)"
         )
     algo = _algorithm(directory, identity, allow) if algo is None else algo
     try:

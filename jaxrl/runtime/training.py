@@ -106,7 +106,7 @@ def train(
     eval_episodes: int = 64,
     eval_at_start: bool = False,
     env_params: EnvParams = None,
-    start: TrainedPolicy | Result | str | Path | None = None,
+    warm_start: TrainedPolicy | Result | str | Path | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
     """Trains every setting with every seed, in one program on all devices.
@@ -126,7 +126,7 @@ def train(
       eval_at_start: Flag to evaluate before training as well, at environment step 0, where the metrics of the
         algorithm itself are NaN; later metrics do not change.
       env_params: Parameters of the environment, its defaults if None.
-      start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
+      warm_start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
         result or its directory, whose runs are matched by seed and coordinates (a single run is used for all).
         Optimiser, schedules and environments start from scratch. The result's attribute `start` records the origin.
         None starts with random parameters.
@@ -152,10 +152,10 @@ def train(
         begun=begun,
         schedules=chosen.schedules,
     )
-    if start is not None:
+    if warm_start is not None:
         if chosen.shard_environments:
-            raise UserValueError("start cannot be combined with shard_environments: leave one of them out")
-        policies, origin = starting_policies(algo, start, call.sweep, call.seeds)
+            raise UserValueError("warm_start cannot be combined with shard_environments: leave one of them out")
+        policies, origin = starting_policies(algo, warm_start, call.sweep, call.seeds)
         call = dataclasses.replace(call, start=policies, attrs={**call.attrs, "start": origin})
     result = carry_out(call, chosen, begun=begun)
     _warn_of_a_stop(result, env_steps, chosen.out)

@@ -35,7 +35,7 @@ class Start(NamedTuple):
 
 
 def starting_policies(
-    algo: Algorithm, start: TrainedPolicy | Result | str | Path, sweep: Sweep | None, seeds: Sequence[int]
+    algo: Algorithm, warm_start: TrainedPolicy | Result | str | Path, sweep: Sweep | None, seeds: Sequence[int]
 ) -> Start:
     """Policy that each run starts from.
 
@@ -44,30 +44,35 @@ def starting_policies(
 
     Args:
       algo: Algorithm to train.
-      start: Policy, result, or directory of a result; only arrays and labels are read.
+      warm_start: Policy, result, or directory of a result; only arrays and labels are read.
       sweep: Settings of the call, None for a single one.
       seeds: Seeds of the call.
 
     Raises:
-      TypeError: `start` is none of these.
+      TypeError: `warm_start` is none of these.
       ValueError: The algorithm does not support warm starts, the policy has other shapes or is not finite, or there is
         no policy for a run.
       ResultError: The directory holds no result, or one of other shapes.
     """
     if algo.warm is None:
-        raise UserValueError(f"start takes an algorithm that has `warm`, which {algo.name} does not have")
-    if isinstance(start, TrainedPolicy):
-        whose = f"a policy of {start.algo.name}, seed {start.seed}"
-        policies, of_run = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], start.params), np.zeros((1, 1), int)
-        policies = _checked(algo, policies, "start")
-    elif isinstance(start, str | Path | Result):
-        whose = f"a result of {start.metrics.attrs.get('algorithm')}" if isinstance(start, Result) else str(start)
-        result, policies = load_policies(start, algo)
+        raise UserValueError(f"warm_start takes an algorithm that has `warm`, which {algo.name} does not have")
+    if isinstance(warm_start, TrainedPolicy):
+        whose = f"a policy of {warm_start.algo.name}, seed {warm_start.seed}"
+        policies, of_run = (
+            jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], warm_start.params),
+            np.zeros((1, 1), int),
+        )
+        policies = _checked(algo, policies, "warm_start")
+    elif isinstance(warm_start, str | Path | Result):
+        of_result = isinstance(warm_start, Result)
+        whose = f"a result of {warm_start.metrics.attrs.get('algorithm')}" if of_result else str(warm_start)
+        result, policies = load_policies(warm_start, algo)
         policies = _checked(algo, policies, whose)
         of_run = _matching(result, sweep, seeds, whose)
     else:
         raise UserTypeError(
-            f"start takes a policy, a result or the directory of one, got {type(start).__name__}: {start!r}"
+            "warm_start takes a policy, a result or the directory of one, got "
+            f"{type(warm_start).__name__}: {warm_start!r}"
         )
     shape = (1 if sweep is None else len(sweep), len(seeds))
     of_run = np.broadcast_to(of_run, shape)
@@ -76,7 +81,7 @@ def starting_policies(
     digest = hashlib.sha256()
     for leaf in chosen:
         if not np.isfinite(leaf).all():
-            raise UserValueError(f"start takes finite policies, got numbers that are not finite in {whose}")
+            raise UserValueError(f"warm_start takes finite policies, got numbers that are not finite in {whose}")
         digest.update(leaf.tobytes())
     structure = jax.tree.structure(policy_shapes(algo))
     return Start(structure.unflatten(chosen), f"{whose} (sha256 {digest.hexdigest()[:16]})")
@@ -89,11 +94,12 @@ def _checked(algo: Algorithm, policies: Policy, whose: str) -> Any:
     for name in [*takes, *(name for name in got if name not in takes)]:
         if name not in got or name not in takes:
             has = "lacks" if name not in got else "has"
-            raise UserValueError(f"start does not fit {algo.name} on {algo.env.name}: {whose} {has} {name}")
+            raise UserValueError(f"warm_start does not fit {algo.name} on {algo.env.name}: {whose} {has} {name}")
         there, here = got[name], takes[name]
         if there.shape[2:] != here.shape or there.dtype != here.dtype:
             raise UserValueError(
-                f"start does not fit {algo.name} on {algo.env.name}: {name} is {there.dtype}{list(there.shape[2:])} in "
+                f"warm_start does not fit {algo.name} on {algo.env.name}: "
+                f"{name} is {there.dtype}{list(there.shape[2:])} in "
                 f"{whose}, and {here.dtype}{list(here.shape)} here"
             )
     return policies
@@ -106,7 +112,8 @@ def _matching(result: Result, sweep: Sweep | None, seeds: Sequence[int], whose: 
         missing = [seed for seed in seeds if seed not in result.seeds]
         if missing:
             raise UserValueError(
-                f"start takes a result of one seed, or of every seed of the call: {whose} has {listed(result.seeds)}, "
+                "warm_start takes a result of one seed, or of every seed of the call: "
+                f"{whose} has {listed(result.seeds)}, "
                 f"not {listed(missing)}"
             )
         columns = np.asarray([result.seeds.index(seed) for seed in seeds])
@@ -117,7 +124,9 @@ def _matching(result: Result, sweep: Sweep | None, seeds: Sequence[int], whose: 
         rows = np.asarray(
             [
                 choose_setting(
-                    result.settings, {path: value for path, value in each.items() if path in paths}, f"start, {whose},"
+                    result.settings,
+                    {path: value for path, value in each.items() if path in paths},
+                    f"warm_start, {whose},",
                 )
                 for each in own
             ]

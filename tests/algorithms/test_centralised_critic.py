@@ -327,7 +327,7 @@ def test_a_run_resumes_bit_for_bit_and_its_policy_is_exported(tmp_path: Path) ->
     assert [port["name"] for port in exported.spec["inputs"]] == ["obs"]
     obs, _ = algo.env.reset_env(jax.random.key(0), algo.env.default_params)
     np.testing.assert_array_equal(exported(obs), policy(obs))
-    warm = jaxrl.train(algo, seeds=1, env_steps=48, evals=1, eval_episodes=2, progress=False, start=policy)
+    warm = jaxrl.train(algo, seeds=1, env_steps=48, evals=1, eval_episodes=2, progress=False, warm_start=policy)
     assert np.asarray(warm.policies.global_observations.count).item() == 5 * 48  # of one run
 
 

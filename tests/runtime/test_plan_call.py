@@ -527,7 +527,7 @@ def test_the_help_of_a_plan_says_that_it_plans(capsys: pytest.CaptureFixture[str
     assert "Show what training ppo on cartpole would take" in out and "Train ppo" not in out
     shown = set(re.findall(r"^[│ ]+(--[a-z-]+)", help_text, flags=re.MULTILINE))
     assert {"--seeds", "--memory", "--shard", "--checkpoint-minutes", "--deterministic"} <= shown
-    assert not {"--start", "--resume", "--force", "--track", "--coordinator", "--no-progress"} & shown
+    assert not {"--warm-start", "--resume", "--force", "--track", "--coordinator", "--no-progress"} & shown
 
 
 @pytest.mark.slow

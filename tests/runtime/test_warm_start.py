@@ -79,8 +79,8 @@ def test_to_start_where_a_run_starts_changes_no_bit(algo: Algorithm, of: str) ->
         algo = build(envs.make(env), config)
     run = RUN | {"block": 2, "env_steps": 8 * algo.env_steps_per_iteration}
     whole = jaxrl.train(algo, **run)
-    assert_same_bits(jaxrl.train(algo, start=beginnings(algo, whole, **run), **run), whole)
-    again = jaxrl.train(algo, start=whole, **run)
+    assert_same_bits(jaxrl.train(algo, warm_start=beginnings(algo, whole, **run), **run), whole)
+    again = jaxrl.train(algo, warm_start=whole, **run)
     leaves = zip(jax.tree.leaves(again.policies), jax.tree.leaves(whole.policies), strict=True)
     assert any(np.any(a != b) for a, b in leaves)
 
@@ -90,7 +90,7 @@ def test_ppo_keeps_what_was_learned_where_nothing_is_learned_since() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     source = jaxrl.train(algo, **RUN)
     still = algo._replace(hparams=algo.hparams.replace(lr=0.0))
-    result = jaxrl.train(still, start=source, **RUN | {"seeds": [7, 3]})
+    result = jaxrl.train(still, warm_start=source, **RUN | {"seeds": [7, 3]})
     for s, seed in enumerate([7, 3]):
         learned, kept = source.policies, result.policies
         of = source.seeds.index(seed)
@@ -116,7 +116,7 @@ def test_runs_begin_with_those_of_their_own_labels(algo: Algorithm, source: Resu
         np.testing.assert_array_equal(actual, np.asarray(source.policies)[::-1][:, [2, 0]])
     with pytest.raises(ValueError, match=r"the result of wander|a result of wander has 3, 5, 7, not 4"):
         starting_policies(algo, source, sweep, [3, 4])
-    with pytest.raises(ValueError, match=r"lr is '0.5'; start, a result of wander, has 0.1, 0.2"):
+    with pytest.raises(ValueError, match=r"lr is '0.5'; warm_start, a result of wander, has 0.1, 0.2"):
         starting_policies(algo, source, jaxrl.grid(algo.hparams, {"lr": [0.5]}), [3])
     with pytest.raises(ValueError, match="lr"):
         starting_policies(algo, source, None, [3])
@@ -125,10 +125,10 @@ def test_runs_begin_with_those_of_their_own_labels(algo: Algorithm, source: Resu
 @pytest.mark.slow
 def test_blocks_shards_and_a_stop_change_no_bit(algo: Algorithm, source: Result, tmp_path: Path) -> None:
     sweep = jaxrl.grid(algo.hparams, SWEEP)
-    whole = jaxrl.train(algo, sweep, start=source, **RUN, block=2)
+    whole = jaxrl.train(algo, sweep, warm_start=source, **RUN, block=2)
     shards = [tmp_path / f"x-{i}" for i in range(4)]
     for i, out in enumerate(shards):
-        jaxrl.train(algo, sweep, start=source, shard=f"{i}/4", out=out, **RUN, block=2)
+        jaxrl.train(algo, sweep, warm_start=source, shard=f"{i}/4", out=out, **RUN, block=2)
     assert_same_bits(merge(shards), whole)
     seen: list[int] = []
 
@@ -139,7 +139,7 @@ def test_blocks_shards_and_a_stop_change_no_bit(algo: Algorithm, source: Result,
 
     with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="interrupted: progress is kept"):
         jaxrl.train(
-            algo, sweep, start=source, out=tmp_path / "y", checkpoint_minutes=1e-9, on_chunk=stop, **RUN, block=2
+            algo, sweep, warm_start=source, out=tmp_path / "y", checkpoint_minutes=1e-9, on_chunk=stop, **RUN, block=2
         )
     assert_same_bits(jaxrl.resume(tmp_path / "y", algo=algo, progress=False), whole)
     config = json.loads((tmp_path / "y" / "config.json").read_text())
@@ -154,38 +154,38 @@ def test_a_run_without_a_checkpoint_asks_for_its_start(algo: Algorithm, source: 
     policy = source.policy(seed=5, lr=0.2)
     out = tmp_path / "x"
     with pytest.raises(KeyboardInterrupt):
-        jaxrl.train(algo, start=policy, out=out, on_chunk=fail, **RUN)
-    with pytest.raises(ResultError, match="repeat its call with start= and resume=True"):
+        jaxrl.train(algo, warm_start=policy, out=out, on_chunk=fail, **RUN)
+    with pytest.raises(ResultError, match="repeat its call with warm_start= and resume=True"):
         jaxrl.resume(out, algo=algo, progress=False)
     with pytest.raises(ResultError, match="another configuration: start is"):
-        jaxrl.train(algo, start=source.policy(seed=3, lr=0.2), out=out, resume=True, **RUN)
+        jaxrl.train(algo, warm_start=source.policy(seed=3, lr=0.2), out=out, resume=True, **RUN)
     with pytest.warns(RuntimeWarning, match="starts from the beginning"):
-        again = jaxrl.train(algo, start=policy, out=out, resume=True, **RUN)
-    assert_same_bits(again, jaxrl.train(algo, start=policy, **RUN))
+        again = jaxrl.train(algo, warm_start=policy, out=out, resume=True, **RUN)
+    assert_same_bits(again, jaxrl.train(algo, warm_start=policy, **RUN))
 
 
 @pytest.mark.slow
 def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: Path) -> None:
     ppo = jaxrl.ppo(envs.make("cartpole"), SMALL)
-    with pytest.raises(ValueError, match=r"start does not fit ppo on cartpole: a result of wander lacks \.params"):
-        jaxrl.train(ppo, start=source, **RUN)
+    with pytest.raises(ValueError, match=r"warm_start does not fit ppo on cartpole: a result of wander lacks \.params"):
+        jaxrl.train(ppo, warm_start=source, **RUN)
     wider = jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(SMALL, hidden=(5,)))
     kept = jaxrl.train(wider, **RUN | {"env_steps": 16, "evals": 1}, out=tmp_path / "wider")
     with pytest.raises(
         ValueError, match=r"\.params\[.*\] is float32\[.*5.*\] in a result of ppo, and float32\[.*4.*\]"
     ):
-        jaxrl.train(ppo, start=kept, **RUN)
+        jaxrl.train(ppo, warm_start=kept, **RUN)
     with pytest.raises(ResultError, match=r"does not fit the algorithm ppo: \.params"):
-        jaxrl.train(ppo, start=tmp_path / "wider", **RUN)
+        jaxrl.train(ppo, warm_start=tmp_path / "wider", **RUN)
     with pytest.raises(ValueError, match="takes an algorithm that has `warm`, which wander does not have"):
-        jaxrl.train(algo._replace(warm=None), start=source, **RUN)
-    with pytest.raises(TypeError, match="start takes a policy, a result or the directory of one, got int"):
-        jaxrl.train(algo, start=3, **RUN)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="start cannot be combined with shard_environments"):
-        jaxrl.train(ppo, start=kept, **RUN | {"seeds": 1}, shard_environments=True)
+        jaxrl.train(algo._replace(warm=None), warm_start=source, **RUN)
+    with pytest.raises(TypeError, match="warm_start takes a policy, a result or the directory of one, got int"):
+        jaxrl.train(algo, warm_start=3, **RUN)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="warm_start cannot be combined with shard_environments"):
+        jaxrl.train(ppo, warm_start=kept, **RUN | {"seeds": 1}, shard_environments=True)
     broken = dataclasses.replace(source, policies=np.full_like(source.policies, np.nan))
-    with pytest.raises(ValueError, match="start takes finite policies"):
-        jaxrl.train(algo, jaxrl.grid(algo.hparams, SWEEP), start=broken, **RUN)
+    with pytest.raises(ValueError, match="warm_start takes finite policies"):
+        jaxrl.train(algo, jaxrl.grid(algo.hparams, SWEEP), warm_start=broken, **RUN)
 
 
 @pytest.mark.slow
@@ -199,7 +199,7 @@ def test_the_shell_starts_from_a_directory_of_another_environment(tmp_path: Path
     config = json.loads((tmp_path / "a" / "config.json").read_text())
     config["environment"]["name"] = "not_here:Thing"
     previous_format.write_json(tmp_path / "a" / "config.json", config)
-    assert cli.main(["train", "ppo", "cartpole", *small, "--start", first, "--out", second]) == 0
+    assert cli.main(["train", "ppo", "cartpole", *small, "--warm-start", first, "--out", second]) == 0
     assert jaxrl.load_result(second).metrics.attrs["start"].startswith(f"{first} (sha256 ")
-    assert cli.main(["plan", "ppo", "cartpole", *small, "--start", first]) == 2
-    assert "plan does not take --start" in capsys.readouterr().err
+    assert cli.main(["plan", "ppo", "cartpole", *small, "--warm-start", first]) == 2
+    assert "plan does not take --warm-start" in capsys.readouterr().err
