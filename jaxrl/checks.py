@@ -24,6 +24,7 @@ __all__ = [
     "check_range",
     "effective",
     "is_concrete",
+    "ranged",
     "short",
 ]
 
@@ -105,11 +106,16 @@ def check_range(name: str, value: Any, allowed: Range) -> None:
         raise UserValueError(f"{name} must lie in {allowed}, got {value}")
 
 
+def ranged(default: float, allowed: Range) -> Any:
+    """Field of `Settings` with a default, whose values lie in a range."""
+    return dataclasses.field(default=default, metadata={"range": allowed})
+
+
 class Settings:
     """Base of configurations and hyper-parameters, which are dataclasses.
 
-    Unknown fields raise an error of one sentence. The repr shows the fields that differ from their defaults, and `str`,
-    which `print` uses, all fields that are not None.
+    Fields made by `ranged` are checked, and unknown fields raise an error of one sentence. The repr shows the fields
+    that differ from their defaults, and `str`, which `print` uses, all fields that are not None.
     """
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -125,6 +131,11 @@ class Settings:
             if name not in known:
                 raise UserTypeError(f"{cls.__name__} has no field {name!r}{_other_field(cls, name)}")
         return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(cast(Any, self)):
+            if "range" in field.metadata:
+                check_range(field.name, getattr(self, field.name), field.metadata["range"])
 
     def __repr__(self) -> str:
         return self._text(lambda value, default: value is not default and not _same(value, default))

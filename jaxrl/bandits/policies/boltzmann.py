@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, add, best_mean, 
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_arms
 from jaxrl.bandits.policies.greedy import decayed
-from jaxrl.checks import Settings, check_range
+from jaxrl.checks import Settings, ranged
 from jaxrl.pytrees import EnvParams
 
 __all__ = ["GradientHParams", "Preferences", "SoftmaxHParams", "gradient", "softmax"]
@@ -42,12 +42,8 @@ class SoftmaxHParams(Settings):
       decay: Exponent of the decay to tau / t^decay at the pull number t; at least 0, which keeps it constant.
     """
 
-    temperature: float = 0.1
-    decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_range("temperature", self.temperature, POSITIVE)
-        check_range("decay", self.decay, NOT_NEGATIVE)
+    temperature: float = ranged(0.1, POSITIVE)
+    decay: float = ranged(0.0, NOT_NEGATIVE)
 
 
 @struct.dataclass
@@ -59,12 +55,8 @@ class GradientHParams(Settings):
       baseline: Weight of the mean of all earlier rewards, which is subtracted from a reward; 0 for no baseline.
     """
 
-    step: float = 0.1
-    baseline: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("step", self.step, POSITIVE)
-        check_range("baseline", self.baseline, NOT_NEGATIVE)
+    step: float = ranged(0.1, POSITIVE)
+    baseline: float = ranged(1.0, NOT_NEGATIVE)
 
 
 @functools.cache

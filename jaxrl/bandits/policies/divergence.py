@@ -11,7 +11,7 @@ from flax import struct
 from jaxrl.bandits.arms import NOT_NEGATIVE, ArmSums, add, log_time, means, most_pulled, no_sums, untried_first
 from jaxrl.bandits.base import BanditAlgorithm, View
 from jaxrl.bandits.checks import check_unit_rewards
-from jaxrl.checks import Settings, check_range
+from jaxrl.checks import Settings, ranged
 
 TINY = 1e-30
 NEWTON_STEPS = 3
@@ -27,10 +27,7 @@ class KLUCBHParams(Settings):
       log_log: Factor c in the level ln t + c ln ln t, 3 in the analysis and 0 in the experiments; at least 0.
     """
 
-    log_log: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_range("log_log", self.log_log, NOT_NEGATIVE)
+    log_log: float = ranged(0.0, NOT_NEGATIVE)
 
 
 @functools.cache

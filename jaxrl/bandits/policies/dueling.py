@@ -15,7 +15,7 @@ from envs.errors import UserValueError
 from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Range, Settings, ranged
 from jaxrl.pytrees import EnvParams
 
 __all__ = ["Comparisons", "DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
@@ -45,10 +45,7 @@ class DoubleThompsonHParams(Settings):
         at least 0; above 1/2 in the paper's bounds.
     """
 
-    exploration: float = 0.6
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, Range(0, float("inf"), "[)"))
+    exploration: float = ranged(0.6, Range(0, float("inf"), "[)"))
 
 
 @functools.cache

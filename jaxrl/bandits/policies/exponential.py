@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.runner import Total
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Range, Settings, ranged
 from jaxrl.pytrees import EnvParams, HParams
 
 # A uniform float32 is a multiple of this, so a positive probability of drawing an arm is never smaller.
@@ -61,12 +61,8 @@ class Exp3HParams(Settings):
       exploration: Share of pulls of a random arm, in [0, 1].
     """
 
-    rate: float = 1.0
-    exploration: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_range("rate", self.rate, POSITIVE)
-        check_range("exploration", self.exploration, Range(0, 1))
+    rate: float = ranged(1.0, POSITIVE)
+    exploration: float = ranged(0.0, Range(0, 1))
 
 
 @struct.dataclass
@@ -78,12 +74,8 @@ class Exp3IXHParams(Settings):
       bias: Share of the learning rate added to the probability by which a loss is divided; 0.5 in the analysis.
     """
 
-    rate: float = 1.0
-    bias: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_range("rate", self.rate, POSITIVE)
-        check_range("bias", self.bias, NOT_NEGATIVE)
+    rate: float = ranged(1.0, POSITIVE)
+    bias: float = ranged(0.5, NOT_NEGATIVE)
 
 
 @struct.dataclass
@@ -95,12 +87,8 @@ class Exp3SHParams(Settings):
       rate: Factor of the exploration; 1 in the analysis.
     """
 
-    stretches: float = 1.0
-    rate: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("stretches", self.stretches, Range(1, float("inf"), "[)"))
-        check_range("rate", self.rate, POSITIVE)
+    stretches: float = ranged(1.0, Range(1, float("inf"), "[)"))
+    rate: float = ranged(1.0, POSITIVE)
 
 
 @functools.cache

@@ -11,7 +11,7 @@ from flax import struct
 from jaxrl.bandits.arms import NOT_NEGATIVE, ArmSums, add, best_mean, means, no_sums, one_hot, untried_first
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.checks import check_arms
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Range, Settings, ranged
 
 __all__ = ["EpsilonGreedyHParams", "ExploreThenCommitHParams", "decayed", "epsilon_greedy", "explore_then_commit"]
 
@@ -26,12 +26,8 @@ class EpsilonGreedyHParams(Settings):
       decay: Exponent of the share min(1, epsilon / t^decay) at the pull number t; at least 0, 0 keeps it constant.
     """
 
-    epsilon: float = 0.1
-    decay: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_range("epsilon", self.epsilon, NOT_NEGATIVE)
-        check_range("decay", self.decay, NOT_NEGATIVE)
+    epsilon: float = ranged(0.1, NOT_NEGATIVE)
+    decay: float = ranged(0.0, NOT_NEGATIVE)
 
 
 @struct.dataclass
@@ -42,10 +38,7 @@ class ExploreThenCommitHParams(Settings):
       pulls_per_arm: Number m of pulls of each arm before committing; at least 1, with fractions rounded up.
     """
 
-    pulls_per_arm: float = 50.0
-
-    def __post_init__(self) -> None:
-        check_range("pulls_per_arm", self.pulls_per_arm, Range(1, float("inf"), "[)"))
+    pulls_per_arm: float = ranged(50.0, Range(1, float("inf"), "[)"))
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from jaxrl.bandits.arms import POSITIVE, Tally, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
-from jaxrl.checks import Range, Settings, check_count, check_range
+from jaxrl.checks import Range, Settings, check_count, ranged
 from jaxrl.pytrees import EnvParams, HParams
 
 __all__ = [
@@ -79,12 +79,8 @@ class SuccessiveEliminationHParams(Settings):
       sigma: Scale of sub-Gaussian rewards; 0.5 holds for all in [0, 1].
     """
 
-    delta: float = 0.05
-    sigma: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_range("delta", self.delta, Range(0, 1, "()"))
-        check_range("sigma", self.sigma, POSITIVE)
+    delta: float = ranged(0.05, Range(0, 1, "()"))
+    sigma: float = ranged(0.5, POSITIVE)
 
 
 @struct.dataclass
@@ -100,10 +96,7 @@ class TopTwoHParams(Settings):
       leader: Probability of pulling the leading arm rather than its challenger, in [0, 1].
     """
 
-    leader: float = 0.5
-
-    def __post_init__(self) -> None:
-        check_range("leader", self.leader, Range(0, 1))
+    leader: float = ranged(0.5, Range(0, 1))
 
 
 @functools.cache

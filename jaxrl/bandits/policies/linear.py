@@ -15,7 +15,7 @@ from envs.bandits.normal_draws import normal
 from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards
-from jaxrl.checks import Settings, check_range
+from jaxrl.checks import Settings, ranged
 from jaxrl.pytrees import EnvParams, HParams
 
 # Number of steps of a bracketed Newton's method for the mode after one more reward; see `_pull_towards`.
@@ -48,12 +48,8 @@ class LinUCBHParams(Settings):
       ridge: Ridge of the least squares, above 0.
     """
 
-    exploration: float = 1.0
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
-        check_range("ridge", self.ridge, POSITIVE)
+    exploration: float = ranged(1.0, NOT_NEGATIVE)
+    ridge: float = ranged(1.0, POSITIVE)
 
 
 @struct.dataclass
@@ -65,12 +61,8 @@ class LinTSHParams(Settings):
       ridge: Ridge of the least squares, above 0: the ratio of the variance of a reward to that of the prior.
     """
 
-    exploration: float = 1.0
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
-        check_range("ridge", self.ridge, POSITIVE)
+    exploration: float = ranged(1.0, NOT_NEGATIVE)
+    ridge: float = ranged(1.0, POSITIVE)
 
 
 @struct.dataclass
@@ -82,12 +74,8 @@ class LogisticTSHParams(Settings):
       ridge: Inverse variance of the prior, above 0.
     """
 
-    exploration: float = 1.0
-    ridge: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
-        check_range("ridge", self.ridge, POSITIVE)
+    exploration: float = ranged(1.0, NOT_NEGATIVE)
+    ridge: float = ranged(1.0, POSITIVE)
 
 
 @functools.cache

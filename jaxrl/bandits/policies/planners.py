@@ -16,7 +16,7 @@ from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.dynamic_programming import JOINT_PAIRS, joint_choices, joint_size, plan
 from jaxrl.bandits.policies.whittle_index import highest
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Range, Settings, ranged
 from jaxrl.pytrees import EnvParams, HParams, State
 
 __all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
@@ -30,10 +30,7 @@ class PlanningHParams(Settings):
       gamma: Discount factor of the sum of rewards that the plan maximises, in [0, 1).
     """
 
-    gamma: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_range("gamma", self.gamma, Range(0, 1, "[)"))
+    gamma: float = ranged(0.95, Range(0, 1, "[)"))
 
 
 @struct.dataclass

@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, add, most_pulled
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.beta import once_if
 from jaxrl.bandits.checks import check_unit_rewards
-from jaxrl.checks import Settings, check_range
+from jaxrl.checks import Settings, ranged
 
 TINY = 1e-30
 NEWTON_STEPS = 3
@@ -33,14 +33,9 @@ class BayesUCBHParams(Settings):
       alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
     """
 
-    log_power: float = 0.0
-    alpha: float = 1.0
-    beta: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("log_power", self.log_power, NOT_NEGATIVE)
-        check_range("alpha", self.alpha, POSITIVE)
-        check_range("beta", self.beta, POSITIVE)
+    log_power: float = ranged(0.0, NOT_NEGATIVE)
+    alpha: float = ranged(1.0, POSITIVE)
+    beta: float = ranged(1.0, POSITIVE)
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from jaxrl.bandits.arms import POSITIVE, ArmSums, add, no_sums, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Range, Settings, ranged
 from jaxrl.pytrees import EnvParams
 
 NEWTON_STEPS = 16
@@ -51,12 +51,8 @@ class ThompsonHParams(Settings):
       alpha, beta: Parameters of the Beta prior of every mean, each above 0; 1 and 1 is uniform.
     """
 
-    alpha: float = 1.0
-    beta: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("alpha", self.alpha, POSITIVE)
-        check_range("beta", self.beta, POSITIVE)
+    alpha: float = ranged(1.0, POSITIVE)
+    beta: float = ranged(1.0, POSITIVE)
 
 
 @struct.dataclass
@@ -68,14 +64,9 @@ class GaussianThompsonHParams(Settings):
       sigma: Standard deviation of a reward, assumed to be known; above 0.
     """
 
-    mean: float = 0.0
-    scale: float = 1.0
-    sigma: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("mean", self.mean, ANY)
-        check_range("scale", self.scale, POSITIVE)
-        check_range("sigma", self.sigma, POSITIVE)
+    mean: float = ranged(0.0, ANY)
+    scale: float = ranged(1.0, POSITIVE)
+    sigma: float = ranged(1.0, POSITIVE)
 
 
 @struct.dataclass
@@ -86,12 +77,8 @@ class LaplaceThompsonHParams(Settings):
       mean, scale: Mean and standard deviation of the normal prior of every arm's log-odds, the latter above 0.
     """
 
-    mean: float = 0.0
-    scale: float = 1.5
-
-    def __post_init__(self) -> None:
-        check_range("mean", self.mean, ANY)
-        check_range("scale", self.scale, POSITIVE)
+    mean: float = ranged(0.0, ANY)
+    scale: float = ranged(1.5, POSITIVE)
 
 
 @functools.cache

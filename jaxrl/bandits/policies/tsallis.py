@@ -13,7 +13,7 @@ from jaxrl.bandits.arms import POSITIVE, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.policies.exponential import RESOLUTION, Losses, draw, no_losses
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Range, Settings, ranged
 
 # Number of steps of Newton's method, which has then converged to 1e-9 for up to 1,000 arms, for any losses.
 NEWTON_STEPS = 5
@@ -32,12 +32,8 @@ class TsallisINFHParams(Settings):
         afterwards, for likely arms; 0.5 lowers the variance, in [0, 1].
     """
 
-    rate: float = 2.0
-    baseline: float = 0.0
-
-    def __post_init__(self) -> None:
-        check_range("rate", self.rate, POSITIVE)
-        check_range("baseline", self.baseline, Range(0, 1))
+    rate: float = ranged(2.0, POSITIVE)
+    baseline: float = ranged(0.0, Range(0, 1))
 
 
 @functools.cache

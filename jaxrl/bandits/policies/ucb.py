@@ -25,7 +25,7 @@ from jaxrl.bandits.arms import (
 )
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_arms
-from jaxrl.checks import Settings, check_range
+from jaxrl.checks import Settings, ranged
 from jaxrl.pytrees import EnvParams
 
 __all__ = ["MOSSHParams", "UCB1HParams", "UCBVHParams", "moss", "ucb1", "ucb_v"]
@@ -51,10 +51,7 @@ class UCB1HParams(Settings):
       exploration: Factor c in mean + sqrt(c ln t / pulls), 2 in the paper; at least 0.
     """
 
-    exploration: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
+    exploration: float = ranged(2.0, NOT_NEGATIVE)
 
 
 @struct.dataclass
@@ -67,14 +64,9 @@ class UCBVHParams(Settings):
       range: Largest reward b of a pull, where rewards are at least 0; above 0.
     """
 
-    exploration: float = 1.2
-    correction: float = 1.0
-    range: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
-        check_range("correction", self.correction, NOT_NEGATIVE)
-        check_range("range", self.range, POSITIVE)
+    exploration: float = ranged(1.2, NOT_NEGATIVE)
+    correction: float = ranged(1.0, NOT_NEGATIVE)
+    range: float = ranged(1.0, POSITIVE)
 
 
 @struct.dataclass
@@ -85,10 +77,7 @@ class MOSSHParams(Settings):
       exploration: Factor of the bonus, 1 in the paper; at least 0.
     """
 
-    exploration: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
+    exploration: float = ranged(1.0, NOT_NEGATIVE)
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from envs.bandits.markov import Arms
 from envs.bandits.restless import BudgetBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Range, Settings, check_range, ranged
 from jaxrl.pytrees import EnvParams, HParams
 
 __all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "whittle", "whittle_indices"]
@@ -44,10 +44,7 @@ class WhittleHParams(Settings):
       gamma: Discount factor of the sum of rewards that defines the index, in [0, 1).
     """
 
-    gamma: float = 0.95
-
-    def __post_init__(self) -> None:
-        check_range("gamma", self.gamma, Range(0, 1, "[)"))
+    gamma: float = ranged(0.95, Range(0, 1, "[)"))
 
 
 class WhittleState(NamedTuple):

@@ -14,7 +14,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.bandits.policies.thompson_sampling import ThompsonHParams, thompson
 from jaxrl.bandits.runner import Total
-from jaxrl.checks import Range, Settings, check_count, check_range
+from jaxrl.checks import Range, Settings, check_count, ranged
 from jaxrl.pytrees import EnvParams, HParams
 
 WINDOW = 1000
@@ -62,10 +62,7 @@ class SlidingWindowUCBHParams(Settings):
       exploration: Factor c in mean + sqrt(c ln min(t, window) / pulls), 0.6 in the paper's experiments; at least 0.
     """
 
-    exploration: float = 0.6
-
-    def __post_init__(self) -> None:
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
+    exploration: float = ranged(0.6, NOT_NEGATIVE)
 
 
 @struct.dataclass
@@ -77,12 +74,8 @@ class DiscountedUCBHParams(Settings):
       exploration: Factor c in mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
     """
 
-    discount: float = 0.999
-    exploration: float = 2.4
-
-    def __post_init__(self) -> None:
-        check_range("discount", self.discount, DISCOUNT)
-        check_range("exploration", self.exploration, NOT_NEGATIVE)
+    discount: float = ranged(0.999, DISCOUNT)
+    exploration: float = ranged(2.4, NOT_NEGATIVE)
 
 
 @struct.dataclass
@@ -103,14 +96,9 @@ class DiscountedThompsonHParams(Settings):
       alpha, beta: Parameters of the Beta prior of every mean, each above 0.
     """
 
-    discount: float = 0.999
-    alpha: float = 1.0
-    beta: float = 1.0
-
-    def __post_init__(self) -> None:
-        check_range("discount", self.discount, DISCOUNT)
-        check_range("alpha", self.alpha, POSITIVE)
-        check_range("beta", self.beta, POSITIVE)
+    discount: float = ranged(0.999, DISCOUNT)
+    alpha: float = ranged(1.0, POSITIVE)
+    beta: float = ranged(1.0, POSITIVE)
 
 
 @functools.cache
