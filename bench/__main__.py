@@ -61,7 +61,7 @@ BENCHMARKS = {
     "compile_time": Benchmark("--seeds 1 --repeats 1 --no-peers", peers=("rejax",)),
     "import_time": Benchmark("--repeats 1"),
     "memory": Benchmark("--seeds 1 --env-steps 5120 10240"),
-    "memory_peak": Benchmark("--only 7"),
+    "memory_peak": Benchmark("--only 1"),
     "seeds": Benchmark("--seeds 1 2 --work 2 --repeats 1"),
     "scale": Benchmark("--seeds 4 --env-steps 5120 --smaller 2 --share 1", usual="--minutes 2 --smaller 1000"),
     "devices": Benchmark("--seeds 2 --env-steps 1024 --repeats 1"),
