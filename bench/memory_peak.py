@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,7 +26,7 @@ if __name__ == "__main__":  # a script's folder is first on the path, where envs
 
 from bench.report import Report, benchmark_parser
 from bench.sides import ROOT
-from jaxrl.runtime.machine.memory import MIB, highest_ever, parse_size
+from jaxrl.runtime.machine.memory import KIB, MIB, parse_size
 
 MOST_ABOVE = 0.25
 OUT = "OUT"  # placeholder in arguments for a directory that is deleted afterwards
@@ -45,6 +46,12 @@ CONFIGURATIONS = (
     f"dqn cartpole --seeds 512 {REPLAY}",
 )
 NO_CACHE = {"JAXRL_COMPILATION_CACHE": "", "JAX_COMPILATION_CACHE_DIR": "", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+
+
+def highest_ever(status: Path = Path("/proc/self/status")) -> int:
+    """Highest resident size in the life of this process, in bytes; 0 where the system does not report it."""
+    peak = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.M) if status.exists() else None
+    return int(peak[1]) * KIB if peak else 0
 
 
 def worker(command: str, args: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 NO_INTERVAL = "\N{EN DASH}"
 
-__all__ = ["Table", "estimate_table"]
+__all__ = ["Table", "estimate_table", "estimates"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,20 +81,23 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     paths = tuple(settings[0])
     rows = []
     for setting, runs, bad in zip(settings, values, failed, strict=True):
-        good = runs[~bad]
-        numbers = [float("nan")] * 4
-        if good.size:
-            numbers[0], numbers[3] = float(iqm(good)), float(good.mean())
-        if good.size > 1:  # resampling a single run would give an interval of width 0
-            estimate = bootstrap_interval(iqm, good, confidence=confidence)
-            numbers[1:3] = float(estimate.low), float(estimate.high)
-        rows.append((*setting.values(), *numbers, int(good.size), int(bad.sum())))
+        rows.append((*setting.values(), *estimates(runs[~bad], confidence), int(bad.sum())))
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():
         columns, rows = columns[:-1], [row[:-1] for row in rows]
     last = int(result.metrics["env_step"].values[-1])
     title = f"{metric} after {last:,} environment steps: interquartile mean, {confidence:.0%} bootstrap interval"
     return Table(title, columns, tuple(rows), len(paths))
+
+
+def estimates(runs: np.ndarray, confidence: float) -> tuple[float, float, float, float, int]:
+    """IQM of runs, the ends of its interval, their mean and their number; nan where there are too few."""
+    value, mean = (float(iqm(runs)), float(runs.mean())) if runs.size else (float("nan"), float("nan"))
+    low = high = float("nan")
+    if runs.size > 1:  # resampling a single run would give an interval of width 0
+        interval = bootstrap_interval(iqm, runs, confidence=confidence)
+        low, high = float(interval.low), float(interval.high)
+    return value, low, high, mean, int(runs.size)
 
 
 def _text(value: Any, decimals: int | None) -> str:

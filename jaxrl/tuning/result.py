@@ -15,9 +15,9 @@ from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import as_read
 from jaxrl.results.result import Result
-from jaxrl.results.statistics import bootstrap_interval, iqm, probability_of_improvement
+from jaxrl.results.statistics import probability_of_improvement
 from jaxrl.results.storage import CSV_NEWLINE, SEARCH
-from jaxrl.results.tables import Table
+from jaxrl.results.tables import Table, estimates
 from jaxrl.tuning.shared_study import Outcome
 from jaxrl.tuning.space import Setting
 
@@ -103,14 +103,7 @@ class SearchResult:
         for name, result in (("incumbent", self.test), ("default", self.default)):
             returns = _test_returns(result)
             good = returns[np.isfinite(returns)]
-            value, low, high = float("nan"), float("nan"), float("nan")
-            if len(good):
-                value = float(iqm(good))
-            if len(good) > 1:
-                interval = bootstrap_interval(iqm, good, confidence=confidence)
-                low, high = float(interval.low), float(interval.high)
-            mean = float(good.mean()) if len(good) else float("nan")
-            rows.append((name, value, low, high, mean, len(good), len(returns) - len(good)))
+            rows.append((name, *estimates(good, confidence), len(returns) - len(good)))
         title = f"return on the test seeds: interquartile mean, {confidence:.0%} bootstrap interval"
         return Table(title, ("setting", "iqm", "low", "high", "mean", "seeds", "failed"), tuple(rows), 1)
 

@@ -27,7 +27,6 @@ __all__ = [
     "at_least",
     "available",
     "give_back",
-    "highest_ever",
     "parse_size",
     "resident",
     "size",
@@ -64,12 +63,6 @@ def at_least(num_bytes: float) -> str:
 def resident() -> int:
     """Resident size of this process, in bytes."""
     return psutil.Process().memory_info().rss
-
-
-def highest_ever(status: Path = Path("/proc/self/status")) -> int:
-    """Highest resident size in the life of this process, in bytes; 0 where the system does not report it."""
-    peak = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), re.M) if status.exists() else None
-    return int(peak[1]) * KIB if peak else 0
 
 
 def available(root: Path = Path("/")) -> int:
