@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from jaxrl.cli.options import run_flags, run_options
+from jaxrl.cli.parsing import option_words
 from jaxrl.runtime.options import BanditOptions, PlanOptions, RunOptions, SearchOptions, options_of
 
 ELSEWHERE = {"on_chunk", "trackers", "progress"}  # no flag, --track, --no-progress
@@ -37,3 +38,22 @@ def test_flags_become_options():
     }
     parsed.checkpoint_minutes = 0.0
     assert run_options(BanditOptions, parsed)["checkpoint_minutes"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ("ppo cartpole --seeds 3", None),
+        ("--static a=1 b=2 --seeds 3", ["a=1", "b=2"]),
+        ("--static=a=1 b=2", ["a=1", "b=2"]),
+        ("--static", []),
+        ("--static a=1 --static b=-2", ["b=-2"]),
+        ("--statics a=1", None),
+    ],
+)
+def test_words_of_an_option_are_those_of_its_last_occurrence(args: str, words: list[str] | None) -> None:
+    assert option_words(args.split(), "static") == words
+
+
+def test_options_are_found_in_both_spellings() -> None:
+    assert option_words(["--no_preset"], "no_preset") == option_words(["--no-preset"], "no_preset") == []
