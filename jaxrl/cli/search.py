@@ -121,58 +121,30 @@ def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) 
 def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> type:
     hparams = values_class(algo.hparams, hparam_leaves(algo.hparams))
     words = Annotated[tuple[str, ...], tyro.conf.arg(help=_SPACE, metavar="PATH=VALUES [PATH=VALUES ...]")]
+    # fmt: off
     fields = [
         ("space", words, dataclasses.field(default=())),
         option("search", Literal["tpe", "random", "grid", "cmaes"], "tpe", "Search method."),
-        option(
-            "trials",
-            WholeNumber | None,
-            None,
-            "Total number of trials of the study, over all processes; if None, all points of a grid, otherwise 64.",
-        ),
+        option("trials", WholeNumber | None, None,
+               "Total number of trials of the study, over all processes; if None, all points of a grid, otherwise 64."),
         option("env_steps", WholeNumber, env_steps, "Number of environment steps of each run."),
         option("seeds", WholeNumber, 3, "Number of tuning seeds of each trial: 0, 1, ..."),
-        option(
-            "test_seeds",
-            WholeNumber,
-            16,
-            "Number of test seeds (1000000, ...) on which the incumbent is retrained; 0 for none.",
-        ),
-        option(
-            "population",
-            WholeNumber | None,
-            None,
-            "Number of trials chosen and trained together; if None, 64, or with tpe and cmaes an eighth of all trials.",
-        ),
-        option(
-            "halving",
-            float | None,
-            None,
-            "Factor of successive halving, such as 3: the best 1/HALVING of a population continue after each rung.",
-        ),
-        option(
-            "first_env_steps",
-            WholeNumber | None,
-            None,
-            "Number of environment steps of the first rung; ENV_STEPS / HALVING^2 if None.",
-        ),
-        option(
-            "aggregate", Literal["mean", "iqm"], "mean", "Statistic of the final greedy returns of the tuning seeds."
-        ),
-        option(
-            "eval_episodes",
-            WholeNumber,
-            64,
-            "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions.",
-        ),
+        option("test_seeds", WholeNumber, 16,
+               "Number of test seeds (1000000, ...) on which the incumbent is retrained; 0 for none."),
+        option("population", WholeNumber | None, None,
+               "Number of trials chosen and trained together; if None, 64, or with tpe and cmaes an eighth of them."),
+        option("halving", float | None, None,
+               "Factor of successive halving, such as 3: the best 1/HALVING of a population continue after each rung."),
+        option("first_env_steps", WholeNumber | None, None,
+               "Number of environment steps of the first rung; ENV_STEPS / HALVING^2 if None."),
+        option("aggregate", Literal["mean", "iqm"], "mean",
+               "Statistic of the final greedy returns of the tuning seeds."),
+        option("eval_episodes", WholeNumber, 64,
+               "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions."),
         option("seed", WholeNumber, 0, "Random seed of the search."),
-        option(
-            "storage",
-            str | None,
-            None,
-            "Storage of the study: sqlite:///FILE, or the URL of a database that several machines share; "
-            "OUT/study.db if None, or no storage without --out.",
-        ),
+        option("storage", str | None, None,
+               "Storage of the study: sqlite:///FILE, or the URL of a database that several machines share; "
+               "OUT/study.db if None, or no storage without --out."),
         option("study", str | None, None, "Name of the study in the storage; an existing study is resumed."),
         *run_flags(
             SearchOptions,
@@ -180,13 +152,10 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             after={"memory": [xla_flags_option()]},
         ),
         *starting_options(),
-        option(
-            "static",
-            tuple[str, ...],
-            tuple(f"{name}={value}" for name, value in static.items()),
-            "Static fields of the environment, such as num_agents=30.",
-        ),
+        option("static", tuple[str, ...], tuple(f"{name}={value}" for name, value in static.items()),
+               "Static fields of the environment, such as num_agents=30."),
         *config_option(algo.config, "Static configuration, for fields outside the search space."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
     ]
+    # fmt: on
     return dataclasses.make_dataclass("Search", fields, frozen=True)

@@ -188,21 +188,14 @@ def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
         False,
         "Flag for a fixed order of sums on a GPU, which may be slower; a CPU always has a fixed order.",
     )
+    # fmt: off
     fields = [
-        option(
-            "seeds",
-            Seeds,
-            1,
-            "Number of seeds (0, 1, ...), or the seeds themselves: 3 5 8, or 7:10 for 7 8 9, or 7:8 for 7 alone.",
-        ),
+        option("seeds", Seeds, 1,
+               "Number of seeds (0, 1, ...), or the seeds themselves: 3 5 8, or 7:10 for 7 8 9, or 7:8 for 7 alone."),
         option("env_steps", WholeNumber, defaults.env_steps, "Number of environment steps of each run."),
         option("evals", WholeNumber, 10, "Number of evaluations, evenly spaced, the last at the end."),
-        option(
-            "eval_episodes",
-            WholeNumber,
-            64,
-            "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions.",
-        ),
+        option("eval_episodes", WholeNumber, 64,
+               "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions."),
         option("eval_at_start", Flag, False, "Flag to evaluate before training as well, at environment step 0."),
         option(
             "warm_start", str | None, None, "Run directory with policies to start from, matched by seed and setting."
@@ -216,14 +209,11 @@ def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
             },
         ),
         *starting_options(),
-        option(
-            "static",
-            tuple[str, ...],
-            tuple(f"{name}={value}" for name, value in defaults.static.items()),
-            "Static fields of the environment, such as num_agents=30.",
-        ),
+        option("static", tuple[str, ...], tuple(f"{name}={value}" for name, value in defaults.static.items()),
+               "Static fields of the environment, such as num_agents=30."),
         *config_option(algo.config, "Static configuration: one value per field."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
         ("env", env, dataclasses.field(default_factory=env)),
     ]
+    # fmt: on
     return dataclasses.make_dataclass("Train", [field for field in fields if field[0] not in without], frozen=True)
