@@ -143,10 +143,10 @@ class RunOptions(BanditOptions, total=False):
         `jaxrl.runtime.layout.plan_layout`. At a given width, results are equal bit for bit for any number of runs, in
         any order, on any devices and with any chunks. A resumed run keeps its width.
       devices: JAX devices or their names, such as `"gpu:0"`; all local devices if None.
-      memory: Memory limit, such as `"8GiB"` or a number of bytes, of the whole process, or of each device with
-        separate memory; 80 % of the free memory if None. Runs that do not fit at the same time train in parts one
-        after another, and if not even one block fits, blocks become narrower; see `jaxrl.plan`. A resumed run keeps
-        its parts and blocks.
+      memory: Memory limit, such as `"8GiB"` or a number of bytes, of the whole process after compilation, or of each
+        device with separate memory; 80 % of the free memory if None. Runs that do not fit at the same time train in
+        parts one after another, and if not even one block fits, blocks become narrower; see `jaxrl.plan`. A resumed run
+        keeps its parts and blocks.
       precision: Precision of matrix products, a name of `jax.default_matmul_precision`.
       shard: Part of the runs to train here, `"i/n"` or `(i, n)`; `jaxrl.merge` merges the parts.
       out: Directory to save the result in; None saves nothing.
