@@ -97,8 +97,8 @@ FAULTS = (
     Fault(
         "failed-runs-in-the-table",
         "jaxrl/results/tables.py",
-        "good = runs[~bad]",
-        "good = np.nan_to_num(runs, posinf=0.0)",
+        "estimates(runs[~bad], confidence)",
+        "estimates(np.nan_to_num(runs, posinf=0.0), confidence)",
         "tests/results/test_results.py::test_failed_runs_are_named_and_left_out",
     ),
     Fault(
