@@ -1,6 +1,8 @@
 """An algorithm whose functions were replaced is not treated like the one from its builder."""
 
 import dataclasses
+import importlib
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +76,18 @@ def test_unknown_rules_of_metrics_are_refused(rules: Any, sentence: str) -> None
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)._replace(metric_rules=rules)
     with pytest.raises(ValueError, match=sentence):
         jaxrl.train(algo, env_steps=8, evals=1, eval_episodes=1, progress=False)
+
+
+@pytest.mark.parametrize("name", registry.ROWS)
+def test_a_copy_of_an_algorithms_file_is_recorded_by_its_own_module(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module(f"jaxrl.algorithms.{name}")
+    (tmp_path / f"own_{name}.py").write_text(Path(str(module.__file__)).read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, f"own_{name}", raising=False)
+    build = getattr(importlib.import_module(f"own_{name}"), name)
+    algo = build(envs.make("pendulum" if name == "td3" else "cartpole"))
+    assert algo.builder == f"own_{name}:{name}"
+    assert registry.describe(algo)["algorithm"] == f"own_{name}:{name}"
+    assert registry.row_of(algo) is None

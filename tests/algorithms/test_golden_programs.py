@@ -54,7 +54,7 @@ class Program(NamedTuple):
         if self.algorithm == "sac" and self.environment == "crowd/circle":
             env = envs.wrappers.bound_actions(env, 2.0)
         config = make(self.algorithm, env).config
-        return make(self.algorithm, env, dataclasses.replace(config, **ROWS[self.algorithm].small | self.config))
+        return make(self.algorithm, env, dataclasses.replace(config, **{**ROWS[self.algorithm].small, **self.config}))
 
 
 PROGRAMS: dict[str, Program] = {
