@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from envs.bandits.batched_last import first_highest
 from jaxrl.pytrees import EnvParams, HParams
 
-__all__ = ["BanditAlgorithm", "Task", "View", "argmax"]
+__all__ = ["BanditAlgorithm", "Task", "View", "argmax", "masked"]
 
 State = Any
 
@@ -80,5 +80,9 @@ class BanditAlgorithm(NamedTuple):
 
 def argmax(index: jax.Array, mask: jax.Array | None = None) -> jax.Array:
     """The first arm with the highest index among those that may be pulled: int32 `[]`."""
-    allowed = index if mask is None else jnp.where(mask, index, -jnp.inf)
-    return first_highest(allowed)
+    return first_highest(masked(index, mask))
+
+
+def masked(index: jax.Array, mask: jax.Array | None) -> jax.Array:
+    """The indices, -inf for arms that may not be pulled."""
+    return index if mask is None else jnp.where(mask, index, -jnp.inf)

@@ -227,7 +227,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         mask = env.action_mask(before, params)
         view = View(run.time, jnp.asarray(horizon), mask, env.context(before, params), params)
         action = policy.choose(jax.random.fold_in(policy_key, run.time), run.policy, view, hparams)
-        after, reward, info = _step(env, jax.random.fold_in(env_key, run.time), before, action, params)
+        _, after, reward, _, info = env.step_env(jax.random.fold_in(env_key, run.time), before, action, params)
         state = _learn(policy, run.policy, view, action, reward, info, hparams)
         terms, values = [reward], None
         if env.has_regret:
@@ -322,13 +322,6 @@ def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: An
         return [jnp.moveaxis(leaf, -1, 0) for leaf in leaves], [True] * len(leaves)
 
     return jax.tree.unflatten(structure, loop(num_pulls, leaves, keys, constants))
-
-
-def _step(
-    env: Bandit, key: jax.Array, state: State, action: jax.Array, params: EnvParams
-) -> tuple[Any, jax.Array, Any]:
-    _, state, reward, _, info = env.step_env(key, state, action, params)
-    return state, reward, info
 
 
 def _learn(

@@ -73,7 +73,7 @@ def test_policies_draw_the_actions_of_slow_versions(case):
     policy, hparams, chances_of, after = CASES[case]
     rewards, numbers = table(), uniforms(STEPS)
     actions, states, arm = replay(policy, rewards, hparams)
-    standing = np.exp(states.log, dtype=np.float64) if case == "exp3-s" else exact(states.total)
+    standing = np.exp(states, dtype=np.float64) if case == "exp3-s" else exact(states)
     passed = np.array([np.cumsum(chances_of(state, time)) for time, state in enumerate(standing[:-1])])
     before = np.take_along_axis(np.pad(passed, ((0, 0), (1, 0))), actions[:, None], axis=1)[:, 0]
     # The logarithm of a weight is at most 20, with an error of a few eps; the relative error of a probability is 1e-5.
@@ -88,7 +88,7 @@ def test_exp3_loses_nothing_to_rounding_over_a_hundred_thousand_pulls():
     steps = 100_000
     rewards = table(steps, 10)
     actions, states, _ = replay(exp3(), rewards)
-    losses = exact(states.total)
+    losses = exact(states)
     # Every loss again in float64 from the state before it, and their sums.
     times = np.arange(1, steps + 1)[:, None]
     logits = -np.sqrt(np.log(10) / (10 * times)) * (losses[:-1] - losses[:-1].min(axis=1, keepdims=True))

@@ -156,7 +156,7 @@ def tally(wins: Any) -> Tally:
 def test_double_thompson_draws_the_pairs_of_the_slow_version(exploration: float) -> None:
     wins = np.array([[0, 9, 2, 4], [3, 0, 1, 2], [5, 8, 0, 6], [3, 6, 4, 0]], float)
     hparams = dueling.DoubleThompsonHParams(exploration=exploration)
-    ours = counts(draws(dueling.double_thompson(), dueling.Comparisons(tally(wins)), hparams, 4), 4)
+    ours = counts(draws(dueling.double_thompson(), tally(wins), hparams, 4), 4)
     generator = np.random.default_rng(5)
     slow = counts(np.array([reference.double_thompson(generator, wins, 61, exploration) for _ in range(DRAWS)]), 4)
     drawn = (ours + slow) > 0
@@ -172,7 +172,7 @@ def test_what_was_compared_is_recorded_for_the_arm_that_won() -> None:
         wins = dueling.record(wins, jnp.array(pair), jnp.float32(answer))
     np.testing.assert_array_equal(wins, [[0, 0, 2], [0, 0, 0], [1, 2, 0]])
     # Arms 0 and 2 beat one other each, in the posterior's means; 0.4 + 0.75 is above 0.6 + 0.5.
-    assert int(dueling.double_thompson().recommend(dueling.Comparisons(tally(wins)), None)) == 2
+    assert int(dueling.double_thompson().recommend(tally(wins), None)) == 2
 
 
 # --- the reward model -----------------------------------------------------------------------------

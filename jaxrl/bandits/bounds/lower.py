@@ -16,24 +16,12 @@ __all__ = ["checked_steps", "gaps_of", "lai_robbins", "means_and_gaps", "minimax
 Array = Any
 
 
-def _bernoulli(means: np.ndarray, best: np.ndarray) -> np.ndarray:
-    return rel_entr(means, best) + rel_entr(1 - means, 1 - best)
-
-
-def _poisson(means: np.ndarray, best: np.ndarray) -> np.ndarray:
-    return best - means + rel_entr(means, best)
-
-
-def _exponential(means: np.ndarray, best: np.ndarray) -> np.ndarray:
-    ratio = means / best
-    return ratio - 1 - np.log(ratio)
-
-
+# Relative entropy of each arm to the best, by the kind of rewards.
 _DIVERGENCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "bernoulli": _bernoulli,
+    "bernoulli": lambda means, best: rel_entr(means, best) + rel_entr(1 - means, 1 - best),
     "gaussian": lambda means, best: (best - means) ** 2 / 2,
-    "poisson": _poisson,
-    "exponential": _exponential,
+    "poisson": lambda means, best: best - means + rel_entr(means, best),
+    "exponential": lambda means, best: means / best - 1 - np.log(means / best),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.bandits.bounds.lower import checked_steps, gaps_of, lai_robbins, means_and_gaps, minimax
+from jaxrl.bandits.bounds.lower import checked_steps, gaps_of, means_and_gaps
 
 __all__ = [
     "BOUNDS",
@@ -16,11 +16,8 @@ __all__ = [
     "exp3_ix_bound",
     "exp3_s_bound",
     "explore_then_commit_bound",
-    "gaps_of",
-    "lai_robbins",
     "lin_ucb_bound",
     "lin_ucb_radius",
-    "minimax",
     "moss_bound",
     "sequential_halving_bound",
     "thompson_bound",

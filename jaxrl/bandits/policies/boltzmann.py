@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, ArmSums, add, best_mean, means, no_sums, one_hot
-from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax, masked
 from jaxrl.bandits.checks import check_arms
 from jaxrl.bandits.policies.greedy import decayed
 from jaxrl.checks import Settings, ranged
@@ -97,7 +97,7 @@ def gradient() -> BanditAlgorithm:
         state: Preferences, view: View, action: jax.Array, reward: jax.Array, hparams: GradientHParams
     ) -> Preferences:
         before = jnp.where(state.pulls > 0, state.mean, reward)
-        chances = jax.nn.softmax(_allowed(state.preference, view.mask))
+        chances = jax.nn.softmax(masked(state.preference, view.mask))
         direction = one_hot(state.preference, action) - chances
         preference = state.preference + hparams.step * (reward - hparams.baseline * before) * direction
         pulls = state.pulls + 1
@@ -112,8 +112,4 @@ def gradient() -> BanditAlgorithm:
 
 
 def _draw(key: jax.Array, logits: jax.Array, mask: jax.Array | None) -> jax.Array:
-    return jax.random.categorical(key, _allowed(logits, mask)).astype(jnp.int32)
-
-
-def _allowed(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
-    return logits if mask is None else jnp.where(mask, logits, -jnp.inf)
+    return jax.random.categorical(key, masked(logits, mask)).astype(jnp.int32)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,28 +12,13 @@ from flax import struct
 
 from envs.base import spaces
 from envs.errors import UserValueError
-from jaxrl.bandits.arms import Tally
+from jaxrl.bandits.arms import NOT_NEGATIVE, Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
-from jaxrl.checks import Range, Settings, ranged
+from jaxrl.checks import Settings, ranged
 from jaxrl.pytrees import EnvParams
 
-__all__ = ["Comparisons", "DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
-
-
-class Comparisons(NamedTuple):
-    """Counts of comparisons.
-
-    Attributes:
-      tally: Number of times that the row's arm was preferred to the column's arm, `[K, K]`.
-    """
-
-    tally: Tally
-
-    @property
-    def wins(self) -> jax.Array:
-        """The number of wins of the row's arm, float32 `[K, K]`."""
-        return self.tally.value
+__all__ = ["DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
 
 
 @struct.dataclass
@@ -45,7 +30,7 @@ class DoubleThompsonHParams(Settings):
         at least 0; above 1/2 in the paper's bounds.
     """
 
-    exploration: float = ranged(0.6, Range(0, float("inf"), "[)"))
+    exploration: float = ranged(0.6, NOT_NEGATIVE)
 
 
 @functools.cache
@@ -55,17 +40,18 @@ def double_thompson() -> BanditAlgorithm:
     The first arm is the one that beats the most others in a sample of the posterior, among those that may still beat
     the most. The second is the one that does best against the first in a new sample, among those that the first is not
     yet known to beat. Every pair has its own Beta posterior, so nothing is assumed about how preferences are related.
-    Ties go to the first arm; the paper breaks them at random.
+    Ties go to the first arm; the paper breaks them at random. The state counts how often the row's arm was preferred to
+    the column's, `[K, K]`.
 
     Source: Wu and Liu (2016), "Double Thompson sampling for dueling bandits", algorithm 1.
     """
 
-    def init(key: jax.Array, task: Task, params: EnvParams, hparams: DoubleThompsonHParams) -> Comparisons:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: DoubleThompsonHParams) -> Tally:
         del key, params, hparams
-        return Comparisons(Tally.zeros(task.num_arms, task.num_arms))
+        return Tally.zeros(task.num_arms, task.num_arms)
 
-    def choose(key: jax.Array, state: Comparisons, view: View, hparams: DoubleThompsonHParams) -> jax.Array:
-        wins, (first_key, second_key) = state.wins, jax.random.split(key)
+    def choose(key: jax.Array, state: Tally, view: View, hparams: DoubleThompsonHParams) -> jax.Array:
+        wins, (first_key, second_key) = state.value, jax.random.split(key)
         upper, lower = intervals(wins, view.time, hparams.exploration)
         copeland = jnp.sum(_off_diagonal(upper > 0.5), axis=1)
         sample = sample_preferences(first_key, wins)
@@ -77,34 +63,25 @@ def double_thompson() -> BanditAlgorithm:
         second = argmax(against, lower[:, first] <= 0.5)
         return jnp.stack([first, second])
 
-    def update(
-        state: Comparisons, view: View, action: jax.Array, reward: jax.Array, hparams: DoubleThompsonHParams
-    ) -> Comparisons:
+    def update(state: Tally, view: View, action: jax.Array, reward: jax.Array, hparams: DoubleThompsonHParams) -> Tally:
         del view, hparams
-        return Comparisons(state.tally.add(record(jnp.zeros_like(state.tally.low), action, reward)))
+        return state.add(record(jnp.zeros_like(state.low), action, reward))
 
-    def recommend(state: Comparisons, hparams: DoubleThompsonHParams) -> jax.Array:
+    def recommend(state: Tally, hparams: DoubleThompsonHParams) -> jax.Array:
         del hparams
-        share = (state.wins + 1) / (state.wins + state.wins.T + 2)
+        share = (state.value + 1) / (state.value + state.value.T + 2)
         beaten = jnp.sum(_off_diagonal(share > 0.5), axis=1)
         return argmax(beaten + jnp.mean(share, axis=1))  # ties in the number of beaten arms by the mean share
 
-    return BanditAlgorithm(
-        "double-thompson",
-        DoubleThompsonHParams(),
-        init,
-        choose,
-        update,
-        recommend,
-        functools.partial(check_pairs, "double-thompson"),
-    )
+    check = functools.partial(check_pairs, "double-thompson")
+    return BanditAlgorithm("double-thompson", DoubleThompsonHParams(), init, choose, update, recommend, check)
 
 
 def intervals(wins: jax.Array, time: jax.Array, exploration: Any) -> tuple[jax.Array, jax.Array]:
     """Confidence bounds of every preference after `time` comparisons.
 
     Args:
-      wins: Numbers of wins, float32 `[K, K]`, as in `Comparisons`.
+      wins: Numbers of wins of the row's arm, float32 `[K, K]`.
       time: Number of comparisons so far, int32 `[]`.
       exploration: Factor alpha, traced.
 

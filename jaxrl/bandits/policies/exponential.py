@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE, one_hot
-from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
+from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax, masked
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.runner import Total
 from jaxrl.checks import Range, Settings, ranged
@@ -23,33 +23,12 @@ __all__ = [
     "Exp3HParams",
     "Exp3IXHParams",
     "Exp3SHParams",
-    "Losses",
     "draw",
     "exp3",
     "exp3_ix",
     "exp3_s",
-    "no_losses",
+    "of_losses",
 ]
-
-
-class Losses(NamedTuple):
-    """Estimated losses of the arms.
-
-    Attributes:
-      total: Sums over pulls of each arm's estimated loss, 1 less the reward, `[K]`.
-    """
-
-    total: Total
-
-
-class Weights(NamedTuple):
-    """The state of EXP3.S.
-
-    Attributes:
-      log: Logarithms of weights whose sum is 1, float32 `[K]`.
-    """
-
-    log: jax.Array
 
 
 @struct.dataclass
@@ -100,14 +79,14 @@ def exp3() -> BanditAlgorithm:
     Source: Bubeck and Cesa-Bianchi (2012), section 3.1.
     """
 
-    def probabilities(state: Losses, view: View, hparams: Exp3HParams) -> jax.Array:
+    def probabilities(state: Total, view: View, hparams: Exp3HParams) -> jax.Array:
         return _mixed(_exponential(state, view, hparams.rate), hparams.exploration, view.mask)
 
-    def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3HParams) -> Losses:
+    def update(state: Total, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3HParams) -> Total:
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
-        return Losses(state.total.add(one_hot(chance, action) * (1 - reward) / chance))
+        return state.add(one_hot(chance, action) * (1 - reward) / chance)
 
-    return _of_losses("exp3", Exp3HParams(), probabilities, update)
+    return of_losses("exp3", Exp3HParams(), probabilities, update)
 
 
 @functools.cache
@@ -119,15 +98,15 @@ def exp3_ix() -> BanditAlgorithm:
     Source: Neu (2015), algorithm 1.
     """
 
-    def probabilities(state: Losses, view: View, hparams: Exp3IXHParams) -> jax.Array:
+    def probabilities(state: Total, view: View, hparams: Exp3IXHParams) -> jax.Array:
         return _exponential(state, view, hparams.rate)
 
-    def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3IXHParams) -> Losses:
+    def update(state: Total, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3IXHParams) -> Total:
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
         low = chance + hparams.bias * _learning_rate(chance.shape[0], view, hparams.rate)
-        return Losses(state.total.add(one_hot(chance, action) * (1 - reward) / low))
+        return state.add(one_hot(chance, action) * (1 - reward) / low)
 
-    return _of_losses("exp3-ix", Exp3IXHParams(), probabilities, update)
+    return of_losses("exp3-ix", Exp3IXHParams(), probabilities, update)
 
 
 @functools.cache
@@ -135,39 +114,40 @@ def exp3_s() -> BanditAlgorithm:
     """EXP3.S: EXP3 whose weights never vanish, so it follows a best arm that changes; it uses the horizon T.
 
     For rewards in [0, 1]. A share gamma of pulls is random, and every weight receives e / (K T)
-    of their sum. With delayed rewards a reward is divided by the arm's probability on arrival.
+    of their sum. With delayed rewards a reward is divided by the arm's probability on arrival. The state holds the
+    logarithms of weights whose sum is 1, `[K]`.
 
     Source: Auer, Cesa-Bianchi, Freund and Schapire (2002), figure 4 and corollary 8.2.
     """
 
-    def init(key: jax.Array, task: Task, params: EnvParams, hparams: Exp3SHParams) -> Weights:
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: Exp3SHParams) -> jax.Array:
         del key, params, hparams
-        return Weights(jnp.full(task.num_arms, -jnp.log(float(task.num_arms))))
+        return jnp.full(task.num_arms, -jnp.log(float(task.num_arms)))
 
     def exploration(num_arms: int, view: View, hparams: Exp3SHParams) -> jax.Array:
         cells = num_arms * view.horizon.astype(jnp.float32)
         squared = num_arms * (hparams.stretches * jnp.log(cells) + jnp.e) / ((jnp.e - 1) * view.horizon)
         return jnp.minimum(hparams.rate * jnp.sqrt(squared), 1.0)
 
-    def probabilities(state: Weights, view: View, hparams: Exp3SHParams) -> jax.Array:
-        gamma = exploration(state.log.shape[0], view, hparams)
-        return _mixed(_softmax(state.log, view.mask), gamma, view.mask)
+    def probabilities(state: jax.Array, view: View, hparams: Exp3SHParams) -> jax.Array:
+        gamma = exploration(state.shape[0], view, hparams)
+        return _mixed(jax.nn.softmax(masked(state, view.mask)), gamma, view.mask)
 
-    def choose(key: jax.Array, state: Weights, view: View, hparams: Exp3SHParams) -> jax.Array:
+    def choose(key: jax.Array, state: jax.Array, view: View, hparams: Exp3SHParams) -> jax.Array:
         return draw(key, probabilities(state, view, hparams))
 
-    def update(state: Weights, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3SHParams) -> Weights:
-        num_arms = state.log.shape[0]
+    def update(state: jax.Array, view: View, action: jax.Array, reward: jax.Array, hparams: Exp3SHParams) -> jax.Array:
+        num_arms = state.shape[0]
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
         gain = one_hot(chance, action) * reward / chance
-        grown = state.log + exploration(num_arms, view, hparams) / num_arms * gain
+        grown = state + exploration(num_arms, view, hparams) / num_arms * gain
         share = 1 - jnp.log(num_arms * view.horizon.astype(jnp.float32))
         log = jnp.logaddexp(grown, share)
-        return Weights(log - jax.nn.logsumexp(log))
+        return log - jax.nn.logsumexp(log)
 
-    def recommend(state: Weights, hparams: Exp3SHParams) -> jax.Array:
+    def recommend(state: jax.Array, hparams: Exp3SHParams) -> jax.Array:
         del hparams
-        return argmax(state.log)
+        return argmax(state)
 
     check = functools.partial(check_unit_rewards, "exp3-s")
     return BanditAlgorithm("exp3-s", Exp3SHParams(), init, choose, update, recommend, check)
@@ -179,37 +159,32 @@ def draw(key: jax.Array, probabilities: jax.Array) -> jax.Array:
     return jnp.argmax(cumulative > jax.random.uniform(key) * cumulative[-1]).astype(jnp.int32)
 
 
-def no_losses(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Losses:
-    """The state before the first pull."""
-    del key, params, hparams
-    return Losses(Total(jnp.zeros(task.num_arms), jnp.zeros(task.num_arms)))
+def of_losses(name: str, hparams: HParams, probabilities: Any, update: Any) -> BanditAlgorithm:
+    """A policy that draws arms with probabilities computed from sums of estimated losses, 1 less the reward, `[K]`."""
 
+    def init(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Total:
+        del key, params, hparams
+        return Total.zeros(task.num_arms)
 
-def _of_losses(name: str, hparams: HParams, probabilities: Any, update: Any) -> BanditAlgorithm:
-    """A policy that draws arms with probabilities computed from losses."""
-
-    def choose(key: jax.Array, state: Losses, view: View, hparams: HParams) -> jax.Array:
+    def choose(key: jax.Array, state: Total, view: View, hparams: HParams) -> jax.Array:
         return draw(key, probabilities(state, view, hparams))
 
-    def recommend(state: Losses, hparams: HParams) -> jax.Array:
+    def recommend(state: Total, hparams: HParams) -> jax.Array:
         del hparams
-        return argmax(-state.total.sum)
+        return argmax(-state.sum)
 
     check = functools.partial(check_unit_rewards, name)
-    return BanditAlgorithm(name, hparams, no_losses, choose, update, recommend, check)
+    return BanditAlgorithm(name, hparams, init, choose, update, recommend, check)
 
 
 def _learning_rate(num_arms: int, view: View, rate: Any) -> jax.Array:
     return rate * jnp.sqrt(jnp.log(float(num_arms)) / (num_arms * (view.time + 1).astype(jnp.float32)))
 
 
-def _exponential(state: Losses, view: View, rate: Any) -> jax.Array:
-    losses = state.total.sum
-    return _softmax(-_learning_rate(losses.shape[0], view, rate) * (losses - jnp.min(losses)), view.mask)
-
-
-def _softmax(log: jax.Array, mask: jax.Array | None) -> jax.Array:
-    return jax.nn.softmax(log if mask is None else jnp.where(mask, log, -jnp.inf))
+def _exponential(state: Total, view: View, rate: Any) -> jax.Array:
+    losses = state.sum
+    log = -_learning_rate(losses.shape[0], view, rate) * (losses - jnp.min(losses))
+    return jax.nn.softmax(masked(log, view.mask))
 
 
 def _mixed(probabilities: jax.Array, share: Any, mask: jax.Array | None) -> jax.Array:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from flax import struct
 from jax.scipy.special import xlogy
 
-from jaxrl.bandits.arms import POSITIVE, Tally, one_hot
+from jaxrl.bandits.arms import POSITIVE, ArmSums, Tally, add, means, no_sums, one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
@@ -35,18 +35,11 @@ class Contest(NamedTuple):
 
     Attributes:
       running: Whether an arm may still be the best, bool `[K]`.
-      counted: Numbers of pulls that count, `[K]`.
-      received: Sums of rewards of those pulls, `[K]`.
+      arms: Pulls that count, and their rewards.
     """
 
     running: jax.Array
-    counted: Tally
-    received: Tally
-
-    @property
-    def pulls(self) -> jax.Array:
-        """The number of pulls that count, float32 `[K]`."""
-        return self.counted.value
+    arms: ArmSums
 
 
 class Posterior(NamedTuple):
@@ -112,14 +105,14 @@ def successive_elimination() -> BanditAlgorithm:
     def update(
         state: Contest, view: View, action: jax.Array, reward: jax.Array, hparams: SuccessiveEliminationHParams
     ) -> Contest:
-        del view
-        state = _received(state, action, reward)
-        num_arms = state.pulls.shape[0]
-        least = jnp.min(jnp.where(state.running, state.pulls, jnp.inf))
-        level = least >= jnp.max(jnp.where(state.running, state.pulls, 0.0))
+        state = state._replace(arms=add(state.arms, view, action, reward, hparams))
+        pulls = state.arms.pulls
+        num_arms = pulls.shape[0]
+        least = jnp.min(jnp.where(state.running, pulls, jnp.inf))
+        level = least >= jnp.max(jnp.where(state.running, pulls, 0.0))
         log = jnp.log(4 * num_arms / jnp.asarray(hparams.delta, jnp.float32)) + 2 * jnp.log(least)
         radius = hparams.sigma * jnp.sqrt(2 * log / least)
-        means = _means(state)
+        means = _running_means(state)
         kept = state.running & (means > jnp.max(means) - 2 * radius)
         return state._replace(running=jnp.where(level & (least > 0), kept, state.running))
 
@@ -140,14 +133,14 @@ def sequential_halving() -> BanditAlgorithm:
     """
 
     def update(state: Contest, view: View, action: jax.Array, reward: jax.Array, hparams: NoHParams) -> Contest:
-        del hparams
-        state = _received(state, action, reward)
+        state = state._replace(arms=add(state.arms, view, action, reward, hparams))
+        pulls = state.arms.pulls
         left = jnp.sum(state.running, dtype=jnp.int32)
-        rounds = math.ceil(math.log2(state.pulls.shape[0]))
+        rounds = math.ceil(math.log2(pulls.shape[0]))
         each = jnp.maximum(view.horizon // (left * rounds), 1)
-        over = (left > 1) & jnp.all(~state.running | (state.pulls >= each))
+        over = (left > 1) & jnp.all(~state.running | (pulls >= each))
         target = jnp.where(over, (left + 1) // 2, left)
-        means = _means(state)
+        means = _running_means(state)
 
         def drop(running: jax.Array) -> jax.Array:
             # The last of the worst, so that the first of equal arms remains.
@@ -155,8 +148,7 @@ def sequential_halving() -> BanditAlgorithm:
             return running & (jnp.arange(running.shape[0]) != worst)
 
         running = jax.lax.while_loop(lambda running: jnp.sum(running) > target, drop, state.running)
-        counts = jax.tree.map(lambda leaf: jnp.where(over, 0.0, leaf), (state.counted, state.received))
-        return Contest(running, *counts)
+        return Contest(running, jax.tree.map(lambda leaf: jnp.where(over, 0.0, leaf), state.arms))
 
     name = "sequential-halving"
     check = functools.partial(check_arms, name)
@@ -240,29 +232,22 @@ def _divergence(mean: jax.Array, other: jax.Array) -> jax.Array:
 
 
 def _all_running(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Contest:
-    del key, params, hparams
-    return Contest(jnp.ones(task.num_arms, bool), Tally.zeros(task.num_arms), Tally.zeros(task.num_arms))
+    return Contest(jnp.ones(task.num_arms, bool), no_sums(key, task, params, hparams))
 
 
 def _in_turn(key: jax.Array, state: Contest, view: View, hparams: HParams) -> jax.Array:
     """The least pulled of the running arms; an eliminated arm only if no running arm is awake."""
     del key, hparams
     awake = state.running if view.mask is None else state.running & view.mask
-    turn = jnp.where(awake, -state.pulls, -jnp.finfo(jnp.float32).max)
+    turn = jnp.where(awake, -state.arms.pulls, -jnp.finfo(jnp.float32).max)
     return argmax(turn, view.mask)
 
 
-def _received(state: Contest, action: jax.Array, reward: jax.Array) -> Contest:
-    pulled = one_hot(state.running, action)
-    return state._replace(counted=state.counted.add(pulled), received=state.received.add(pulled * reward))
-
-
-def _means(state: Contest) -> jax.Array:
+def _running_means(state: Contest) -> jax.Array:
     """Mean rewards, -inf for arms that are eliminated or were not pulled."""
-    seen = state.running & (state.pulls > 0)
-    return jnp.where(seen, state.received.value / jnp.maximum(state.pulls, 1.0), -jnp.inf)
+    return jnp.where(state.running & (state.arms.pulls > 0), means(state.arms), -jnp.inf)
 
 
 def _best_running(state: Contest, hparams: HParams) -> jax.Array:
     del hparams
-    return argmax(jnp.where(state.running, jnp.maximum(_means(state), jnp.finfo(jnp.float32).min), -jnp.inf))
+    return argmax(jnp.where(state.running, jnp.maximum(_running_means(state), jnp.finfo(jnp.float32).min), -jnp.inf))

@@ -117,25 +117,21 @@ def logistic_ts() -> BanditAlgorithm:
     Source: Chapelle and Li (2011), algorithm 3, with the whole covariance instead of its diagonal.
     """
 
-    def learn(state: Coefficients, x: jax.Array, reward: jax.Array) -> Coefficients:
-        theta, root = _laplace(state.theta, state.root, x, reward)
-        return state._replace(theta=theta, root=root)
-
     def check(name: str, task: Task) -> None:
         check_features(name, task)
         check_unit_rewards(name, task)
 
-    return _of_features("logistic-ts", LogisticTSHParams(), _choose_drawn, learn, check)
+    return _of_features("logistic-ts", LogisticTSHParams(), _choose_drawn, _laplace, check)
 
 
 def _of_features(
     name: str,
     hparams: HParams,
     choose: Callable[..., jax.Array],
-    learn: Callable[[Coefficients, jax.Array, jax.Array], Coefficients],
+    learn: Callable[..., tuple[jax.Array, jax.Array]],
     check: Callable[[str, Task], None],
 ) -> BanditAlgorithm:
-    """A policy that learns coefficients from the features `[d]` of the arms that it pulls."""
+    """A policy that learns coefficients by `learn(theta, root, features of the arm, reward) -> (theta, root)`."""
 
     def init(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> Coefficients:
         del key, params
@@ -145,7 +141,8 @@ def _of_features(
 
     def update(state: Coefficients, view: View, action: jax.Array, reward: jax.Array, hparams: HParams) -> Coefficients:
         del hparams
-        return learn(state, view.context[action], reward)._replace(features=view.context)
+        theta, root = learn(state.theta, state.root, view.context[action], reward)
+        return Coefficients(theta, root, view.context)
 
     def recommend(state: Coefficients, hparams: HParams) -> jax.Array:
         del hparams
@@ -157,11 +154,6 @@ def _of_features(
 def _choose_drawn(key: jax.Array, state: Coefficients, view: View, hparams: HParams) -> jax.Array:
     noise = _times(state.root, normal(key, state.theta.shape))
     return argmax(_scores(view.context, state.theta + hparams.exploration * noise), view.mask)
-
-
-def _least_squares(state: Coefficients, x: jax.Array, reward: jax.Array) -> Coefficients:
-    theta, root = _recursive(state.theta, state.root, x, reward)
-    return state._replace(theta=theta, root=root)
 
 
 @runs_last
@@ -184,7 +176,7 @@ def _upper(features: jax.Array, theta: jax.Array, root: jax.Array, exploration: 
 
 
 @runs_last
-def _recursive(theta: jax.Array, root: jax.Array, x: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _least_squares(theta: jax.Array, root: jax.Array, x: jax.Array, reward: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The update after one more reward: recursive least squares, in which rounding errors fade as rewards come."""
     along, towards, score, variance = _along(theta, root, x)
     return theta + towards * ((reward - score) / (1 + variance)), _seen(root, along, towards, variance, 1.0)

@@ -15,7 +15,7 @@ from envs.bandits.restless import BudgetBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.bandits.dynamic_programming import JOINT_PAIRS, joint_choices, joint_size, plan
-from jaxrl.bandits.policies.whittle_index import highest
+from jaxrl.bandits.policies.whittle_index import highest, stay
 from jaxrl.checks import Range, Settings, ranged
 from jaxrl.pytrees import EnvParams, HParams, State
 
@@ -65,7 +65,7 @@ def exact_planning() -> BanditAlgorithm:
                 f"{task.env.name} has {size:,} states and {count:,} actions"
             )
 
-    return BanditAlgorithm("exact-planning", PlanningHParams(), init, choose, _stay, _first_arm, check)
+    return BanditAlgorithm("exact-planning", PlanningHParams(), init, choose, stay, _first_arm, check)
 
 
 @functools.cache
@@ -97,12 +97,7 @@ def myopic() -> BanditAlgorithm:
         if not isinstance(task.env, BudgetBandit):
             joint_choices(task.env)
 
-    return BanditAlgorithm("myopic", MyopicHParams(), init, choose, _stay, _first_arm, check)
-
-
-def _stay(state: State, view: View, action: Any, reward: Any, hparams: HParams) -> Any:
-    del view, action, reward, hparams
-    return state
+    return BanditAlgorithm("myopic", MyopicHParams(), init, choose, stay, _first_arm, check)
 
 
 def _first_arm(state: State, hparams: HParams) -> jax.Array:

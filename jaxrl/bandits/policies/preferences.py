@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.bandits.arms import Tally
+from jaxrl.bandits.arms import POSITIVE, Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.policies.dueling import check_pairs, record
-from jaxrl.checks import Range, Settings, check_range
+from jaxrl.checks import Settings, ranged
 from jaxrl.pytrees import EnvParams
 
 __all__ = [
@@ -51,12 +51,8 @@ class PreferencesHParams(Settings):
       scale: Standard deviation of the normal prior of every reward in the fit, above 0.
     """
 
-    beta: float = 0.5
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        for name in ("beta", "scale"):
-            check_range(name, getattr(self, name), Range(0, float("inf"), "()"))
+    beta: float = ranged(0.5, POSITIVE)
+    scale: float = ranged(1.0, POSITIVE)
 
 
 @functools.cache

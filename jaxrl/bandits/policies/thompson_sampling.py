@@ -91,10 +91,10 @@ def thompson() -> BanditAlgorithm:
     """
 
     def choose(key: jax.Array, state: ArmSums, view: View, hparams: ThompsonHParams) -> jax.Array:
-        return argmax(beta(key, *_posterior(state, hparams)), view.mask)
+        return argmax(beta(key, *_posterior(state, hparams.alpha, hparams.beta)), view.mask)
 
     def recommend(state: ArmSums, hparams: ThompsonHParams) -> jax.Array:
-        wins, losses = _posterior(state, hparams)
+        wins, losses = _posterior(state, hparams.alpha, hparams.beta)
         return argmax(wins / (wins + losses))
 
     check = functools.partial(check_unit_rewards, "thompson")
@@ -181,10 +181,6 @@ def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Any, scale: Any) -> j
     return mode
 
 
-def _posterior(state: ArmSums, hparams: ThompsonHParams) -> tuple[jax.Array, jax.Array]:
-    return _wins_losses(state.pulls, state.sums, hparams.alpha, hparams.beta)
-
-
 @runs_last
-def _wins_losses(pulls: jax.Array, sums: jax.Array, alpha: jax.Array, beta: jax.Array) -> tuple[jax.Array, jax.Array]:
-    return alpha + sums, beta + jnp.maximum(pulls - sums, 0.0)
+def _posterior(state: ArmSums, alpha: Any, beta: Any) -> tuple[jax.Array, jax.Array]:
+    return alpha + state.sums, beta + jnp.maximum(state.pulls - state.sums, 0.0)

@@ -10,9 +10,9 @@ import jax.numpy as jnp
 from flax import struct
 
 from jaxrl.bandits.arms import POSITIVE, one_hot
-from jaxrl.bandits.base import BanditAlgorithm, View, argmax
-from jaxrl.bandits.checks import check_unit_rewards
-from jaxrl.bandits.policies.exponential import RESOLUTION, Losses, draw, no_losses
+from jaxrl.bandits.base import BanditAlgorithm, View
+from jaxrl.bandits.policies.exponential import RESOLUTION, of_losses
+from jaxrl.bandits.runner import Total
 from jaxrl.checks import Range, Settings, ranged
 
 # Number of steps of Newton's method, which has then converged to 1e-9 for up to 1,000 arms, for any losses.
@@ -50,24 +50,16 @@ def tsallis_inf() -> BanditAlgorithm:
     def learning_rate(view: View, hparams: TsallisINFHParams) -> jax.Array:
         return hparams.rate / jnp.sqrt((view.time + 1).astype(jnp.float32))
 
-    def probabilities(state: Losses, view: View, hparams: TsallisINFHParams) -> jax.Array:
-        losses = state.total.sum if view.mask is None else jnp.where(view.mask, state.total.sum, jnp.inf)
+    def probabilities(state: Total, view: View, hparams: TsallisINFHParams) -> jax.Array:
+        losses = state.sum if view.mask is None else jnp.where(view.mask, state.sum, jnp.inf)
         return tsallis_probabilities(learning_rate(view, hparams) * (losses - jnp.min(losses)))
 
-    def choose(key: jax.Array, state: Losses, view: View, hparams: TsallisINFHParams) -> jax.Array:
-        return draw(key, probabilities(state, view, hparams))
-
-    def update(state: Losses, view: View, action: jax.Array, reward: jax.Array, hparams: TsallisINFHParams) -> Losses:
+    def update(state: Total, view: View, action: jax.Array, reward: jax.Array, hparams: TsallisINFHParams) -> Total:
         chance = jnp.maximum(probabilities(state, view, hparams), RESOLUTION)
         baseline = jnp.where(chance >= learning_rate(view, hparams) ** 2, hparams.baseline, 0.0)
-        return Losses(state.total.add(one_hot(chance, action) * (1 - reward - baseline) / chance + baseline))
+        return state.add(one_hot(chance, action) * (1 - reward - baseline) / chance + baseline)
 
-    def recommend(state: Losses, hparams: TsallisINFHParams) -> jax.Array:
-        del hparams
-        return argmax(-state.total.sum)
-
-    check = functools.partial(check_unit_rewards, "tsallis-inf")
-    return BanditAlgorithm("tsallis-inf", TsallisINFHParams(), no_losses, choose, update, recommend, check)
+    return of_losses("tsallis-inf", TsallisINFHParams(), probabilities, update)
 
 
 def tsallis_probabilities(distances: jax.Array) -> jax.Array:

@@ -16,9 +16,9 @@ from envs.bandits.restless import BudgetBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import Range, Settings, check_range, ranged
-from jaxrl.pytrees import EnvParams, HParams
+from jaxrl.pytrees import EnvParams, HParams, State
 
-__all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "whittle", "whittle_indices"]
+__all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "stay", "whittle", "whittle_indices"]
 
 ROUNDING = 1e-6  # rounding of an advantage of 0 in float32, relative to the greatest discounted sum of rewards
 NEVER = 1e30
@@ -142,10 +142,6 @@ def whittle() -> BanditAlgorithm:
         index = state.subsidy[jnp.arange(state.subsidy.shape[0]), view.context]
         return highest(index, state.budget)
 
-    def update(state: WhittleState, view: View, action: Any, reward: Any, hparams: HParams) -> WhittleState:
-        del view, action, reward, hparams
-        return state
-
     def recommend(state: WhittleState, hparams: WhittleHParams) -> jax.Array:
         del hparams
         return jnp.argmax(jnp.max(state.subsidy, axis=1)).astype(jnp.int32)
@@ -160,7 +156,13 @@ def whittle() -> BanditAlgorithm:
     def measure(state: WhittleState) -> dict[str, jax.Array]:
         return {"indexable": jnp.mean(state.indexable.astype(jnp.float32))}
 
-    return BanditAlgorithm("whittle", WhittleHParams(), init, choose, update, recommend, check, measure)
+    return BanditAlgorithm("whittle", WhittleHParams(), init, choose, stay, recommend, check, measure)
+
+
+def stay(state: State, view: View, action: Any, reward: Any, hparams: HParams) -> Any:
+    """The state unchanged, the `update` of a policy that does not learn."""
+    del view, action, reward, hparams
+    return state
 
 
 def highest(index: jax.Array, budget: jax.Array | int) -> jax.Array:

@@ -203,7 +203,7 @@ def _windowed(name: str, hparams: HParams, window: int, choose: Any, check: Any)
         del key, params, hparams
         zeros = jnp.zeros(task.num_arms)
         actions = jnp.full(window, task.num_arms, jnp.int32)
-        return Window(jnp.zeros((), jnp.int32), actions, jnp.zeros(window), zeros, Total(zeros, zeros))
+        return Window(jnp.zeros((), jnp.int32), actions, jnp.zeros(window), zeros, Total.zeros(task.num_arms))
 
     def update(state: Window, view: View, action: jax.Array, reward: jax.Array, hparams: HParams) -> Window:
         del view, hparams

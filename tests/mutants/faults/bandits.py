@@ -48,8 +48,8 @@ FAULTS = (
     Fault(
         "losses-not-divided-by-their-probability",
         "jaxrl/bandits/policies/exponential.py",
-        "return Losses(state.total.add(one_hot(chance, action) * (1 - reward) / chance))",
-        "return Losses(state.total.add(one_hot(chance, action) * (1 - reward)))",
+        "return state.add(one_hot(chance, action) * (1 - reward) / chance)",
+        "return state.add(one_hot(chance, action) * (1 - reward))",
         "tests/bandits/test_bandit_adversarial.py::test_policies_draw_the_actions_of_slow_versions[exp3]",
     ),
     Fault(
@@ -69,8 +69,8 @@ FAULTS = (
     Fault(
         "baseline-subtracted-and-never-added-again",
         "jaxrl/bandits/policies/tsallis.py",
-        "(1 - reward - baseline) / chance + baseline))",
-        "(1 - reward - baseline) / chance))",
+        "(1 - reward - baseline) / chance + baseline)",
+        "(1 - reward - baseline) / chance)",
         "tests/bandits/test_bandit_adversarial.py::"
         "test_policies_draw_the_actions_of_slow_versions[tsallis-inf with a baseline]",
     ),
@@ -136,8 +136,8 @@ FAULTS = (
     Fault(
         "divergence-of-the-other-direction",
         "jaxrl/bandits/bounds/lower.py",
-        "return rel_entr(means, best) + rel_entr(1 - means, 1 - best)",
-        "return rel_entr(best, means) + rel_entr(1 - best, 1 - means)",
+        "rel_entr(means, best) + rel_entr(1 - means, 1 - best)",
+        "rel_entr(best, means) + rel_entr(1 - best, 1 - means)",
         "tests/bandits/test_bandit_bounds.py::test_lai_robbins_slope_is_the_sum_of_gaps_over_divergences",
     ),
     Fault(
