@@ -15,6 +15,15 @@ import numpy as np
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.form import Form, checked_horizon, to_host
+from jaxrl.pytrees import register_fields
+
+# Metadata of fields: the rule that a parameter obeys, as error messages state it, and its test.
+_SHARE = {"rule": "lie in [0, 1]", "holds": lambda x: (x >= 0) & (x <= 1)}
+_NOT_NEGATIVE = {"rule": "be at least 0 and finite", "holds": lambda x: (x >= 0) & np.isfinite(x)}
+_STEPS = {
+    "rule": "be a whole number of at least 1",
+    "holds": lambda x: (x >= 1) & np.isfinite(x) & (x == np.round(x)),
+}
 
 
 class Family:
@@ -25,6 +34,11 @@ class Family:
     """
 
     prefix: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # pyright: ignore[reportArgumentType]
+            if field.metadata:
+                _check(self, field.name, **field.metadata)
 
     def form(self) -> Form:
         """The discount as the common form, `[*S]`."""
@@ -94,10 +108,7 @@ class Exponential(Family):
     """
 
     prefix = "exp"
-    gamma: Any
-
-    def __post_init__(self) -> None:
-        _check(self, "gamma", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+    gamma: Any = dataclasses.field(metadata=_SHARE)
 
     def form(self) -> Form:
         return Form(mu=self.gamma, step=1.0 - self.gamma)
@@ -114,12 +125,8 @@ class QuasiHyperbolic(Family):
     """
 
     prefix = "quasi"
-    beta: Any
-    gamma: Any
-
-    def __post_init__(self) -> None:
-        _check(self, "beta", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
-        _check(self, "gamma", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
+    beta: Any = dataclasses.field(metadata=_SHARE)
+    gamma: Any = dataclasses.field(metadata=_SHARE)
 
     def form(self) -> Form:
         return Form(mu=self.gamma, step=1.0 - self.gamma, beta=self.beta)
@@ -135,10 +142,7 @@ class Hyperbolic(Family):
     """
 
     prefix = "hyperbolic"
-    k: Any
-
-    def __post_init__(self) -> None:
-        _check(self, "k", "be at least 0 and finite", lambda x: (x >= 0) & np.isfinite(x))
+    k: Any = dataclasses.field(metadata=_NOT_NEGATIVE)
 
     def form(self) -> Form:
         return Form(mu=1.0 / (1.0 + self.k), step=self.k / (1.0 + self.k), eta=1.0 + 0.0 * self.k)
@@ -157,12 +161,8 @@ class BetaWeighted(Family):
     """
 
     prefix = "beta"
-    mu: Any
-    eta: Any
-
-    def __post_init__(self) -> None:
-        _check(self, "mu", "lie in [0, 1]", lambda x: (x >= 0) & (x <= 1))
-        _check(self, "eta", "be at least 0 and finite", lambda x: (x >= 0) & np.isfinite(x))
+    mu: Any = dataclasses.field(metadata=_SHARE)
+    eta: Any = dataclasses.field(metadata=_NOT_NEGATIVE)
 
     def form(self) -> Form:
         return Form(mu=self.mu, step=1.0 - self.mu, eta=self.eta)
@@ -177,10 +177,7 @@ class FixedHorizon(Family):
     """
 
     prefix = "fixed"
-    horizon: Any
-
-    def __post_init__(self) -> None:
-        _check(self, "horizon", "be a whole number of at least 1", _is_horizon)
+    horizon: Any = dataclasses.field(metadata=_STEPS)
 
     def form(self) -> Form:
         zero = 0.0 * self.horizon
@@ -198,12 +195,12 @@ class TruncatedDiscount(Family):
 
     prefix = "truncated"
     inner: Any
-    horizon: Any
+    horizon: Any = dataclasses.field(metadata=_STEPS)
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, Family):
             raise UserTypeError(f"inner takes a discount family such as Exponential(0.99), got {self.inner!r}.")
-        _check(self, "horizon", "be a whole number of at least 1", _is_horizon)
+        super().__post_init__()
 
     def form(self) -> Form:
         form = self.inner.form()
@@ -278,10 +275,6 @@ def _resolve(discount: Family) -> Form:
     return (to_host(discount) if is_concrete(discount) else discount).form()
 
 
-def _is_horizon(value: np.ndarray) -> np.ndarray:
-    return (value >= 1) & np.isfinite(value) & (value == np.round(value))
-
-
 def _number(name: str, value: Any) -> Any:
     """Python numbers as floats; arrays, tracers and abstract values as they are."""
     if isinstance(value, bool | np.bool_):
@@ -313,24 +306,5 @@ def _check(discount: Family, name: str, rule: str, holds: Callable[[np.ndarray],
     object.__setattr__(discount, name, value)
 
 
-def _register(family: type[Family]) -> None:
-    """Make a family a pytree that JAX rebuilds from any leaves, unchecked (axes, gradients, shapes)."""
-    names = tuple(field.name for field in dataclasses.fields(family))  # pyright: ignore[reportArgumentType]
-
-    def flatten_with_keys(discount: Family) -> tuple[tuple[Any, ...], None]:
-        return tuple((jax.tree_util.GetAttrKey(name), getattr(discount, name)) for name in names), None
-
-    def flatten(discount: Family) -> tuple[tuple[Any, ...], None]:
-        return tuple(getattr(discount, name) for name in names), None
-
-    def unflatten(_: None, leaves: Any) -> Family:
-        discount = object.__new__(family)
-        for name, leaf in zip(names, leaves, strict=True):
-            object.__setattr__(discount, name, leaf)
-        return discount
-
-    jax.tree_util.register_pytree_with_keys(family, flatten_with_keys, unflatten, flatten)
-
-
 for _family in FAMILIES:
-    _register(_family)
+    register_fields(_family)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import chex
@@ -96,6 +97,7 @@ def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
     chex.assert_rank([curve, roots], 1, custom_message="curve, roots")
     chex.assert_equal_shape([curve, roots], custom_message="curve, roots")
 
+    solve = functools.partial(optimize.least_squares, jac="cs", xtol=1e-15, ftol=1e-15, gtol=1e-15)
     t = np.arange(len(curve) - 1)
 
     def parameters(x: np.ndarray) -> tuple[Any, Any]:  # 1 - mu and eta, from numbers of similar magnitude
@@ -114,21 +116,11 @@ def _least_squares(curve: np.ndarray, roots: np.ndarray) -> BetaWeighted:
     for step in {float(1.0 - curve[1]), float(0.7 / half)}:
         for eta in _STARTS:
             start = [np.log(np.clip(step, 1e-11, 0.999)), eta / (1.0 + eta)]
-            solution = optimize.least_squares(
-                residual, start, jac="cs", bounds=(low, high), xtol=1e-15, ftol=1e-15, gtol=1e-15
-            )
+            solution = solve(residual, start, bounds=(low, high))
             solutions.append((solution.cost, tuple(solution.x)))
     # An eta of 0 lies on the bound, which the solver approaches but does not reach.
     for _, (log_step, _) in list(solutions):
-        at_zero = optimize.least_squares(
-            lambda x: residual(np.asarray([x[0], 0.0 * x[0]])),
-            [log_step],
-            jac="cs",
-            bounds=(low[:1], high[:1]),
-            xtol=1e-15,
-            ftol=1e-15,
-            gtol=1e-15,
-        )
+        at_zero = solve(lambda x: residual(np.asarray([x[0], 0.0 * x[0]])), [log_step], bounds=(low[:1], high[:1]))
         solutions.append((at_zero.cost, (at_zero.x[0], 0.0)))
     best = min(cost for cost, _ in solutions)
     # Among solutions that are equally good up to rounding, the one of least eta.

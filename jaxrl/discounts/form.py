@@ -19,6 +19,8 @@ from envs.errors import UserValueError
 from jaxrl.checks import is_concrete, short
 from jaxrl.pytrees import PyTree
 
+# Values without effect of the fields that a form may lack.
+NEUTRAL = {"mu": 0.0, "step": 0.0, "eta": 0.0, "beta": 1.0, "horizon": np.inf, "tail": 1.0}
 # Factor of sqrt(horizon): in float64 the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in
 # [0.5, 0.999], eta <= 2 and horizon <= 2048, so more nodes would gain nothing. Rates of traced parameters have errors
 # of up to 6.3e-6.
@@ -28,11 +30,6 @@ NODES_PER_ROOT_STEP = 1.9
 def to_host(tree: PyTree) -> Any:
     """The leaves rounded to float32, the precision in which they are traced, and then stored in NumPy float64."""
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32).astype(np.float64), tree)
-
-
-def to_float32(tree: PyTree) -> Any:
-    """The NumPy leaves of `tree` as float32 arrays."""
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), tree)
 
 
 def checked_horizon(horizon: Any, least: int) -> int:
@@ -75,28 +72,16 @@ class Form:
         """The same form with all leaves arrays of one batch shape."""
         xp = np if is_concrete(self) else jnp
         table = self.table
-        names = ("mu", "step", "eta", "beta", "horizon", "tail")
-        shapes = {name: np.shape(leaf) for name in names if (leaf := getattr(self, name)) is not None}
+        present = {name: leaf for name in NEUTRAL if (leaf := getattr(self, name)) is not None}
+        shapes = {name: np.shape(leaf) for name, leaf in present.items()}
         if table is not None:
             chex.assert_shape(table, (..., None), custom_message="table")
             shapes["table"] = np.shape(table)[:-1]
         batch = _common_shape(shapes)
-
-        def spread(leaf: Any) -> Any:
-            return None if leaf is None else xp.broadcast_to(xp.asarray(leaf), batch)
-
         if table is not None:
             table = xp.broadcast_to(xp.asarray(table), (*batch, np.shape(table)[-1]))
-        return Form(
-            mu=spread(self.mu),
-            step=spread(self.step),
-            eta=spread(self.eta),
-            beta=spread(self.beta),
-            horizon=spread(self.horizon),
-            table=table,
-            tail=spread(self.tail),
-            has_mixture=self.has_mixture,
-        )
+        spread = {name: xp.broadcast_to(xp.asarray(leaf), batch) for name, leaf in present.items()}
+        return dataclasses.replace(self, table=table, **spread)
 
     def is_mixture(self) -> Any:
         """Float `[*S]`: 1 where the discount is a mixture of exponentials, 0 where a horizon or a table cuts it."""
@@ -205,12 +190,11 @@ def stack_forms(forms: Sequence[Form]) -> Form:
     chex.assert_rank(tables, 1, custom_message="forms")
     chex.assert_rank(jax.tree.leaves(others), 0, custom_message="forms")
 
-    def column(name: str, neutral: float) -> Any:
+    columns: dict[str, Any] = {}
+    for name, neutral in NEUTRAL.items():
         leaves = [getattr(form, name) for form in forms]
-        if all(leaf is None for leaf in leaves):
-            return None
-        return np.stack([np.asarray(neutral if leaf is None else leaf, np.float32) for leaf in leaves])
-
+        if any(leaf is not None for leaf in leaves):
+            columns[name] = np.asarray([neutral if leaf is None else leaf for leaf in leaves], np.float32)
     table = None
     if tables:
         length = max(len(rows) for rows in tables)
@@ -219,16 +203,7 @@ def stack_forms(forms: Sequence[Form]) -> Form:
             if form.table is not None:
                 row[: len(form.table)] = form.table
                 row[len(form.table) :] = form.tail
-    return Form(
-        mu=column("mu", 0.0),
-        step=column("step", 0.0),
-        eta=column("eta", 0.0),
-        beta=column("beta", 1.0),
-        horizon=column("horizon", np.inf),
-        table=table,
-        tail=column("tail", 1.0),
-        has_mixture=any(form.has_mixture for form in forms),
-    )
+    return Form(**columns, table=table, has_mixture=any(form.has_mixture for form in forms))
 
 
 @struct.dataclass
@@ -314,4 +289,4 @@ def prepare_form(form: Form, horizon: int) -> Prepared:
     if not form.has_mixture or form.horizon is not None or form.table is not None:
         lags = curve * (1 - mixed)
     prepared = Prepared(rates, weights, mixture_curve, lags, form, horizon)
-    return to_float32(prepared) if xp is np else prepared
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), prepared) if xp is np else prepared

@@ -11,37 +11,23 @@ Source: Sozou (1998), On hyperbolic discounting and uncertain hazard rates; Fedu
 from __future__ import annotations
 
 import dataclasses
-import functools
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import jax
 import numpy as np
 import numpy.typing as npt
 
 from envs.errors import UserValueError
 from jaxrl.discounts.form import checked_horizon
+from jaxrl.pytrees import register_fields
 
 __all__ = ["ConstantHazard", "ExponentialHazard", "GammaHazard", "SampledHazard", "UniformHazard"]
-
-
-def _leaves(hazard: Any) -> tuple[tuple[Any, ...], None]:
-    return tuple(getattr(hazard, field.name) for field in dataclasses.fields(hazard)), None
-
-
-def _rebuild(kind: type[Any], _: None, leaves: Iterable[Any]) -> Any:
-    """Rebuild a prior from any leaves, unchecked, for JAX."""
-    hazard = object.__new__(kind)
-    for field, leaf in zip(dataclasses.fields(kind), leaves, strict=True):
-        object.__setattr__(hazard, field.name, leaf)
-    return hazard
 
 
 class Hazard:
     """The base of the priors; their parameters are concrete, in events per step, and the leaves of a pytree."""
 
     def __init_subclass__(cls) -> None:
-        jax.tree_util.register_pytree_node(cls, _leaves, functools.partial(_rebuild, cls))
+        register_fields(cls)
 
     def laplace(self, t: np.ndarray) -> np.ndarray:
         """E[exp(-h t)] for delays `t` of any shape, in float64."""

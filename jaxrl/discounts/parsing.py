@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -52,14 +53,6 @@ EXAMPLES = (
 LONGEST_EPISODE = 2**17
 GAMMA_HINT = "gamma is not a field: use discount=0.99 or another discount, such as 'beta:0.98,0.5'"
 _PREFIXES = {family.prefix: family for family in FAMILIES}
-_PARAMETERS = {
-    "exp": ("gamma",),
-    "quasi": ("beta", "gamma"),
-    "hyperbolic": ("k",),
-    "beta": ("mu", "eta"),
-    "fixed": ("horizon",),
-    "truncated": ("inner", "horizon"),
-}
 
 
 @runtime_checkable
@@ -209,7 +202,7 @@ def _parse(text: str) -> Discount:
     parts = _split(rest, text)
     if prefix == "table":
         return Tabulated([_parse_number(part, text) for part in parts])
-    names = _PARAMETERS[prefix]
+    names = [field.name for field in dataclasses.fields(_PREFIXES[prefix])]  # pyright: ignore[reportArgumentType]
     values: dict[str, Any] = {}
     for position, part in enumerate(parts):
         name, value = names[min(position, len(names) - 1)], part
@@ -220,7 +213,10 @@ def _parse(text: str) -> Discount:
         if name not in names or name in values:
             problem = "is given twice" if name in values else f"is not one of {', '.join(names)}"
             raise _unparsed(text, f"{name!r} {problem}")
-        values[name] = _parse(_unwrap(value)) if name == "inner" else _parse_number(value, text)
+        if name != "inner":
+            values[name] = _parse_number(value, text)
+        else:
+            values[name] = _parse(value[1:-1] if value.startswith("(") and value.endswith(")") else value)
     if len(values) != len(names):
         raise _unparsed(text, f"{prefix} takes {' and '.join(names)}")
     return _PREFIXES[prefix](**values)
@@ -240,10 +236,6 @@ def _split(text: str, whole: str) -> list[str]:
     if depth != 0:
         raise _unparsed(whole, "its parentheses do not match")
     return [part.strip() for part in parts]
-
-
-def _unwrap(text: str) -> str:
-    return text[1:-1] if text.startswith("(") and text.endswith(")") else text
 
 
 def _is_number(text: str) -> bool:

@@ -74,7 +74,6 @@ ANY_SHAPE = "works element by element, on any shape"
 EXEMPT = {
     "fitting.fit": "refuses a user's curve and weights by ValueErrors, which test_discount_fit holds",
     "form.checked_horizon": "takes a number, and refuses all else by a ValueError",
-    "form.to_float32": ANY_SHAPE,
     "form.to_host": ANY_SHAPE,
     "hazards.ConstantHazard.laplace": ANY_SHAPE,
     "hazards.ExponentialHazard.laplace": ANY_SHAPE,
