@@ -77,7 +77,7 @@ def test_there_is_no_circle():
 
 @pytest.mark.slow_rows("jaxrl.bandits.bounds")
 @pytest.mark.parametrize(
-    "leaf", ["jaxrl.discounts", "jaxrl.learning.advantages", "jaxrl.results.plotting", "jaxrl.bandits.bounds"]
+    "leaf", ["jaxrl.discounts", "jaxrl.learning.advantages", "jaxrl.plotting", "jaxrl.bandits.bounds"]
 )
 def test_leaves_load_no_runtime(leaf: str):
     code = f"import sys, {leaf}; sys.exit(any(name.startswith('jaxrl.runtime') for name in sys.modules))"

@@ -29,7 +29,7 @@ from jaxrl.cli.dataclass_options import (
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, option_words, parse
 from jaxrl.cli.trackers import trackers_of, tracking_options
-from jaxrl.results.plotting.curves import regret_curves
+from jaxrl.results.plotting.regret import regret_curves
 from jaxrl.results.plotting.style import require_few
 from jaxrl.results.result import Result
 from jaxrl.results.storage import claim_directory

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 __all__ = ["counted", "duration", "short"]
 
 
@@ -19,4 +21,4 @@ def duration(seconds: float) -> str:
 
 def short(value: Any) -> str:
     """A coordinate in a label, floats to six digits."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)

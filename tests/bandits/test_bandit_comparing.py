@@ -17,11 +17,11 @@ from envs.bandits.bernoulli import BernoulliBandit
 from envs.bandits.contextual import LinearBandit
 from envs.bandits.gaussian import GaussianBandit
 from envs.bandits.positive import ExponentialBandit, PoissonBandit
+from jaxrl import plotting
 from jaxrl.bandits.bounds.prior import lai
 from jaxrl.bandits.comparing import bounds_of, regret_table
 from jaxrl.results.dataset import metrics_dataset
 from jaxrl.results.mean_curves import lines_of, mean_interval
-from jaxrl.results.plotting import curves as plotting
 from jaxrl.results.result import Result
 
 STEPS = (10, 100, 1_000)

@@ -9,13 +9,12 @@ import scipy.stats
 from matplotlib.figure import Figure
 from PIL import Image
 
+from jaxrl import plotting
 from jaxrl.discounts import properties
 from jaxrl.discounts.hazards import UniformHazard
 from jaxrl.discounts.parsing import as_discount
 from jaxrl.results import statistics
 from jaxrl.results.dataset import metrics_dataset
-from jaxrl.results.plotting import curves as plotting
-from jaxrl.results.plotting.style import style
 from jaxrl.results.result import Result
 
 LRS, DISCOUNTS = (3e-4, 1e-3), ("exp:gamma=0.98", "hyperbolic:k=0.02")
@@ -105,7 +104,7 @@ def test_the_runs_left_out_are_those_that_the_table_leaves_out(ax, values):
 def test_lines_differ_in_colour_and_style(ax, values):
     plotting.learning_curves(result_of(values), ax=ax)
     assert len({line.get_color() for line in ax.lines}) == len({line.get_linestyle() for line in ax.lines}) == 4
-    looks = [tuple(style(index).values()) for index in range(plotting.MOST_LINES)]
+    looks = [tuple(plotting.style(index).values()) for index in range(plotting.MOST_LINES)]
     assert len(set(looks)) == plotting.MOST_LINES
 
 

@@ -1,19 +1,1 @@
 """Pictures of results: learning curves, regret curves, discount curves, performance profiles."""
-
-from jaxrl.results.plotting.curves import learning_curves, performance_profiles
-from jaxrl.results.plotting.discounts import discount_curves, discount_overview
-from jaxrl.results.plotting.regret import regret_curves
-from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, finish, style
-
-__all__ = [
-    "COLOURS",
-    "LINE_STYLES",
-    "MOST_LINES",
-    "discount_curves",
-    "discount_overview",
-    "finish",
-    "learning_curves",
-    "performance_profiles",
-    "regret_curves",
-    "style",
-]

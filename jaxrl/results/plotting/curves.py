@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from envs.errors import UserValueError
-from jaxrl.results.dataset import main_metric, unmeasured
-from jaxrl.results.plotting.discounts import discount_curves, discount_overview
-from jaxrl.results.plotting.regret import regret_curves
+from jaxrl.results.dataset import RUN_DIMS, main_metric, unmeasured
+from jaxrl.results.format import short
 from jaxrl.results.plotting.sensitivity import draw_sensitivity
-from jaxrl.results.plotting.style import COLOURS, LINE_STYLES, MOST_LINES, axes, band, finish, require_few, style
+from jaxrl.results.plotting.style import axes, band, finish, require_few, style
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
 
 if TYPE_CHECKING:
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
     from jaxrl.results.description import Labelled
 
-RUN_DIMS = ("seed", "env_step")
 UNITS = {
     "return": "return per episode",
     "return_sampled": "return per episode, sampled actions",
@@ -35,16 +33,7 @@ UNITS = {
     "approx_kl": "approximate KL divergence (nats)",
 }
 
-__all__ = [
-    "COLOURS",
-    "LINE_STYLES",
-    "MOST_LINES",
-    "discount_curves",
-    "discount_overview",
-    "learning_curves",
-    "performance_profiles",
-    "regret_curves",
-]
+__all__ = ["learning_curves", "performance_profiles"]
 
 
 def learning_curves(
@@ -194,13 +183,9 @@ def _groups(array: xarray.DataArray, hue: str | None) -> tuple[dict[str, np.ndar
     shown = names if hue is None else [hue]
     rows: dict[str, list[int]] = {}
     for row in range(int(np.prod(shape))):
-        rows.setdefault(", ".join(_text(labels[name][row]) for name in shown), []).append(row)
+        rows.setdefault(", ".join(short(labels[name][row]) for name in shown), []).append(row)
     pooled = [name for name in names if name not in shown and len(set(labels[name].tolist())) > 1]
     return {label: values[at] for label, at in rows.items()}, pooled
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float | np.floating) else str(value)
 
 
 def _band(values: np.ndarray, finite: np.ndarray, confidence: float, num_resamples: int) -> Interval:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envs.errors import UserValueError
-from jaxrl.results.plotting.style import COLOURS, axes, finish, require_few, require_picture, style
+from jaxrl.results.plotting.style import (
+    COLOURS,
+    axes,
+    finish,
+    new_figure,
+    require_few,
+    require_picture,
+    style,
+    write_picture,
+)
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -71,8 +80,6 @@ def discount_overview(
       ValueError: There are no or too many discounts, an element is not a discount, or the suffix of `path` is not one
         of a picture.
     """
-    from matplotlib.figure import Figure
-
     from jaxrl.discounts.families import Family
     from jaxrl.discounts.properties import effective_horizon, future_shares, one_step_rates
 
@@ -83,12 +90,7 @@ def discount_overview(
         raise UserValueError(f"boundaries takes three delays, got {boundaries!r}.")
     if path is not None:
         require_picture(path)
-    if path is not None:  # only a file: no window, whatever the backend
-        figure = Figure(figsize=(11.0, 6.6), layout="constrained")
-    else:
-        from matplotlib import pyplot
-
-        figure = pyplot.figure(figsize=(11.0, 6.6), layout="constrained")
+    figure = new_figure(path, (11.0, 6.6))
     grid = figure.add_gridspec(2, 2, height_ratios=(3.0, 0.8 + 0.28 * len(named)))
     curves, rates = figure.add_subplot(grid[0, 0]), figure.add_subplot(grid[0, 1])
     shares = figure.add_subplot(grid[1, :])
@@ -128,9 +130,7 @@ def discount_overview(
 
     table = np.asarray([future_shares(discount, boundaries) for discount in named.values()], np.float64)
     _draw_shares(shares, list(named), table, boundaries)
-    if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+    write_picture(figure, path)
     return figure
 
 
@@ -163,16 +163,9 @@ def _draw_shares(
         span = f"{name}: {starts[column]:,} to {boundaries[column] - 1:,} steps"
         ax.barh(rows, widths, left=left, height=0.7, color=_SHADES[column], edgecolor="0.3", linewidth=0.6, label=span)
         for row in rows[widths > 0.06]:
-            middle = float(left[row] + widths[row] / 2)
-            ax.text(
-                middle,
-                float(row),
-                f"{widths[row]:.0%}",
-                ha="center",
-                va="center",
-                fontsize="small",
-                color=_TEXTS[column],
-            )
+            place = (float(left[row] + widths[row] / 2), float(row))
+            look: Any = {"ha": "center", "va": "center", "fontsize": "small", "color": _TEXTS[column]}
+            ax.text(*place, f"{widths[row]:.0%}", **look)
         left = left + widths
     ax.set_yticks(rows, labels)
     for index, tick in enumerate(ax.get_yticklabels()):

@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxrl.results.mean_curves import Line, lines_of
-from jaxrl.results.plotting.style import COLOURS, band, finish, require_few, require_picture, style
+from jaxrl.results.plotting.style import (
+    COLOURS,
+    band,
+    finish,
+    new_figure,
+    require_few,
+    require_picture,
+    style,
+    write_picture,
+)
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -65,7 +74,7 @@ def regret_curves(
         require_picture(path)
     lines = lines_of(results, metric, confidence)
     require_few(len(lines), "draw fewer policies or settings")
-    figure = _figure(path) if figure is None else figure
+    figure = new_figure(path, (10.4, 4.2)) if figure is None else figure
     linear, logarithmic = pair = figure.subplots(1, 2)
     for ax in pair:
         for index, line in enumerate(lines):
@@ -86,22 +95,8 @@ def regret_curves(
     finish(logarithmic, None, None)
     logarithmic.get_legend().remove()
     figure.suptitle(f"{runs} runs, {confidence:.0%} interval of the mean", fontsize="medium")
-    if path is not None:
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(file, dpi=150)
+    write_picture(figure, path)
     return pair
-
-
-def _figure(path: str | Path | None) -> matplotlib.figure.Figure:
-    size: Any = {"figsize": (10.4, 4.2), "layout": "constrained"}
-    if path is not None:  # only a file: no window, whatever the backend
-        from matplotlib.figure import Figure
-
-        return Figure(**size)
-    from matplotlib import pyplot
-
-    return pyplot.figure(**size)
 
 
 def _draw(ax: matplotlib.axes.Axes, index: int, line: Line, num_lines: int, logarithmic: bool) -> None:

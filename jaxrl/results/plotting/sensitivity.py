@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from envs.errors import UserValueError
 from envs.spelling import near_or_all
+from jaxrl.results.format import short
 from jaxrl.results.plotting.style import axes, band, finish, require_few, style
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm
 
@@ -64,9 +65,8 @@ def draw_sensitivity(
         of_line = hues == line
         estimates = [_estimate(values[of_line & (labels[x] == place)], confidence) for place in places]
         interval = Interval(*(np.asarray(part) for part in zip(*estimates, strict=True)))
-        ax.plot(
-            at, interval.value, label=None if hue is None else _text(line), marker="o", markersize=4, **style(index)
-        )
+        name = None if hue is None else short(line)
+        ax.plot(at, interval.value, label=name, marker="o", markersize=4, **style(index))
         band(ax, index, at, interval.low, interval.high, len(lines))
     if not numbers:
         ax.set_xticks(at, [str(place) for place in places])
@@ -87,7 +87,3 @@ def _estimate(values: np.ndarray, confidence: float) -> Interval:
     if len(good) > 1:
         return bootstrap_interval(iqm, good, confidence=confidence)
     return Interval(*np.full(3, good[0] if len(good) else np.nan))
-
-
-def _text(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)

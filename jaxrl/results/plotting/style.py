@@ -9,6 +9,7 @@ from envs.errors import UserValueError
 
 if TYPE_CHECKING:
     import matplotlib.axes
+    import matplotlib.figure
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -34,15 +35,25 @@ def axes(ax: matplotlib.axes.Axes | None, path: str | Path | None) -> matplotlib
     """The axes to draw on: `ax`, or those of a new figure."""
     if path is not None:
         require_picture(path)
-    if ax is not None:
-        return ax
-    if path is not None:  # only a file: no window, whatever the backend
+    return new_figure(path, (6.4, 4.2)).subplots() if ax is None else ax
+
+
+def new_figure(path: str | Path | None, size: tuple[float, float]) -> matplotlib.figure.Figure:
+    """A figure of a width and a height in inches, which opens no window if it is written to a file."""
+    if path is not None:
         from matplotlib.figure import Figure
 
-        return Figure(figsize=(6.4, 4.2), layout="constrained").subplots()
+        return Figure(figsize=size, layout="constrained")
     from matplotlib import pyplot
 
-    return pyplot.subplots(figsize=(6.4, 4.2), layout="constrained")[1]
+    return pyplot.figure(figsize=size, layout="constrained")
+
+
+def write_picture(figure: Any, path: str | Path | None) -> None:
+    """Write a figure to a file; None writes nothing."""
+    if path is not None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150)
 
 
 def style(index: int) -> dict[str, Any]:
@@ -97,8 +108,5 @@ def finish(ax: matplotlib.axes.Axes, path: str | Path | None = None, title: str 
         ax.legend(title=title, frameon=False, fontsize="small", handlelength=3, loc="upper left", bbox_to_anchor=(1, 1))
     elif lines:
         ax.legend(title=title, frameon=False, fontsize="small", handlelength=3)
-    if path is not None:
-        file = Path(path)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        ax.figure.savefig(file, dpi=150)  # pyright: ignore[reportAttributeAccessIssue]
+    write_picture(ax.figure, path)
     return ax
