@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from float64 import Adam, Nodes
+from quick_jit import quick_jit
 from recorded_env import ACTIONS, RecordedEnv
 from replaying import Batch, Replay
 
@@ -139,7 +140,7 @@ def test_an_iteration_of_dqn_is_that_of_float64(name: str) -> None:
     numbers = {**HPARAMS, "epsilon_anneal_env_steps": 3 * algo.env_steps_per_iteration, "discount": discount, **numbers}
     hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
-    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)
     reference = DQN(algo, hparams, state.learner.acting.params, init_key)
     start = reference.params
     for iteration, key in enumerate([None, *keys]):

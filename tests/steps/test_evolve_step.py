@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_jit import quick_jit
 from recorded_env import RecordedEnv, Walk
 
 import jaxrl
@@ -54,7 +55,7 @@ def test_a_generation_is_that_of_float64(name: str) -> None:
     discount = GAMMA if exponential else f"hyperbolic:k={K}"
     hparams = algo.prepare(dataclasses.replace(algo.hparams, std=STD, lr=LR, discount=discount))
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + GENERATIONS)
-    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)
     like = float64.in_float64(algo.policy(state, hparams).params)
     mean = float64.vector_of(like)
     first, second = np.zeros_like(mean), np.zeros_like(mean)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from float64 import weighted_mean
 from on_policy import OnPolicy, Rows
+from quick_jit import quick_jit
 from recorded_env import RecordedEnv
 
 import jaxrl
@@ -246,7 +247,7 @@ def test_an_iteration_is_that_of_float64(name: str) -> None:
     hparams = algo.prepare(dataclasses.replace(algo.hparams, **numbers))
     iterations = ITERATIONS * (4 if case.reference is Reinforce else 1)
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + iterations)
-    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)
     reference = case.reference(algo, hparams, state.weights, init_key, curve)
     start, both, truncated = reference.weights, 0, False
     for iteration, key in enumerate(keys):

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from critics import Critics
+from quick_jit import quick_jit
 from recorded_env import RecordedEnv
 from replaying import Batch
 
@@ -101,7 +102,7 @@ def test_an_iteration_of_td3_is_that_of_float64(name: str) -> None:
     numbers = {**HPARAMS, "discount": f"hyperbolic:k={K}" if "heads" in fields else GAMMA, **numbers}
     hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
-    state, step = jax.jit(algo.init)(init_key, hparams, env_params), jax.jit(algo.step)
+    state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)
     reference = TD3(algo, hparams, state.learner, init_key)
     start = reference.policy, reference.critics
     for iteration, key in enumerate([None, *keys]):
