@@ -27,7 +27,7 @@ from jaxrl.algorithms.policy_gradient import (
 from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
-from jaxrl.learning.schedules import linear_share
+from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.shards import EnvShards
 from jaxrl.sweeps.distributions import LogUniform
 

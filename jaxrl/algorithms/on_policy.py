@@ -38,10 +38,9 @@ from jaxrl.learning.normalisation import (
     scale_rewards,
     update_statistics,
 )
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import Carry, episode_ends, reset_all, rollout, value_ends
-from jaxrl.learning.schedules import linear_share
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 
 __all__ = ["Learner", "OnPolicy", "OnPolicyPolicy", "OnPolicyState", "agents_of", "on_policy"]

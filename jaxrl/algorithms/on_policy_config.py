@@ -13,7 +13,7 @@ from jaxrl.algorithms.arguments import check_hparams
 from jaxrl.checks import Range, Settings, check_choice, check_count
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.schedules import tenth_share
+from jaxrl.learning.optimisers import tenth_share
 
 INFINITE = math.inf
 

@@ -9,8 +9,9 @@ from envs.errors import UserValueError
 from jaxrl.algorithms.observations import SCALED_SLOTS, observation_shapes
 from jaxrl.learning.beliefs import Belief, BelievingHeads
 from jaxrl.learning.centralised import global_observation_shapes
-from jaxrl.learning.networks import Module, RelationActorCritic, check_network
+from jaxrl.learning.networks import Module, check_network
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
+from jaxrl.learning.relation import RelationActorCritic
 
 __all__ = ["choose_network", "shapes_of"]
 

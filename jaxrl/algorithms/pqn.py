@@ -27,10 +27,9 @@ from jaxrl.checks import Range, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.minibatches import over_epochs, row_minibatches
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, update_statistics
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout, value_ends
-from jaxrl.learning.schedules import linear_share
 from jaxrl.sweeps.distributions import Uniform
 
 __all__ = ["PQNConfig", "PQNHParams", "PQNState", "pqn", "search_space"]

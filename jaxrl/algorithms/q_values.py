@@ -22,10 +22,9 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Actor, Scores, memoryless
 from jaxrl.learning.networks import apply_over
-from jaxrl.learning.optimisers import adam
-from jaxrl.learning.q_networks import QNetwork
+from jaxrl.learning.optimisers import adam, linear_share
+from jaxrl.learning.output_networks import QNetwork
 from jaxrl.learning.q_targets import masked_values, mixture_values
-from jaxrl.learning.schedules import linear_share
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 Space = dict[str, Uniform | LogUniform | Choice]

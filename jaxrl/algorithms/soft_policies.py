@@ -13,16 +13,14 @@ from jaxrl.algorithms.observations import leading_axes, observation_shapes, zero
 from jaxrl.algorithms.off_policy import OffPolicyPolicy
 from jaxrl.algorithms.sac_config import SACConfig
 from jaxrl.algorithms.value_step import Nodes, Target
-from jaxrl.learning.action_heads import action_head
+from jaxrl.learning.action_heads import action_head, sample_squashed
 from jaxrl.learning.actor import Actor, Scores, head_actor
 from jaxrl.learning.exploration import CORRELATION, persistent_actor, uniform_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import apply_over
-from jaxrl.learning.output_networks import OutputNetwork
-from jaxrl.learning.q_networks import QNetwork
+from jaxrl.learning.output_networks import OutputNetwork, QNetwork
 from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.replay import Window
-from jaxrl.learning.squashed import sample_squashed
 from jaxrl.learning.value_losses import Scale
 
 __all__ = ["SoftPolicy", "continuous_policy", "discrete_policy"]

@@ -55,7 +55,7 @@ def critic_observation(
 ) -> dict[str, Any]:
     """Input of a centralised critic: an agent's own observation together with the global one.
 
-    Rows "agents" of the global observation take the place of neighbours in `networks.RelationActorCritic`, which pools
+    Rows "agents" of the global observation take the place of neighbours in `relation.RelationActorCritic`, which pools
     them, so that the order of the agents has no effect.
 
     Args:

@@ -14,14 +14,13 @@ from jaxrl.learning.cells import CELLS, cell_of
 from jaxrl.learning.centralised import CentralisedActorCritic, critic_observation
 from jaxrl.learning.networks import (
     ACTIVATIONS,
-    POOLINGS,
     CNNActorCritic,
     MLPActorCritic,
     Module,
-    RelationActorCritic,
+    ResidualActorCritic,
 )
 from jaxrl.learning.recurrent import Heads, RecurrentActorCritic
-from jaxrl.learning.residual import ResidualActorCritic
+from jaxrl.learning.relation import POOLINGS, RelationActorCritic
 
 __all__ = ["NetworkConfig"]
 
@@ -42,7 +41,7 @@ class NetworkConfig(Settings):
 
     Attributes:
       network: Kind of network: "mlp", an MLP on the flattened observation; "relation", for observations with
-        "neighbours", see `networks.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
+        "neighbours", see `relation.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
         grid or pixels; "simba", residual blocks with normalised layers on the flattened observation; or "auto",
         "relation" for observations with neighbours and "mlp" otherwise.
       hidden: Widths of the hidden layers, or of the blocks of "simba", which must be equal; with a memory, widths of

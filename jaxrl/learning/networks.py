@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.learning.pooling import largest_product
 from jaxrl.pytrees import Params
 
 # flax's module under another name: only this file and others of its folder import flax.linen.
@@ -26,10 +25,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
     "gelu": nn.gelu,
     "silu": nn.silu,
 }
-INCREASING = ("tanh", "relu", "leaky_relu", "elu")  # activations with which a maximum commutes
-
-
-POOLINGS = ("mean", "masked-mean", "max", "attention")
+_EXPANSION = 4  # width within a block, in widths of the block
 
 
 def flatten_observation(obs: Any) -> jax.Array:
@@ -72,6 +68,17 @@ class MLPActorCritic(nn.Module):
 
     def _features(self, features: jax.Array, name: str) -> jax.Array:
         return perceptron(features, self.hidden, self.activation, name, self.layer_norm)
+
+
+class ResidualActorCritic(MLPActorCritic):
+    """`MLPActorCritic` with a residual block for each hidden layer, all of one width, and `layer_norm` without effect.
+
+    Source: Lee et al. (2024), "SimBa: simplicity bias for scaling up parameters in deep reinforcement learning", arXiv
+    2410.09754; its normalisation of observations is a setting of the algorithms, `normalise_observation`.
+    """
+
+    def _features(self, features: jax.Array, name: str) -> jax.Array:
+        return residual_blocks(features, self.hidden, self.activation, name)
 
 
 class CNNActorCritic(nn.Module):
@@ -150,117 +157,6 @@ class _Convolution(nn.Module):
         return jnp.concatenate(shifted, axis=-1) @ kernel.reshape(-1, self.channels) + bias
 
 
-class RelationActorCritic(nn.Module):
-    """Two networks, for actor and critic, that treat all neighbours of an agent alike.
-
-    An observation is a dictionary with the rows "neighbours" `[K, F]`, with "neighbours_present"
-    `[K]`, 1 for a neighbour and 0 for padding, and other leaves ("own", "rays"). Each row goes through
-    one perceptron, the other leaves through another; the features of the rows are pooled, joined with the others, and
-    go through a third.
-
-    Attributes:
-      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
-        returns features.
-      own_hidden, neighbour_hidden, hidden: Widths before and after the join.
-      pooling: Reduction over rows: "mean" over all K slots, padding included, as in the papers; "masked-mean" and "max"
-        over the neighbours that are present; "attention" of the agent to the neighbours that are present.
-      own_scale, neighbour_scale: Factors of the other leaves, apart from an action, and of the rows.
-      activation: Name in `ACTIVATIONS`.
-      num_values: Number of values of the critic; None for one, without an axis.
-      layer_norm: Whether each hidden layer is normalised before its activation.
-      with_action: Whether observations are joined with an action by `output_networks.with_action`.
-
-    Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Zaheer et al. (2017), "Deep sets".
-    """
-
-    num_outputs: int | None
-    own_hidden: tuple[int, ...] = (64,)
-    neighbour_hidden: tuple[int, ...] = (64,)
-    hidden: tuple[int, ...] = (64, 64)
-    pooling: str = "mean"
-    own_scale: float = 1.0
-    neighbour_scale: float = 1.0
-    activation: str = "tanh"
-    num_values: int | None = None
-    layer_norm: bool = False
-    with_action: bool = False
-
-    @nn.compact
-    def __call__(self, obs: Any) -> Any:
-        """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
-        chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
-        chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
-        if self.num_outputs is None:
-            return self._features(obs, "trunk")
-        actor, critic = self._features(obs, "actor"), self._features(obs, "critic")
-        return last_layers(actor, critic, self.num_outputs, self.num_values)
-
-    def _features(self, obs: Any, name: str) -> jax.Array:
-        rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
-        own = self._perceptron(self._scaled(rest), self.own_hidden, f"{name}_own")
-        rows, present = self.neighbour_scale * obs["neighbours"], obs["neighbours_present"] > 0.5
-        if self._takes_maximum_first:
-            pooled = self._largest(rows, present, f"{name}_neighbour")
-            return self._perceptron(jnp.concatenate([own, pooled]), self.hidden, name)
-        rows = self._perceptron(rows, self.neighbour_hidden, f"{name}_neighbour")
-        if self.pooling == "mean":
-            pooled = jnp.mean(rows, axis=0)
-        elif self.pooling == "masked-mean":
-            pooled = jnp.sum(jnp.where(present[:, None], rows, 0.0), axis=0) / jnp.maximum(jnp.sum(present), 1)
-        elif self.pooling == "max":
-            pooled = jnp.where(jnp.any(present), jnp.max(jnp.where(present[:, None], rows, -1e9), axis=0), 0.0)
-        else:
-            pooled = self._attend(own, rows, present, f"{name}_attention")
-        return self._perceptron(jnp.concatenate([own, pooled]), self.hidden, name)
-
-    @property
-    def _takes_maximum_first(self) -> bool:
-        """Whether the maximum over rows commutes with the last activation, which takes less time."""
-        increasing = self.activation in INCREASING and not self.layer_norm
-        return self.pooling == "max" and increasing and bool(self.neighbour_hidden)
-
-    def _largest(self, rows: jax.Array, present: jax.Array, name: str) -> jax.Array:
-        """Maximum over the rows that are present of their features, `[width]`; 0 where none is."""
-        rows = self._perceptron(rows, self.neighbour_hidden[:-1], name)
-        last = _LargestOutput(self.neighbour_hidden[-1], name=f"{name}_{len(self.neighbour_hidden) - 1}")
-        return jnp.where(jnp.any(present), ACTIVATIONS[self.activation](last(rows, present)), 0.0)
-
-    def _scaled(self, rest: Any) -> jax.Array:
-        """Numbers of the leaves other than the rows, of which an action is not scaled."""
-        if not self.with_action:
-            return self.own_scale * flatten_observation(rest)
-        own = self.own_scale * flatten_observation(rest["own"]["observation"])
-        return jnp.concatenate([flatten_observation(rest["own"]["action"]), own])
-
-    def _attend(self, own: jax.Array, rows: jax.Array, present: jax.Array, name: str) -> jax.Array:
-        """Attention of the agent to the rows, `[width]`."""
-        width = rows.shape[-1]
-        query = dense(width, 1.0, f"{name}_query")(own)
-        keys, values = dense(width, 1.0, f"{name}_key")(rows), dense(width, 1.0, f"{name}_value")(rows)
-        scores = jnp.where(present, keys @ query / np.sqrt(width), -1e9)
-        return jnp.where(jnp.any(present), nn.softmax(scores) @ values, 0.0)
-
-    def _perceptron(self, features: jax.Array, widths: tuple[int, ...], name: str) -> jax.Array:
-        return perceptron(features, widths, self.activation, name, self.layer_norm)
-
-
-class _LargestOutput(nn.Module):
-    """The largest output of a dense layer over rows.
-
-    Attributes:
-      width: Number of outputs.
-    """
-
-    width: int
-
-    @nn.compact
-    def __call__(self, rows: jax.Array, present: jax.Array) -> jax.Array:
-        """Largest outputs `[width]` over the rows `[K, F]` that are present, bool `[K]`, if any is."""
-        kernel = self.param("kernel", _dense_init(np.sqrt(2)), (rows.shape[-1], self.width))
-        bias = self.param("bias", nn.initializers.zeros, (self.width,))
-        return largest_product(rows, present, kernel) + bias
-
-
 def perceptron(
     features: jax.Array, widths: tuple[int, ...], activation: str, name: str, layer_norm: bool = False
 ) -> jax.Array:
@@ -281,6 +177,34 @@ def perceptron(
             features = nn.LayerNorm(name=f"{name}_{i}_norm")(features)
         features = ACTIVATIONS[activation](features)
     return features
+
+
+def residual_blocks(features: jax.Array, widths: tuple[int, ...], activation: str, name: str) -> jax.Array:
+    """Features after a linear layer, residual blocks and a layer normalisation of the calling module.
+
+    A block adds to its input two layers of the normalised input, of which the first is four times as wide and the
+    second is linear.
+
+    Args:
+      features: Input, `[width]`.
+      widths: Width of each block, all equal.
+      activation: Name in `ACTIVATIONS`.
+      name: Prefix of the layers' names.
+
+    Returns:
+      Features, `[widths[0]]`.
+    """
+    chex.assert_rank(features, 1, custom_message="features")
+    features = dense(widths[0], 1.0, f"{name}_in")(features)
+    for i, width in enumerate(widths):
+        hidden = nn.LayerNorm(name=f"{name}_{i}_norm")(features)
+        hidden = ACTIVATIONS[activation](_layer(_EXPANSION * width, f"{name}_{i}_wide")(hidden))
+        features = features + _layer(width, f"{name}_{i}_out")(hidden)
+    return nn.LayerNorm(name=f"{name}_norm")(features)
+
+
+def _layer(width: int, name: str) -> nn.Dense:
+    return nn.Dense(width, kernel_init=nn.initializers.he_normal(), name=name)
 
 
 def last_layers(
@@ -307,10 +231,10 @@ def _convolution_init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.f
 
 def dense(width: int, gain: float, name: str) -> nn.Dense:
     """Dense layer with orthogonal initial weights of a gain."""
-    return nn.Dense(width, kernel_init=_dense_init(gain), name=name)
+    return nn.Dense(width, kernel_init=dense_init(gain), name=name)
 
 
-def _dense_init(gain: float) -> Callable[..., jax.Array]:
+def dense_init(gain: float) -> Callable[..., jax.Array]:
     """Orthogonal initial weights of a gain."""
 
     def kernel_init(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> jax.Array:

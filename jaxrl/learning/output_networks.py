@@ -7,9 +7,9 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.learning.networks import Module, dense, perceptron
+from jaxrl.learning.networks import ACTIVATIONS, Module, dense, perceptron
 
-__all__ = ["OutputNetwork", "PolicyHead", "with_action"]
+__all__ = ["OutputNetwork", "PolicyHead", "QNetwork", "with_action"]
 
 
 class PolicyHead(nn.Module):
@@ -60,6 +60,48 @@ class OutputNetwork(nn.Module):
         if self.with_value:
             return PolicyHead(self.num_outputs, gain=self.gain, name="head")(features)
         return dense(self.num_outputs, self.gain, "out")(features)
+
+
+class QNetwork(nn.Module):
+    """Network with outputs for each action, which represent action values in the form that a value loss defines.
+
+    Attributes:
+      encoder: Network that returns features, `[width]`.
+      num_actions: Number of actions.
+      num_values: Number of outputs for each action.
+      duelling: Whether outputs are a state value plus an advantage minus the mean advantage over actions, each from its
+        own hidden layer.
+      activation: Activation function of the hidden layers, a name in `ACTIVATIONS`.
+      layer_norm: Whether each hidden layer is normalised before its activation.
+
+    Source: Wang et al. (2016), "Dueling network architectures", equation 9.
+    """
+
+    encoder: Module
+    num_actions: int
+    num_values: int
+    duelling: bool = False
+    activation: str = "relu"
+    layer_norm: bool = False
+
+    @nn.compact
+    def __call__(self, obs: Any) -> jax.Array:
+        """Outputs for every action, `[num_actions, num_values]`, of one observation."""
+        features = self.encoder(obs)
+        chex.assert_rank(features, 1, custom_message="features")
+        of_action = self._stream(features, "advantage", self.num_actions * self.num_values)
+        of_action = of_action.reshape(self.num_actions, self.num_values)
+        if not self.duelling:
+            return of_action
+        return self._stream(features, "value", self.num_values) + of_action - jnp.mean(of_action, axis=0)
+
+    def _stream(self, features: jax.Array, name: str, width: int) -> jax.Array:
+        if self.duelling:
+            features = dense(features.shape[-1], 2**0.5, f"{name}_hidden")(features)
+            if self.layer_norm:
+                features = nn.LayerNorm(name=f"{name}_hidden_norm")(features)
+            features = ACTIVATIONS[self.activation](features)
+        return dense(width, 0.01, f"{name}_out")(features)
 
 
 def with_action(obs: Any, action: Any) -> Any:

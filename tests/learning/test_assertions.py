@@ -13,6 +13,7 @@ from leaf_functions import assert_complete, assert_refused
 from envs.base import spaces
 from jaxrl.discounts.form import Form, Prepared
 from jaxrl.learning import (
+    action_heads,
     advantages,
     beliefs,
     cells,
@@ -25,18 +26,15 @@ from jaxrl.learning import (
     minibatches,
     networks,
     normalisation,
+    optimisers,
     output_networks,
-    pooling,
     priorities,
-    q_networks,
     q_targets,
     recurrent,
+    relation,
     replay,
-    residual,
     rollout,
-    schedules,
     shards,
-    squashed,
     value_losses,
 )
 from jaxrl.learning.action_heads import action_head
@@ -68,7 +66,7 @@ STEPS = rollout.Transition(None, None, ones(4, 2), flags(3), flags(3), flags(4, 
 SINGLE, MIXTURE = critics.single_critic(), critics.mixture_critic(3)
 DISCOUNT = MIXTURE.prepare("beta:0.9,0.5", 4, None)
 NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GRU(3), recurrent.Heads(2))
-RELATION = networks.RelationActorCritic(2)
+RELATION = relation.RelationActorCritic(2)
 BELIEF = beliefs.Belief((3, 2), (True, False))
 ROWS = replay.Rows(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32), ones(2))
 PRIORITIES = priorities.init_priorities(9)
@@ -180,7 +178,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "key",
         lambda: minibatches.over_epochs(TWO_KEYS, 2, lambda key: (), lambda carry, samples: (carry, ()), ()),
     ),
-    ("residual.residual_blocks", "features", lambda: residual.residual_blocks(ones(3, 4), (8,), "relu", "trunk")),
+    ("networks.residual_blocks", "features", lambda: networks.residual_blocks(ones(3, 4), (8,), "relu", "trunk")),
     ("beliefs.Belief.split", "outputs", lambda: BELIEF.split(ones(5, 3))),
     ("beliefs.Belief.mean", "outputs", lambda: BELIEF.mean(ones(5, 3))),
     ("beliefs.Belief.uncertainty", "outputs", lambda: BELIEF.uncertainty(ones(5, 3))),
@@ -230,8 +228,8 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "agent_terminated",
         lambda: rollout.value_ends(STEPS._replace(agent_terminated=flags(4)), "bootstrap"),
     ),
-    ("schedules.linear_share", "env_steps", lambda: schedules.linear_share(ones(2), SCALAR, SCALAR)),
-    ("schedules.tenth_share", "env_steps", lambda: schedules.tenth_share(ones(2), SCALAR)),
+    ("optimisers.linear_share", "env_steps", lambda: optimisers.linear_share(ones(2), SCALAR, SCALAR)),
+    ("optimisers.tenth_share", "env_steps", lambda: optimisers.tenth_share(ones(2), SCALAR)),
     ("losses.kept_means", "metrics", lambda: losses.kept_means({"loss": ones(3)}, flags(2))),
     ("networks.CNNActorCritic.__call__", "obs", lambda: networks.CNNActorCritic(2).init(jax.random.key(0), ones(4, 4))),
     (
@@ -246,14 +244,14 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("evaluation.finite_only", "metrics", lambda: evaluation.finite_only({"return": ones(2)}, {}, {})),
     ("evaluation.finite_only", "others", lambda: evaluation.finite_only({}, {}, {"loss": ones(2)})),
     ("networks.orthogonal", "key", lambda: networks.orthogonal(TWO_KEYS, 2, 3)),
-    ("networks.RelationActorCritic.__call__", "neighbours", lambda: RELATION.apply({}, around(ones(4), ones(4)))),
+    ("relation.RelationActorCritic.__call__", "neighbours", lambda: RELATION.apply({}, around(ones(4), ones(4)))),
     (
-        "networks.RelationActorCritic.__call__",
+        "relation.RelationActorCritic.__call__",
         "neighbours_present",
         lambda: RELATION.apply({}, around(ones(4, 2), ones(3))),
     ),
-    ("pooling.largest_product", "kernel", lambda: pooling.largest_product(ones(3, 2), flags(3), ones(2))),
-    ("pooling.largest_product", "present", lambda: pooling.largest_product(ones(3, 2), flags(2), ones(2, 4))),
+    ("relation.largest_product", "kernel", lambda: relation.largest_product(ones(3, 2), flags(3), ones(2))),
+    ("relation.largest_product", "present", lambda: relation.largest_product(ones(3, 2), flags(2), ones(2, 4))),
     ("replay.Ring.at", "iteration", lambda: replay.Ring.at(np.zeros(2, np.int32), 4, 2, 8)),  # pyright: ignore[reportArgumentType]
     ("replay.Ring.at", "capacity", lambda: replay.Ring.at(jnp.int32(0), 4, 2, 7)),
     ("replay.write", "start", lambda: replay.write(ones(4, 2), ones(1, 2), ones(1))),
@@ -269,7 +267,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "beta",
         lambda: priorities.prioritised_rows(UNUSED, PRIORITIES, jnp.int32(1), 1, 1, ones(2)),
     ),
-    ("squashed.sample_squashed", "noise", lambda: squashed.sample_squashed(ones(4, 2), ones(4, 2), ones(4))),
+    ("action_heads.sample_squashed", "noise", lambda: action_heads.sample_squashed(ones(4, 2), ones(4, 2), ones(4))),
     ("exploration.correlated", "noise", lambda: exploration.correlated(WALK, ones(4), ones(4))),
     ("exploration.correlated", "correlation", lambda: exploration.correlated(WALK, ones(4, 2), ones(2))),
     ("value_losses.expected", "atoms", lambda: value_losses.expected(ones(4, 2), ones(4))),
@@ -287,9 +285,9 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("q_targets.n_step_targets", "sizes", lambda: steps_ahead(sizes=ones(1))),
     ("q_targets.n_step_targets", "next_atoms", lambda: steps_ahead(next_atoms=ones(4, 2))),
     (
-        "q_networks.QNetwork.__call__",
+        "output_networks.QNetwork.__call__",
         "features",
-        lambda: q_networks.QNetwork(networks.MLPActorCritic(1), 2, 1).init(jax.random.key(0), ones(3)),
+        lambda: output_networks.QNetwork(networks.MLPActorCritic(1), 2, 1).init(jax.random.key(0), ones(3)),
     ),
     (
         "output_networks.PolicyHead.__call__",
@@ -355,7 +353,7 @@ EXEMPT = {
     "exploration.noisy_actor": "takes functions and a head",
     "exploration.uniform_actor": "takes an actor and a head",
     "networks.MLPActorCritic.__call__": ANY_SHAPE,
-    "networks._LargestOutput.__call__": "calls largest_product, which asserts",
+    "relation._LargestOutput.__call__": "calls largest_product, which asserts",
     "networks._Convolution.__call__": "gets an image whose rank the network asserts",
     "networks.apply_over": ANY_SHAPE,
     "networks.check_network": "takes shapes alone, and refuses a network by errors which test_networks holds",
@@ -380,7 +378,7 @@ EXEMPT = {
 }
 
 
-@pytest.mark.slow_rows("q_networks.QNetwork.__call__-features")
+@pytest.mark.slow_rows("output_networks.QNetwork.__call__-features")
 @pytest.mark.parametrize(
     ("argument", "call"), [row[1:] for row in CALLS], ids=[f"{name}-{argument}" for name, argument, _ in CALLS]
 )

@@ -10,8 +10,8 @@ import pytest
 import envs
 import jaxrl
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, RelationActorCritic
-from jaxrl.learning.residual import ResidualActorCritic
+from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, ResidualActorCritic
+from jaxrl.learning.relation import RelationActorCritic
 
 GRID = jax.ShapeDtypeStruct((10, 10, 4), jnp.float32)
 FLAT = jax.ShapeDtypeStruct((3,), jnp.float32)

@@ -11,17 +11,15 @@ from scipy import special
 
 from jaxrl.learning.networks import (
     ACTIVATIONS,
-    POOLINGS,
     CNNActorCritic,
     MLPActorCritic,
-    RelationActorCritic,
+    ResidualActorCritic,
     check_network,
     flatten_observation,
     orthogonal,
 )
-from jaxrl.learning.pooling import largest_product
-from jaxrl.learning.q_networks import QNetwork
-from jaxrl.learning.residual import ResidualActorCritic
+from jaxrl.learning.output_networks import QNetwork
+from jaxrl.learning.relation import POOLINGS, RelationActorCritic, largest_product
 
 OBS = {"b": jnp.array([[1, 2], [3, 4]], jnp.int32), "a": jnp.array(0.5), "c": jnp.array([-1.5, 2.5])}
 EPS = float(np.finfo(np.float32).eps)

@@ -3,7 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.learning.schedules import linear_share, tenth_share
+from jaxrl.learning.optimisers import linear_share, tenth_share
 
 EPS = float(np.finfo(np.float32).eps)
 STEPS = (0.0, 25.0, 100.0, 150.0)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.learning.squashed import sample_squashed
+from jaxrl.learning.action_heads import sample_squashed
 
 RNG = np.random.default_rng(0)
 

@@ -79,7 +79,7 @@ def test_the_page_is_that_of_the_list() -> None:
 
 SMALL = Fault(
     "small",
-    "jaxrl/learning/schedules.py",
+    "jaxrl/learning/optimisers.py",
     "return 0.1 ** (env_steps / decay_env_steps)",
     "return 0.2 ** (env_steps / decay_env_steps)",
     "tests/learning/test_schedules.py::test_an_exponential_schedule_falls_to_a_tenth",

@@ -138,14 +138,14 @@ FAULTS = (
     ),
     Fault(
         "log-probability-without-the-tanh-term",
-        "jaxrl/learning/squashed.py",
+        "jaxrl/learning/action_heads.py",
         "jnp.sum(log_normal - _log_slope(before), axis=-1)",
         "jnp.sum(log_normal, axis=-1)",
         "tests/learning/test_squashed.py::test_the_density_integrates_to_one",
     ),
     Fault(
         "noise-of-twice-the-deviation",
-        "jaxrl/learning/squashed.py",
+        "jaxrl/learning/action_heads.py",
         "before = mean + jnp.exp(log_std) * noise",
         "before = mean + 2 * jnp.exp(log_std) * noise",
         "tests/learning/test_squashed.py::test_log_probabilities_are_exact_up_to_the_bounds",
@@ -348,7 +348,7 @@ FAULTS = (
     ),
     Fault(
         "schedule-that-ends-at-zero",
-        "jaxrl/learning/schedules.py",
+        "jaxrl/learning/optimisers.py",
         "return 1 + (end - 1) * jnp.minimum(env_steps / anneal_env_steps, 1.0)",
         "return 1 - jnp.minimum(env_steps / anneal_env_steps, 1.0)",
         "tests/learning/test_schedules.py::test_a_linear_schedule_stays_at_its_end",
