@@ -13,7 +13,7 @@ import numpy as np
 from jaxrl.algorithms.a2c import A2CConfig
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig
 from jaxrl.algorithms.ppo import PPOConfig
-from jaxrl.algorithms.sac_config import SACConfig
+from jaxrl.algorithms.sac import SACConfig
 from jaxrl.learning.rollout import default_reset_pool
 
 STEP_OPERATIONS = 38 + 34  # of CartPole: equations and limits, and sine and cosine together

@@ -26,8 +26,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.algorithms.reinforce import (
         ReinforceConfig as ReinforceConfig, ReinforceHParams as ReinforceHParams, reinforce as reinforce
     )
-    from jaxrl.algorithms.sac import sac as sac
-    from jaxrl.algorithms.sac_config import SACConfig as SACConfig, SACHParams as SACHParams
+    from jaxrl.algorithms.sac import SACConfig as SACConfig, SACHParams as SACHParams, sac as sac
     from jaxrl.algorithms.spo import SPOConfig as SPOConfig, SPOHParams as SPOHParams, spo as spo
     from jaxrl.algorithms.td3 import TD3Config as TD3Config, TD3HParams as TD3HParams, td3 as td3
     from jaxrl.bandits.runner import run_bandit as run_bandit

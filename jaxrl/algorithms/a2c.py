@@ -9,8 +9,7 @@ from flax import struct
 
 from envs.base import Environment
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
 from jaxrl.algorithms.on_policy_samples import Samples
@@ -19,6 +18,7 @@ from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import Choice
 
 
@@ -97,7 +97,7 @@ def _build(
         return total_loss(agent, now, batch, policy_loss, hparams)
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: A2CHParams, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: A2CHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
         hparams = agent.prepare(hparams)
         policy = agent.policy(state, hparams)

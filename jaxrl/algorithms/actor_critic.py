@@ -1,36 +1,133 @@
-"""Shared parts of off-policy actor-critic algorithms."""
+"""Toolbox of off-policy actor-critic algorithms: configuration, networks of a policy and its critics, values."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+from flax import struct
 
 from envs.base import Environment, spaces
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.algorithms.actor_critic_config import ActorCriticConfig
-from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode
-from jaxrl.algorithms.critic_ensemble import Critics, critics_of
-from jaxrl.algorithms.observations import leading_axes, observation_shapes, zeros
-from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, OffPolicyState, off_policy_functions
-from jaxrl.algorithms.q_discount import prepare_discount
-from jaxrl.checks import effective
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, longest_episode
+from jaxrl.algorithms.off_policy import (
+    OffPolicy,
+    OffPolicyConfig,
+    OffPolicyHParams,
+    OffPolicyPolicy,
+    OffPolicyState,
+    off_policy,
+)
+from jaxrl.algorithms.rollout_config import INFINITE, prepared
+from jaxrl.algorithms.value_function import Nodes, Target, ValueFunction, prepare_discount, row_errors, window_atoms
+from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.action_heads import ActionHead, action_head
-from jaxrl.learning.actor import Actor, Scores
-from jaxrl.learning.exploration import CORRELATION, noisy_actor
-from jaxrl.learning.networks import Module, apply_over
-from jaxrl.learning.output_networks import OutputNetwork, with_action
+from jaxrl.learning.actor import Actor
+from jaxrl.learning.exploration import CORRELATION
+from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
+from jaxrl.learning.output_networks import OutputNetwork, QNetwork, with_action
 from jaxrl.learning.replay import Window
+from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
-# `(key, learner, window, weight, hparams, count) -> (learner, error, metrics)`, as in `Method`.
-Learn = Callable[[jax.Array, Any, Window, jax.Array, Any, jax.Array], tuple[Any, jax.Array, Metrics]]
+__all__ = ["Acting", "ActorCritic", "ActorCriticConfig", "ActorCriticHParams", "actor_critic", "search_space"]
 
-__all__ = ["Acting", "Parts", "algorithm", "parts_of", "search_space"]
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ActorCriticConfig(OffPolicyConfig):
+    """Static configuration of a policy and its critics: changing a field recompiles.
+
+    Attributes:
+      hidden: Widths of the hidden layers of the policy and of each critic.
+      num_critics: Number of critics; targets use the lowest of their values.
+      value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the
+        distribution of returns.
+      num_atoms: Number of quantiles.
+      dropped_atoms: Number of quantiles per critic that targets drop: the highest among the pooled quantiles of all
+        critics (truncated quantile critics, TQC); the policy then maximises the mean of the critics. None for targets
+        from the critic with the lowest value.
+      heads: Heads of a critic: "single", one for an exponential discount; or "joint", one for each exponential of a
+        mixture, all of which evaluate the policy.
+      num_heads: Number of exponentials of the mixture.
+      noise: Noise of actions: "gaussian", independent at every step, or "ornstein-uhlenbeck", correlated within an
+        episode. Discrete actions are sampled with Gumbel noise at the quantiles of this noise, in the warm-up too.
+    """
+
+    num_updates: int = 16
+    batch_size: int = 256
+    buffer_size: int = 65_536
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "relu"
+    num_critics: int = 2
+    value_loss: Literal["squared", "huber", "quantile"] = "squared"
+    num_atoms: int = 25
+    dropped_atoms: int | None = None
+    heads: Literal["single", "joint"] = "single"
+    num_heads: int = 8
+    noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        check_choice("value_loss", self.value_loss, ("squared", "huber", "quantile"))
+        check_choice("heads", self.heads, ("single", "joint"))
+        check_choice("noise", self.noise, ("gaussian", "ornstein-uhlenbeck"))
+        check_count("num_atoms", self.num_atoms, 2)
+        for name in ("num_critics", "num_heads"):
+            check_count(name, getattr(self, name))
+        self._refuse_without_effect("num_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile")
+        self._refuse_without_effect("dropped_atoms", f"value_loss={self.value_loss!r}", self.value_loss == "quantile")
+        self._refuse_without_effect("num_heads", f"heads={self.heads!r}", self.heads != "single")
+        if self.dropped_atoms is not None:
+            check_count("dropped_atoms", self.dropped_atoms, 0)
+            if self.dropped_atoms >= self.num_atoms:
+                raise UserValueError(
+                    f"dropped_atoms takes less than num_atoms={self.num_atoms}, got {self.dropped_atoms}"
+                )
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return super().effects | {
+            "huber_delta": self.value_loss in value_losses.WITH_HUBER,
+            "noise_correlation": self.noise == "ornstein-uhlenbeck",
+        }
+
+
+@struct.dataclass
+class ActorCriticHParams(OffPolicyHParams):
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
+
+    Attributes:
+      lr: Step size of Adam for the critics.
+      policy_lr: Step size of Adam for the policy.
+      max_grad_norm: Global norm to which the gradients of the critics, of the policy and of the temperature of SAC are
+        each clipped; infinity disables clipping.
+      target_rate: Step size of target updates, in [0, 1]; 1 copies the online networks.
+      huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
+      noise_correlation: Correlation of the noise of two consecutive steps, in [0, 1], with "ornstein-uhlenbeck".
+
+    Fields without effect in a configuration are None in `Algorithm.hparams`.
+    """
+
+    policy_lr: Any = 1e-3
+    max_grad_norm: Any = math.inf
+    adam_eps: Any = 1e-8
+    target_rate: Any = 0.005
+    huber_delta: Any = 1.0
+    noise_correlation: Any = 0.9
+
+    ranges = OffPolicyHParams.ranges | {
+        "policy_lr": Range(0, INFINITE, "[)"),
+        **dict.fromkeys(("target_rate", "noise_correlation"), Range(0, 1)),
+        "huber_delta": Range(1e-6, INFINITE, "[)"),
+    }
 
 
 class Acting(NamedTuple):
@@ -47,92 +144,238 @@ class Acting(NamedTuple):
     correlation: jax.Array | None
 
 
-class Parts(NamedTuple):
-    """Networks of an algorithm on one environment.
+class ActorCritic(NamedTuple):
+    """Tools of an algorithm with a policy and critics on one environment; every function is pure.
 
     Attributes:
+      replay: Tools of collecting and of the replay buffer.
       head: Action head of the environment's action space.
-      shapes: Shapes of the observation of one agent.
-      policy: Network of the policy.
-      critics: Ensemble of critics.
-      axes: Number of leading axes of transitions in a batch, `[B, *A]`.
-      walks: Whether the noise is correlated.
+      network: Network of the policy.
+      critics: Values of an ensemble of critics, which take actions that are numbers, and return the values of all
+        actions that are discrete.
+      episode_length: Time limit of episodes, in steps.
+      defaults: Defaults of hyper-parameters that depend on the environment, by name.
     """
 
+    replay: OffPolicy
     head: ActionHead
-    shapes: Any
-    policy: Module
-    critics: Critics
-    axes: int
-    walks: bool
+    network: Module
+    critics: ValueFunction
+    episode_length: int
+    defaults: Mapping[str, float] = MappingProxyType({})
 
-    def init(self, key: jax.Array) -> tuple[Any, Any]:
-        """Parameters of the policy and of the critics."""
+    @property
+    def config(self) -> Any:
+        """Configuration, an `ActorCriticConfig`."""
+        return self.replay.config
+
+    @property
+    def axes(self) -> int:
+        """Number of leading axes of transitions in a batch, `[B, *A]`."""
+        return 1 + len(self.replay.agents)
+
+    @property
+    def walks(self) -> bool:
+        """Whether the noise is correlated within an episode."""
+        return self.config.noise == "ornstein-uhlenbeck"
+
+    def prepare(self, hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
+        """Hyper-parameters with a resolved discount and without ineffective ones, for `Algorithm.prepare`."""
+        heads, num_heads = self.config.heads, self.critics.num_heads
+        discount = prepare_discount(
+            hparams.discount, heads, num_heads, self.episode_length, num_settings, "heads='joint'"
+        )
+        return prepared(hparams, self.config.effects, discount, num_settings, run_length, self.defaults)
+
+    def init(self, key: jax.Array) -> tuple[Params, Params]:
+        """Parameters of the policy, and of the critics."""
         policy_key, critic_key = jax.random.split(key)
-        policy = self.policy.init(policy_key, zeros(self.shapes))
+        shapes = self.replay.obs_shape
+        policy = self.network.init(policy_key, zeros(shapes))
         action = jax.ShapeDtypeStruct((self.head.num_outputs,), jnp.float32)
-        return policy, self.critics.init(critic_key, with_action(self.shapes, action))
+        return policy, self.critics.init(critic_key, with_action(shapes, action) if self.head.continuous else shapes)
 
-    def outputs(self, params: Any, obs: Any) -> jax.Array:
+    # Acting.
+
+    def acting(self, params: Params, hparams: HParams) -> Acting:
+        """Parameters of the policy with the numbers of its noise."""
+
+        def number(name: str) -> jax.Array | None:
+            value = getattr(hparams, name, None)
+            return None if value is None else jnp.asarray(value, jnp.float32)
+
+        return Acting(params, number("noise_std"), number("noise_correlation") if self.walks else None)
+
+    def policy(self, state: OffPolicyState, hparams: HParams) -> OffPolicyPolicy:
+        """Policy that acts, for `Algorithm.policy`."""
+        return self.replay.policy(self.acting(state.learner.policy, hparams), state.observations, hparams)
+
+    def outputs(self, params: Params, obs: Any) -> jax.Array:
         """Outputs of the policy for observations with any leading axes."""
-        return apply_over(self.policy, params, obs, leading_axes(obs, self.shapes))
+        return apply_over(self.network, params, obs, leading_axes(obs, self.replay.obs_shape))
 
-    def values(self, params: Any, obs: Any, action: jax.Array) -> jax.Array:
-        """Outputs for the values of actions in a batch, `[num_critics, B, *A, K, num_outputs]`."""
-        return self.critics.outputs(params, with_action(obs, action), self.axes)
+    def correlation(self, policy: OffPolicyPolicy, outputs: jax.Array) -> dict[str, jax.Array]:
+        """Entry of an actor's scores if the noise is correlated, from outputs of the policy `[*B, n]`."""
+        if not self.walks:
+            return {}
+        return {CORRELATION: jnp.broadcast_to(policy.acting.correlation, outputs.shape[:-1])}
 
-    def actor(
+    # Learning of values.
+
+    def scale(self, hparams: HParams) -> value_losses.Scale:
+        """Parameters of the value loss."""
+        delta = hparams.huber_delta
+        return value_losses.Scale(huber_delta=None if delta is None else jnp.asarray(delta, jnp.float32))
+
+    def values(self, params: Params, obs: Any, action: jax.Array | None = None) -> jax.Array:
+        """Outputs of the critics in a batch: of actions, or of all discrete actions.
+
+        Returns:
+          Outputs `[num_critics, B, *A, K, num_outputs]`, or `[num_critics, B, *A, num_actions, K, num_outputs]`.
+        """
+        return self.critics.outputs(params, with_action(obs, action) if self.head.continuous else obs, self.axes)
+
+    def lowest(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> Target:
+        """Distribution of the critic whose value is lowest, or of the lowest quantiles of all critics, `[*B, K, M]`.
+
+        Source: Kuznetsov et al. (2020), arXiv 2005.04269, for quantiles of all critics.
+        """
+        loss, dropped = self.critics.loss, self.config.dropped_atoms
+        if dropped is not None:
+            together = jnp.moveaxis(outputs, 0, -2).reshape(*outputs.shape[1:-1], -1)
+            kept = self.config.num_critics * (loss.num_outputs - dropped)
+            return Target(*loss.distribution(jnp.sort(together, axis=-1)[..., :kept], scale))
+        which = jnp.argmin(self.critics.value(outputs, nodes.shares, scale), axis=0)
+        chosen = jnp.take_along_axis(outputs, which[None, ..., None, None], axis=0)[0]
+        return Target(*loss.distribution(chosen, scale))
+
+    def objective(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> jax.Array:
+        """Values for a policy to maximise, `[*B]`: of the lowest critic, or the mean where targets drop quantiles."""
+        values = self.critics.value(outputs, nodes.shares, scale)
+        return (jnp.min if self.config.dropped_atoms is None else jnp.mean)(values, axis=0)
+
+    def descend(
         self,
-        scores: Callable[[Acting, jax.Array], Scores],
-        act: Callable[[jax.Array | None, Scores], jax.Array],
-    ) -> Actor:
-        """Actor of the policy.
+        params: Params,
+        optimiser: optax.OptState,
+        batch: Window,
+        following: Target,
+        weight: jax.Array,
+        nodes: Nodes,
+        hparams: HParams,
+    ) -> tuple[Params, optax.OptState, jax.Array, Metrics]:
+        """One step of Adam of all critics towards the rewards and the values that follow.
 
         Args:
-          scores: Function `(acting, outputs) -> scores`.
-          act: Function as for `exploration.noisy_actor`.
+          params: Parameters.
+          optimiser: State of Adam.
+          batch: Transitions.
+          following: Distribution of values after the last step of each window, `[B, *A, K, M]`.
+          weight: Weights of the transitions in the loss, `[B, *A]`.
+          nodes: Exponentials of the discount.
+          hparams: Hyper-parameters, prepared.
+
+        Returns:
+          Parameters, state of Adam, mean absolute error of each row `[B]`, and metrics.
+        """
+        atoms = window_atoms(batch, batch.reward, following.atoms, nodes, self.config.time_limits)
+        continuous, action = self.head.continuous, batch.raw_action
+        params, optimiser, error, metrics = self.critics.descend(
+            params,
+            optimiser,
+            with_action(batch.obs, action) if continuous else batch.obs,
+            None if continuous else action,
+            following._replace(atoms=atoms),
+            batch.active,
+            weight,
+            nodes.shares,
+            self.scale(hparams),
+            hparams,
+            hparams.lr,
+        )
+        return params, optimiser, row_errors(error, batch.active), metrics
+
+    # The result.
+
+    def algorithm(self, builder: str, hparams: Callable[..., HParams], init: Any, step: Any, actor: Actor) -> Algorithm:
+        """Algorithm of the given functions, whose learner has the field `policy`, and perhaps `target_policy`.
+
+        Args:
+          builder: Path `"module:name"` of its builder.
+          hparams: Class of the hyper-parameters, a subclass of `ActorCriticHParams`.
+          init, step: Functions, as in `Algorithm`.
+          actor: Actor of the policy.
         """
 
-        def of_policy(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
-            del mask
-            outputs = self.outputs(policy.acting.params, policy.see(obs))
-            walk = {CORRELATION: jnp.broadcast_to(policy.acting.correlation, outputs.shape[:-1])} if self.walks else {}
-            return scores(policy.acting, outputs) | walk
+        def warm(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
+            names = {"policy", "target_policy"} & set(state.learner._fields)
+            learner = state.learner._replace(**dict.fromkeys(names, policy.acting.params))
+            return state._replace(learner=learner, observations=policy.observations)
 
-        return noisy_actor(of_policy, act, self.head, self.walks)
+        def of_fields(**fields: Any) -> HParams:
+            return hparams(**{**self.defaults, **fields})
+
+        return assembled(
+            builder,
+            self.replay.env,
+            self.config,
+            of_fields,
+            self.config.effects,
+            init=init,
+            step=step,
+            policy=self.policy,
+            actor=actor,
+            env_steps_per_iteration=self.config.steps_per_iteration,
+            prepare=self.prepare,
+            warm=warm,
+        )
 
 
-def parts_of(
+def actor_critic(
     name: str,
     env: Environment,
     config: ActorCriticConfig,
     agents: tuple[int, ...],
-    outputs_per_component: int,
+    outputs_per_component: int = 1,
     kinds: str = "a Box of floats",
-) -> Parts:
-    """Networks of an algorithm.
+    defaults: Mapping[str, float] = MappingProxyType({}),
+) -> ActorCritic:
+    """Toolbox of an algorithm with a policy and critics; discrete actions are those of a policy with logits.
 
     Args:
       name: Name of the algorithm, for error messages.
       env: Environment of one agent or a crowd.
       config: Configuration.
-      agents: Agents' axes.
-      outputs_per_component: Number of outputs of the policy for each component of an action.
-      kinds: Action spaces that the algorithm takes, for error messages.
+      agents: Axes of the agents.
+      outputs_per_component: Number of outputs of the policy for each component of a continuous action.
+      kinds: Action spaces that the algorithm takes, for error messages; with "Discrete" among them, it takes these.
+      defaults: Defaults of hyper-parameters that depend on the environment, by name.
 
     Raises:
-      TypeError: Actions are not a Box of floats.
+      TypeError: The algorithm does not take the action space.
       ValueError: A bound of the actions is infinite, or the network does not fit the observations.
     """
-    head = _bounded_head(name, env.action_space(env.default_params), kinds)
-    if config.network == "cnn":
-        raise UserValueError("network takes 'auto', 'mlp', 'simba' or 'relation' where critics take actions, got 'cnn'")
-    shapes = observation_shapes(env, agents)
-    inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
+    space, discrete = env.action_space(env.default_params), False
+    if isinstance(space, spaces.Discrete) and "Discrete" in kinds:
+        head, discrete = action_head(space), True
+    else:
+        head = _bounded_head(name, space, kinds)
+        if config.network == "cnn":
+            raise UserValueError(
+                "network takes 'auto', 'mlp', 'simba' or 'relation' where critics take actions, got 'cnn'"
+            )
+    replay = off_policy(env, config, agents)
+    shapes, loss = replay.obs_shape, value_losses.value_loss(config.value_loss, config.num_atoms)
+    num_heads = 1 if config.heads == "single" else config.num_heads
+    num_values = num_heads * loss.num_outputs
     policy = OutputNetwork(config.encoder(shapes), outputs_per_component * head.num_outputs, 0.01)
-    encoder = config.encoder(inputs, with_action=True)
-    critics = critics_of(config, lambda num_values: OutputNetwork(encoder, num_values))
-    return Parts(head, shapes, policy, critics, 1 + len(agents), config.noise == "ornstein-uhlenbeck")
+    if discrete:
+        critic = QNetwork(config.encoder(shapes), head.num_outputs, num_values, activation=config.activation)
+    else:
+        inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
+        critic = OutputNetwork(config.encoder(inputs, with_action=True), num_values)
+    critics = ValueFunction(critic, loss, num_heads, config.num_critics)
+    return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults)
 
 
 def _bounded_head(name: str, space: spaces.Space, kinds: str) -> ActionHead:
@@ -158,95 +401,3 @@ def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
     if isinstance(algo.hparams.discount, Exponential):
         space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995])
     return space
-
-
-def algorithm(
-    builder: str,
-    env: Environment,
-    config: ActorCriticConfig,
-    agents: tuple[int, ...],
-    actor: Actor,
-    warming: Actor,
-    hparams: Any,
-    effects: dict[str, bool],
-    init_learner: Callable[[jax.Array, Any], Any],
-    learn: Learn,
-    own_defaults: Mapping[str, float] | None = None,
-) -> Algorithm:
-    """Algorithm with the given actor and gradient steps.
-
-    Args:
-      builder: Path `"module:name"` of its builder; the name is that of the algorithm.
-      env: Environment of one agent or a crowd.
-      config: Configuration.
-      agents: Agents' axes.
-      actor: Actor of the policy.
-      warming: Actor of the random actions of the warm-up.
-      hparams: Class of the hyper-parameters.
-      effects: Mapping from the names of this algorithm's hyper-parameters that have no effect in some configurations to
-        whether they have one.
-      init_learner: Function `(key, hparams) -> learner`, a named tuple with the field `policy`, its parameters, and
-        perhaps `target_policy`.
-      learn: Function of one gradient step, `Method.learn`.
-      own_defaults: Defaults that depend on the environment, by names in `effects`; they are None in the class.
-    """
-    effects = effects | {
-        "observation_clip": config.normalise_observation,
-        **dict.fromkeys(("priority_alpha", "priority_beta"), config.replay == "prioritised"),
-        "huber_delta": config.value_loss in value_losses.WITH_HUBER,
-        "noise_correlation": config.noise == "ornstein-uhlenbeck",
-    }
-    episode_length = longest_episode(env)
-    num_heads = 1 if config.heads == "single" else config.num_heads
-    defaults = {name: hparams.__dataclass_fields__[name].default for name in effects} | dict(own_defaults or {})
-
-    def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
-        del run_length
-        changes = {
-            name: effective(name, getattr(hparams, name), defaults[name], on, num_settings)
-            for name, on in effects.items()
-        }
-        discount = prepare_discount(
-            hparams.discount, config.heads, num_heads, episode_length, num_settings, "heads='joint'"
-        )
-        return dataclasses.replace(hparams, discount=discount, **changes)
-
-    def acting(learner: Any, hparams: Any) -> Acting:
-        def number(name: str) -> jax.Array | None:
-            value = getattr(hparams, name, None)
-            return None if value is None else jnp.asarray(value, jnp.float32)
-
-        return Acting(
-            learner.policy, number("noise_std"), number("noise_correlation") if effects["noise_correlation"] else None
-        )
-
-    method = Method(
-        actor=actor,
-        init=init_learner,
-        scheduled=lambda learner, hparams, env_steps: learner,
-        acting=acting,
-        warming=warming,
-        learn=learn,
-    )
-    init, step, policy_of = off_policy_functions(env, config, agents, prepare, method)
-
-    def warm(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
-        names = {"policy", "target_policy"} & set(state.learner._fields)
-        learner = state.learner._replace(**dict.fromkeys(names, policy.acting.params))
-        return state._replace(learner=learner, observations=policy.observations)
-
-    return Algorithm(
-        name=builder.partition(":")[2],
-        env=env,
-        config=config,
-        hparams=hparams(**{name: defaults[name] if on else None for name, on in effects.items()}),
-        init=init,
-        step=step,
-        policy=policy_of,
-        actor=actor,
-        env_steps_per_iteration=config.steps_per_iteration,
-        prepare=prepare,
-        discount=lambda hparams: hparams.discount,
-        builder=builder,
-        warm=warm,
-    )

@@ -1,25 +1,67 @@
-"""Contract of algorithms: a name, a static configuration, and pure functions."""
+"""Contract of algorithms: a name, a static configuration and pure functions; their assembly, and their checks."""
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
 
 import jax
 
+from envs.arguments import check_count, described
 from envs.base import Environment
+from envs.checking import ContractError
+from envs.errors import UserTypeError
 from envs.wrappers.wrapper import limit
 from jaxrl.discounts.parsing import prepare
-from jaxrl.learning.actor import Actor, Policy
+from jaxrl.learning.actor import Actor
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import EnvParams, HParams, Policy, State
 
-State = Any
+Build = TypeVar("Build", bound=Callable[..., Any])
+C = TypeVar("C")
 Metrics = dict[str, jax.Array]
 MetricRule = Literal["mean", "last", "sum"]
 METRIC_RULES: tuple[str, ...] = get_args(MetricRule)
 
+_ARGUMENTS = {
+    "init": ("key", "hparams", "env_params"),
+    "step": ("key", "iteration", "state", "hparams", "env_params"),
+    "policy": ("state", "hparams"),
+    "prepare": ("hparams", "num_settings", "run_length"),
+    "discount": ("hparams",),
+    "stopped": ("hparams", "env_steps"),
+    "warm": ("state", "policy"),
+    "sharded": ("shards",),
+}
+_OPTIONAL = ("discount", "stopped", "warm", "sharded")
+_ARGUMENTS_OF_ACTOR = {
+    "start": ("policy",),
+    "scores": ("policy", "memory", "obs", "mask"),
+    "noise": ("key", "shape"),
+    "choose": ("noise", "scores", "memory", "greedy", "mask"),
+}
 
-def _unprepared(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
+__all__ = [
+    "METRIC_RULES",
+    "Algorithm",
+    "Metrics",
+    "Policy",
+    "Sharded",
+    "State",
+    "assembled",
+    "check_members",
+    "check_stepped",
+    "checked_config",
+    "longest_episode",
+    "policy_shapes",
+    "prepared_for",
+    "with_hints",
+]
+
+
+def _unprepared(hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
     del num_settings, run_length
     return hparams
 
@@ -30,19 +72,16 @@ def longest_episode(env: Environment) -> int:
         return int(limit(env, env.default_params))
 
 
-def prepared_for(horizon: int, env: Environment | None = None) -> Callable[..., Any]:
+def prepared_for(horizon: int) -> Callable[..., Any]:
     """Function `Algorithm.prepare` of an algorithm with a discount and no schedules.
 
     Args:
       horizon: Number of steps for which the discount is prepared, see `discounts.parsing.prepare`.
-      env: Environment of the algorithm; for evaluation, a discount without a closed form is prepared up to its time
-        limit. None for no environment.
     """
-    episode_length = None if env is None else longest_episode(env)
 
-    def prepared(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
+    def prepared(hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
         del run_length
-        return dataclasses.replace(hparams, discount=prepare(hparams.discount, horizon, num_settings, episode_length))
+        return dataclasses.replace(hparams, discount=prepare(hparams.discount, horizon, num_settings))
 
     return prepared
 
@@ -89,15 +128,15 @@ class Algorithm(NamedTuple):
     name: str
     env: Environment
     config: Any
-    hparams: Any
-    init: Callable[[jax.Array, Any, Any], State]
-    step: Callable[[jax.Array, jax.Array, State, Any, Any], tuple[State, Metrics]]
-    policy: Callable[[State, Any], Policy]
+    hparams: HParams
+    init: Callable[[jax.Array, HParams, EnvParams], State]
+    step: Callable[[jax.Array, jax.Array, State, HParams, EnvParams], tuple[State, Metrics]]
+    policy: Callable[[State, HParams], Policy]
     actor: Actor
     env_steps_per_iteration: int
     prepare: Callable[..., Any] = _unprepared
-    discount: Callable[[Any], Any] | None = None
-    stopped: Callable[[Any, int], str | None] | None = None
+    discount: Callable[[HParams], Any] | None = None
+    stopped: Callable[[HParams, int], str | None] | None = None
     metric_rules: Mapping[str, MetricRule] = MappingProxyType({})
     network: Any = None
     builder: str | None = None
@@ -132,3 +171,142 @@ class Sharded(NamedTuple):
 
     algo: Algorithm
     of_each_env: Any
+
+
+def assembled(
+    builder: str,
+    env: Environment,
+    config: Any,
+    hparams: Callable[..., HParams],
+    effects: Mapping[str, bool],
+    **members: Any,
+) -> Algorithm:
+    """Algorithm with a discount, whose name is that of its builder.
+
+    Args:
+      builder: Path `"module:name"` of its builder.
+      env: Environment.
+      config: Configuration.
+      hparams: Class of the hyper-parameters, or a function that makes them from fields.
+      effects: Whether a hyper-parameter has an effect, by name, for those that do not always have one.
+      **members: Other members of `Algorithm`.
+    """
+    return Algorithm(
+        name=builder.partition(":")[2],
+        env=env,
+        config=config,
+        hparams=hparams(**{name: None for name, has_effect in effects.items() if not has_effect}),
+        discount=_discount,
+        builder=builder,
+        **members,
+    )
+
+
+def _discount(hparams: HParams) -> Any:
+    return hparams.discount
+
+
+def with_hints(build: Build) -> Build:
+    """Decorates a builder `(env, config, network)`, so that errors for unknown arguments state where these belong."""
+    takes = inspect.signature(build).parameters
+
+    @functools.wraps(build)
+    def hinting(*values: Any, **named: Any) -> Any:
+        config = next(kind for kind in get_args(get_type_hints(build)["config"]) if kind is not type(None))
+        example = f"{build.__name__}(env, {config.__name__}({{}}))"
+        for name in named.keys() - takes.keys():
+            if name not in config.__dataclass_fields__:
+                config(**{name: None})  # raises the error with near matches
+            raise UserTypeError(
+                f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of the configuration: "
+                f"{example.format(f'{name}=...')}"
+            )
+        network = named.get("network", values[2] if len(values) > 2 else None)
+        if isinstance(network, str):
+            raise UserTypeError(
+                f"network takes your own flax module, got {network!r}; a network by name is a field of the "
+                f"configuration: {example.format(f'network={network!r}')}"
+            )
+        return build(*values, **named)
+
+    return cast(Build, hinting)
+
+
+def checked_config(config: C | None, kind: type[C]) -> C:
+    """Configuration of an algorithm, the defaults if None.
+
+    Raises:
+      TypeError: `config` is of another class.
+    """
+    if config is not None and not isinstance(config, kind):
+        name = kind.__name__
+        raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {type(config).__name__}")
+    return kind() if config is None else config
+
+
+def check_members(algo: Any) -> None:
+    """Rejects an algorithm with a member of the wrong type, or a function with wrong arguments; nothing is traced.
+
+    Raises:
+      TypeError: `algo` is not an `Algorithm`.
+      ContractError: A member violates the contract.
+    """
+    if not isinstance(algo, Algorithm):
+        raise UserTypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
+    kinds = {"env": (Environment, "an environment"), "actor": (Actor, "a jaxrl.learning.actor.Actor")}
+    for name, (kind, text) in kinds.items():
+        if not isinstance(getattr(algo, name), kind):
+            raise ContractError(f"{name} of {algo.name} must be {text}, got {type(getattr(algo, name)).__name__}")
+    if not dataclasses.is_dataclass(algo.hparams) or isinstance(algo.hparams, type):
+        got = algo.hparams if isinstance(algo.hparams, type) else type(algo.hparams)
+        raise ContractError(f"hparams of {algo.name} must be a flax.struct dataclass instance, got {got.__name__}")
+    if not isinstance(algo.metric_rules, Mapping):
+        raise ContractError(f"metric_rules of {algo.name} must be a dictionary, got {type(algo.metric_rules).__name__}")
+    check_count("env_steps_per_iteration", algo.env_steps_per_iteration)
+    for name, arguments in _ARGUMENTS.items():
+        if name not in _OPTIONAL or getattr(algo, name) is not None:
+            _check_function(f"{name} of {algo.name}", getattr(algo, name), arguments)
+    for name, arguments in _ARGUMENTS_OF_ACTOR.items():
+        _check_function(f"actor.{name} of {algo.name}", getattr(algo.actor, name), arguments)
+
+
+def check_stepped(state: Any, stepped: Any) -> None:
+    """Rejects a step that does not return a state of the same structure and types, and metrics.
+
+    Args:
+      state: Arrays of the state, or their shapes.
+      stepped: Shapes of the values that the step returned.
+
+    Raises:
+      ContractError: The returned values violate the contract.
+    """
+    if not isinstance(stepped, tuple) or len(stepped) != 2:
+        raise ContractError(f"step must return a pair, the state and the metrics, got {described(stepped)}")
+    after, metrics = stepped
+    if jax.tree.structure(state) != jax.tree.structure(after):
+        raise ContractError(
+            f"step must return a state with the structure of its argument: {described(state)} became {described(after)}"
+        )
+    pairs = zip(jax.tree.leaves_with_path(state), jax.tree.leaves(after), strict=True)
+    for (path, old), new in pairs:
+        if (old.shape, old.dtype) != (new.shape, new.dtype):
+            raise ContractError(
+                f"step must return a state like its argument: {jax.tree_util.keystr(path)} was "
+                f"{described(old)} and became {described(new)}"
+            )
+    if not isinstance(metrics, dict):
+        raise ContractError(f"step must return its metrics as a dictionary, got {type(metrics).__name__}")
+
+
+def _check_function(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
+    if not callable(function):
+        raise ContractError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # builtins without a signature
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        takes = ", ".join(signature.parameters)
+        raise ContractError(f"{name} must take ({', '.join(arguments)}), but it takes ({takes})") from None

@@ -13,20 +13,19 @@ from flax import struct
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.off_policy import Method, OffPolicyPolicy, OffPolicyState, off_policy_functions
-from jaxrl.algorithms.off_policy_config import OffPolicyConfig, OffPolicyHParams
-from jaxrl.algorithms.q_config import QConfig, QHParams
-from jaxrl.algorithms.q_values import EpsilonGreedy, Space, action_values, common_space
-from jaxrl.algorithms.transitions_config import INFINITE
-from jaxrl.algorithms.value_step import Nodes, Target, row_errors, window_atoms
+from envs.threefry import unrolled
+from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, Space, action_values, common_space
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
+from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyHParams, OffPolicyPolicy, OffPolicyState, off_policy
+from jaxrl.algorithms.rollout_config import INFINITE
+from jaxrl.algorithms.value_function import Nodes, Target, row_errors, window_atoms
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Scores
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import LogUniform
 
 _MUNCHAUSEN_LOWEST = -1.0  # lower bound of the added term, the log-probability times the temperature
@@ -71,7 +70,6 @@ class DQNConfig(QConfig, OffPolicyConfig):
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         return super().effects | {
-            **dict.fromkeys(("priority_alpha", "priority_beta"), self.replay == "prioritised"),
             "target_rate": self.target_update == "soft",
             **dict.fromkeys(("munchausen_alpha", "munchausen_temperature"), self.munchausen),
         }
@@ -142,96 +140,109 @@ def search_space(algo: Algorithm) -> Space:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algorithm:
-    q = action_values("dqn", env, config, agents)
-    actor, batch_axes = q.actor(), 1 + len(agents)
+    agent, q = off_policy(env, config, agents), action_values("dqn", env, config, agents)
+    actor, values, axes = q.actor(), q.values, 1 + len(agents)
 
-    def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
-        del run_length
-        return q.prepare(hparams, num_settings)
-
-    def scores_in_warm_up(policy: OffPolicyPolicy, memory: Any, obs: Any, mask: Any) -> tuple[Scores, Any]:
+    def random_scores(policy: OffPolicyPolicy, memory: Any, obs: Any, mask: Any) -> tuple[Scores, Any]:
         exploring = policy._replace(acting=policy.acting._replace(epsilon=jnp.ones(())))
         return actor.scores(exploring, memory, obs, mask)
 
-    def init_learner(key: jax.Array, hparams: Any) -> Learner:
-        acting = q.initial(key, hparams)
-        return Learner(acting, acting.params, adam(hparams, hparams.lr).init(acting.params))
+    def init(key: jax.Array, hparams: DQNHParams, env_params: EnvParams) -> OffPolicyState:
+        hparams = q.prepare(hparams)
+        network_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
+        acting = q.initial(network_key, hparams)
+        learner = Learner(acting, acting.params, adam(hparams, hparams.lr).init(acting.params))
+        keys, random_actor = (reset_key, collect_key), actor._replace(scores=random_scores)
+        return agent.init(keys, learner, acting, actor, random_actor, hparams, env_params)
 
-    def scheduled(learner: Learner, hparams: Any, env_steps: jax.Array) -> Learner:
-        return learner._replace(acting=q.scheduled(learner.acting, hparams, env_steps))
-
-    def targets(learner: Learner, batch: Window, hparams: Any) -> Target:
+    def targets(learner: Learner, batch: Window, hparams: DQNHParams) -> Target:
         """Targets of the first step of each window, `[B, *A, K, M]`."""
         scale, shares = learner.acting.scale, learner.acting.shares
-        following = q.outputs(learner.target, batch.next_obs, batch_axes)
+        following = values.outputs(learner.target, batch.next_obs, axes)
         reward = batch.reward
         if config.munchausen:
             alpha, temperature = hparams.munchausen_alpha, hparams.munchausen_temperature
-            now = q.loss.value(q.outputs(learner.target, batch.obs, batch_axes), scale)[..., 0]
+            now = values.loss.value(values.outputs(learner.target, batch.obs, axes), scale)[..., 0]
             log_policy = soft_values(now, batch.mask, temperature)[1]
             log_prob = jnp.take_along_axis(log_policy, batch.raw_action[..., None], axis=-1)[..., 0]
             bonus = alpha * jnp.clip(temperature * log_prob, _MUNCHAUSEN_LOWEST, 0.0)
             reward = reward + bonus[:, None]
-            after = soft_values(q.loss.value(following, scale)[..., 0], batch.next_mask, temperature)[0]
+            after = soft_values(values.loss.value(following, scale)[..., 0], batch.next_mask, temperature)[0]
             atoms = after[..., None, None]
             probabilities = jnp.ones_like(atoms)
         else:
-            deciding = q.outputs(learner.acting.params, batch.next_obs, batch_axes) if config.double else following
-            action = bootstrap_actions(q.loss.value(deciding, scale), shares, batch.next_mask, config.heads)
+            deciding = values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else following
+            action = bootstrap_actions(values.loss.value(deciding, scale), shares, batch.next_mask, config.heads)
             chosen = jnp.take_along_axis(following, action[..., None, :, None], axis=-3)[..., 0, :, :]
-            atoms, probabilities = q.loss.distribution(chosen, scale)
+            atoms, probabilities = values.loss.distribution(chosen, scale)
         nodes = Nodes.of(hparams.discount)
         return Target(window_atoms(batch, reward, atoms, nodes, config.time_limits), probabilities)
 
     def learn(
-        key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: Any, count: jax.Array
+        learner: Learner, batch: Window, weight: jax.Array, hparams: DQNHParams, count: jax.Array
     ) -> tuple[Learner, jax.Array, Metrics]:
-        del key
-        target = targets(learner, batch, hparams)
-        acting, optimiser, error, metrics = q.descend(
-            learner.acting, learner.optimiser, batch, target, weight, hparams, hparams.lr
+        """One gradient step, after `count` previous ones, which are shared by the runs."""
+        acting, target = learner.acting, targets(learner, batch, hparams)
+        params, optimiser, error, metrics = values.descend(
+            acting.params,
+            learner.optimiser,
+            batch.obs,
+            batch.raw_action,
+            target,
+            batch.active,
+            weight,
+            acting.shares,
+            acting.scale,
+            hparams,
+            hparams.lr,
         )
         if config.target_update == "soft":
-            next_target = optax.incremental_update(acting.params, learner.target, hparams.target_rate)
-        else:
-            # The number of gradient steps is shared by the runs, so this remains a branch under vmap.
+            next_target = optax.incremental_update(params, learner.target, hparams.target_rate)
+        else:  # `count` is not batched, so that this remains a branch under vmap
             due = (count + 1) % config.target_interval == 0
-            next_target = jax.lax.cond(due, lambda new, old: new, lambda new, old: old, acting.params, learner.target)
-        return Learner(acting, next_target, optimiser), row_errors(error, batch.active), metrics
-
-    method = Method(
-        actor=actor,
-        init=init_learner,
-        scheduled=scheduled,
-        acting=lambda learner, hparams: learner.acting,
-        warming=actor._replace(scores=scores_in_warm_up),
-        learn=learn,
-    )
-    init, advance, policy_of = off_policy_functions(env, config, agents, prepare, method)
+            next_target = jax.lax.cond(due, lambda new, old: new, lambda new, old: old, params, learner.target)
+        learner = Learner(acting._replace(params=params), next_target, optimiser)
+        return learner, row_errors(error, batch.active), metrics
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: Any, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: DQNHParams, env_params: EnvParams
     ) -> tuple[OffPolicyState, Metrics]:
-        state, metrics = advance(key, iteration, state, hparams, env_params)
-        return state, metrics | {"epsilon": state.learner.acting.epsilon}
+        hparams = q.prepare(hparams)
+        env_steps = jnp.float32(config.steps_per_iteration) * iteration
+        learner = state.learner._replace(acting=q.scheduled(state.learner.acting, hparams, env_steps))
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        policy = agent.policy(learner.acting, state.observations, hparams)
+        experience = agent.collect(collect_key, iteration, actor, policy, state, env_params)
+
+        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
+            learner, priorities = carry
+            key, count = inputs
+            draw_key, _ = jax.random.split(key)
+            drawn = agent.draw(draw_key, experience, priorities, hparams)
+            learner, error, metrics = learn(learner, drawn.batch, drawn.weight, hparams, count)
+            return (learner, agent.update_priorities(priorities, drawn, error, hparams)), metrics
+
+        updates = agent.updates(learn_key, iteration)
+        (learner, priorities), metrics = jax.lax.scan(update, (learner, experience.priorities), updates)
+        state, metrics = agent.finish(learner, priorities, experience, metrics)
+        return state, metrics | {"epsilon": learner.acting.epsilon}
 
     def warm(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         weights = policy.acting.params
         learner = state.learner._replace(acting=state.learner.acting._replace(params=weights), target=weights)
         return state._replace(learner=learner, observations=policy.observations)
 
-    return Algorithm(
-        name="dqn",
-        env=env,
-        config=config,
-        hparams=DQNHParams(**{name: None for name, on in config.effects.items() if not on}),
+    return assembled(
+        f"{__name__}:dqn",
+        env,
+        config,
+        DQNHParams,
+        config.effects,
         init=init,
         step=step,
-        policy=policy_of,
+        policy=lambda state, hparams: agent.policy(state.learner.acting, state.observations, hparams),
         actor=actor,
         env_steps_per_iteration=config.steps_per_iteration,
-        prepare=prepare,
-        discount=lambda hparams: hparams.discount,
-        builder=f"{__name__}:dqn",
+        prepare=q.prepare,
         warm=warm,
     )

@@ -14,21 +14,22 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import check_hparams, checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics, longest_episode, prepared_for
-from jaxrl.algorithms.observations import check_normalised, leading_axes, observation_shapes, zeros
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, longest_episode, with_hints
+from jaxrl.algorithms.rollout_config import DiscountedHParams, check_normalised, prepared
 from jaxrl.algorithms.strategies import Strategy, make_strategy
-from jaxrl.checks import Range, Settings, check_count, effective
+from jaxrl.checks import Range, check_count
 from jaxrl.discounts.parsing import Exponential
+from jaxrl.discounts.parsing import prepare as prepare_discount
 from jaxrl.learning.action_heads import Scores, action_head
 from jaxrl.learning.actor import Memory, head_actor, recurrent_actor
 from jaxrl.learning.cells import cell_of
 from jaxrl.learning.episodes import Episodes, population_episodes
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.networks import Module, apply_over, check_network
+from jaxrl.learning.networks import Module, apply_over, check_network, leading_axes, observation_shapes, zeros
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise
 from jaxrl.learning.output_networks import OutputNetwork, PolicyHead
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent, step_over
+from jaxrl.pytrees import EnvParams, HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 
@@ -64,7 +65,7 @@ class EvolveConfig(NetworkConfig):
 
 
 @struct.dataclass
-class EvolveHParams(Settings):
+class EvolveHParams(DiscountedHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
@@ -94,9 +95,6 @@ class EvolveHParams(Settings):
             "observation_clip": Range(0, math.inf),
         }
     )
-
-    def __post_init__(self, gamma: None) -> None:
-        check_hparams(self, gamma)
 
 
 class EvolvedPolicy(NamedTuple):
@@ -194,21 +192,26 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
         return head.scores(outputs, log_std), memory
 
     actor = recurrent_actor(first_memory, scores_and_memory, head) if remembers else head_actor(scores, head)
-    effects = _effects(strategy, config)
-    defaults = EvolveHParams(lr=1.0) if strategy.natural else EvolveHParams()
+    effects, defaults = _effects(strategy, config), {"lr": 1.0} if strategy.natural else {}
     episode_length = longest_episode(env)
-    prepared = prepared_for(episode_length, env)
 
-    def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
-        changes = {name: effective(name, getattr(hparams, name), getattr(defaults, name), on) for name, on in effects}
-        return prepared(dataclasses.replace(hparams, **changes), num_settings, run_length)
+    def prepare(hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
+        discount = prepare_discount(hparams.discount, episode_length, num_settings, episode_length)
+        return prepared(hparams, effects, discount, num_settings, run_length, defaults)
 
-    def policy_from(params: Any, observations: RunningStatistics | None, hparams: Any) -> EvolvedPolicy:
+    def hparams_of(**fields: Any) -> EvolveHParams:
+        return EvolveHParams(**{**defaults, **fields})
+
+    def policy_from(params: Params, observations: RunningStatistics | None, hparams: HParams) -> EvolvedPolicy:
         clip = jnp.float32(hparams.observation_clip) if config.normalise_observation else None
         return EvolvedPolicy(params, observations, clip)
 
     def returns_of(
-        key: jax.Array, population: Any, observations: RunningStatistics | None, hparams: Any, env_params: Any
+        key: jax.Array,
+        population: Any,
+        observations: RunningStatistics | None,
+        hparams: EvolveHParams,
+        env_params: EnvParams,
     ) -> Episodes:
         size = config.population_size
         keys = jax.random.split(key, (1 if config.common_random_numbers else size, config.num_episodes))
@@ -221,7 +224,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
         policies = shared._replace(params=population)
         return population_episodes(env, env_params, actor, policies, keys, next_weight, observations)
 
-    def init(key: jax.Array, hparams: Any, env_params: Any) -> EvolveState:
+    def init(key: jax.Array, hparams: EvolveHParams, env_params: EnvParams) -> EvolveState:
         hparams = prepare(hparams)
         params_key, population_key, episodes_key, strategy_key = jax.random.split(key, 4)
         first = first_params(params_key)
@@ -236,7 +239,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
         return EvolveState(strategy.init(strategy_key, first, population, returns, hparams), observations)
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: EvolveState, hparams: Any, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: EvolveState, hparams: EvolveHParams, env_params: EnvParams
     ) -> tuple[EvolveState, Metrics]:
         del iteration
         hparams = prepare(hparams)
@@ -252,38 +255,37 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
         }
         return EvolveState(updated, episodes.observations), metrics
 
-    def policy(state: EvolveState, hparams: Any) -> EvolvedPolicy:
+    def policy(state: EvolveState, hparams: HParams) -> EvolvedPolicy:
         return policy_from(strategy.solution(state.strategy), state.observations, hparams)
 
     def warm(state: EvolveState, policy: EvolvedPolicy) -> EvolveState:
         return EvolveState(strategy.moved(state.strategy, policy.params), policy.observations)
 
-    return Algorithm(
-        name="evolve",
-        env=env,
-        config=config,
-        hparams=dataclasses.replace(defaults, **{name: None for name, on in effects if not on}),
+    return assembled(
+        f"{__name__}:evolve",
+        env,
+        config,
+        hparams_of,
+        effects,
         init=init,
         step=step,
         policy=policy,
         actor=actor,
         env_steps_per_iteration=config.population_size * config.num_episodes * episode_length,
         prepare=prepare,
-        discount=lambda hparams: hparams.discount,
         network=own_network,
-        builder=f"{__name__}:evolve",
         warm=warm,
     )
 
 
-def _effects(strategy: Strategy, config: EvolveConfig) -> tuple[tuple[str, bool], ...]:
-    """Hyper-parameters without effect on some strategies and configurations, and whether they have one."""
-    return (
-        ("lr", strategy.has_lr),
-        ("std", strategy.has_std or strategy.evaluates_first),
-        ("std_decay", strategy.has_decay),
-        ("observation_clip", config.normalise_observation),
-    )
+def _effects(strategy: Strategy, config: EvolveConfig) -> dict[str, bool]:
+    """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+    return {
+        "lr": strategy.has_lr,
+        "std": strategy.has_std or strategy.evaluates_first,
+        "std_decay": strategy.has_decay,
+        "observation_clip": config.normalise_observation,
+    }
 
 
 def _network(config: EvolveConfig, own: Module | None, obs: Any, num_outputs: int) -> Any:
@@ -303,7 +305,7 @@ def _network(config: EvolveConfig, own: Module | None, obs: Any, num_outputs: in
     return RecurrentActorCritic(encoder, cell_of(config.memory, config.memory_size, config.activation), head)
 
 
-def _around(key: jax.Array, params: Any, std: Any) -> Any:
+def _around(key: jax.Array, params: Params, std: Any) -> Any:
     """Parameters with normal noise."""
     leaves, treedef = jax.tree.flatten(params)
     keys = jax.random.split(unrolled(key), len(leaves))

@@ -10,8 +10,7 @@ from flax import struct
 
 from envs.base import Environment
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_samples import Samples
@@ -29,6 +28,7 @@ from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import LogUniform
 
 LEAST_STEP_SIZE = 1e-3  # keeps the weight of the divergence, its inverse, finite after the annealing
@@ -118,7 +118,7 @@ def _build(
         return total + kl / hparams.step_size, metrics | {"kl_new_old": kl}
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: MDPOHParams, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: MDPOHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
         hparams = agent.prepare(hparams)
         policy = agent.policy(state, hparams)

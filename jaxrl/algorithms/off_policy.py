@@ -1,18 +1,20 @@
-"""Common parts of off-policy algorithms: collecting, the replay buffer, sampling and the schedule of updates."""
+"""Toolbox of off-policy algorithms: an algorithm collects, draws and learns in its own `step`, by these tools."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import dataclasses
+from typing import Any, Literal, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
+from flax import struct
 
 from envs.base import Environment
-from envs.threefry import rolled, unrolled
+from envs.errors import UserValueError
+from envs.threefry import rolled
 from jaxrl.algorithms.contract import Metrics
-from jaxrl.algorithms.observations import check_normalised, has_mask, observation_shapes
-from jaxrl.algorithms.off_policy_config import OffPolicyConfig
+from jaxrl.algorithms.rollout_config import RolloutConfig, TransitionsHParams, check_normalised
+from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning.actor import Actor, memories
+from jaxrl.learning.networks import observation_shapes
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
 from jaxrl.learning.priorities import (
     Priorities,
@@ -21,12 +23,104 @@ from jaxrl.learning.priorities import (
     update_priorities,
     write_priorities,
 )
-from jaxrl.learning.replay import Ring, Rows, Window, init_buffer, uniform_rows, window, write
+from jaxrl.learning.replay import Ring, Window, init_buffer, uniform_rows, window, write
 from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
+from jaxrl.pytrees import EnvParams, HParams
 
 _LEAST_ERROR = 1e-6  # keeps every priority above 0
 
-__all__ = ["Method", "OffPolicyPolicy", "OffPolicyState", "off_policy_functions"]
+__all__ = [
+    "Draw",
+    "Experience",
+    "OffPolicy",
+    "OffPolicyConfig",
+    "OffPolicyHParams",
+    "OffPolicyPolicy",
+    "OffPolicyState",
+    "off_policy",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OffPolicyConfig(RolloutConfig):
+    """Static configuration of collecting, storing and sampling transitions.
+
+    Attributes:
+      num_updates: Number of gradient steps at the end of one iteration.
+      batch_size: Number of transitions of one gradient step.
+      buffer_size: Number of transitions in the replay buffer, a multiple of `num_envs * num_steps`.
+      warm_up: Number of transitions of random actions before the first iteration, a multiple of
+        `num_envs * num_steps`; they do not count as environment steps.
+      n_step: Largest number of rewards in a target, before its bootstrap.
+      replay: Sampling of transitions: "uniform", or "prioritised" in proportion to the last error.
+    """
+
+    num_updates: int = 2
+    batch_size: int = 128
+    buffer_size: int = 16_384
+    warm_up: int = 1_024
+    n_step: int = 1
+    replay: Literal["uniform", "prioritised"] = "uniform"
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        self._refuse_memory()
+        for name in ("num_updates", "batch_size", "buffer_size", "warm_up", "n_step"):
+            check_count(name, getattr(self, name))
+        check_choice("replay", self.replay, ("uniform", "prioritised"))
+        for name in ("buffer_size", "warm_up"):
+            if getattr(self, name) % self.steps_per_iteration:
+                raise UserValueError(
+                    f"{name} takes a multiple of the {self.steps_per_iteration} transitions of an iteration "
+                    f"(num_envs * num_steps), got {getattr(self, name)}"
+                )
+        for name, least in self._needed.items():
+            if self.buffer_size < least:
+                raise UserValueError(
+                    f"buffer_size takes at least the {least} transitions of {name}, got {self.buffer_size}"
+                )
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return super().effects | dict.fromkeys(("priority_alpha", "priority_beta"), self.replay == "prioritised")
+
+    @property
+    def _needed(self) -> dict[str, int]:
+        """Smallest numbers of transitions that a buffer must hold, by the fields that require them."""
+        return {
+            "batch_size": self.batch_size,
+            "warm_up": self.warm_up,
+            "n_step * num_envs": self.n_step * self.num_envs,
+        }
+
+    @property
+    def least_buffer(self) -> int:
+        """Smallest `buffer_size` that the other fields allow, apart from multiples."""
+        return max(self._needed.values())
+
+    @property
+    def capacity(self) -> int:
+        """Number of slots of the buffer, each with one transition of every environment."""
+        return self.buffer_size // self.num_envs
+
+
+@struct.dataclass
+class OffPolicyHParams(TransitionsHParams):
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
+
+    Attributes:
+      priority_alpha: Exponent of priorities, in [0, 1]; 0 draws uniformly.
+      priority_beta: Exponent of importance weights, in [0, 1]; 1 corrects the bias of priorities within a batch, whose
+        weights are scaled so that the largest is 1.
+
+    `priority_alpha` and `priority_beta` are None in `Algorithm.hparams` where they have no effect.
+    """
+
+    priority_alpha: Any = 0.6
+    priority_beta: Any = 0.5
+
+    ranges = TransitionsHParams.ranges | dict.fromkeys(("priority_alpha", "priority_beta"), Range(0, 1))
 
 
 class OffPolicyPolicy(NamedTuple):
@@ -65,129 +159,222 @@ class OffPolicyState(NamedTuple):
     priorities: Priorities | None
 
 
-class Method(NamedTuple):
-    """Functions in which off-policy algorithms differ.
+class Experience(NamedTuple):
+    """Transitions from which an iteration learns.
 
     Attributes:
-      actor: Actor for policies of type `OffPolicyPolicy`.
-      init: Function `(key, hparams) -> learner`.
-      scheduled: Function `(learner, hparams, env_steps) -> learner`, called once at the beginning of each iteration.
-      acting: Function `(learner, hparams) -> acting`, the value of `OffPolicyPolicy.acting`.
-      warming: Actor of the random actions of the warm-up, with memories of the same structure as those of `actor`.
-      learn: Function `(key, learner, window, weight, hparams, count) -> (learner, error [B], metrics)` of one gradient
-        step after `count` previous ones, int32 `[]`, shared by the runs; `weight` `[B, *A]`; observations of `window`
-        are normalised.
+      carry: States of the environments after the rollout, leaves `[num_envs, ...]`.
+      buffer: Transitions, leaves `[capacity, num_envs, ...]`.
+      priorities: Priorities of the transitions when the rollout was written, None with uniform replay.
+      filled: Number of slots of the buffer that are filled, int32 `[]`.
+      newest: Slot of the newest transitions, int32 `[]`.
+      policy: Policy with the statistics of observations after the rollout, by which the drawn observations are
+        normalised.
+      reused: Number of environments that were reset to a state used before, int32 `[]`.
     """
 
-    actor: Actor
-    init: Callable[[jax.Array, Any], Any]
-    scheduled: Callable[[Any, Any, jax.Array], Any]
-    acting: Callable[[Any, Any], Any]
-    warming: Actor
-    learn: Callable[[jax.Array, Any, Window, jax.Array, Any, jax.Array], tuple[Any, jax.Array, Metrics]]
+    carry: Carry
+    buffer: Transition
+    priorities: Priorities | None
+    filled: jax.Array
+    newest: jax.Array
+    policy: OffPolicyPolicy
+    reused: jax.Array
 
 
-def off_policy_functions(
-    env: Environment,
-    config: OffPolicyConfig,
-    agents: tuple[int, ...],
-    prepare: Callable[[Any], Any],
-    method: Method,
-) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
-    """Functions `init`, `step` and `policy` of an algorithm that learns from a replay buffer.
+class Draw(NamedTuple):
+    """Batch of transitions drawn from the buffer.
 
-    Args:
-      env: Environment of one agent, or a crowd.
-      config: Configuration.
-      agents: Shape of the axes of agents.
-      prepare: Function `(hparams) -> hparams`, as `Algorithm.prepare`.
-      method: Functions of the algorithm.
+    Attributes:
+      batch: Windows of up to `n_step` steps, with normalised observations, leaves `[B, *A, ...]`.
+      weight: Weights of the losses, `[B, *A]`, 0 where an agent was not active.
+      index: Places of the transitions among the priorities, int32 `[B]`, None with uniform replay.
     """
-    obs_shape, with_mask = observation_shapes(env, agents), has_mask(env)
-    check_normalised(config.normalise_observation, obs_shape)
-    num_envs, capacity, warm_slots = config.num_envs, config.capacity, config.warm_up // config.num_envs
 
-    def policy_of(state: OffPolicyState, hparams: Any) -> OffPolicyPolicy:
-        return policy_from(method.acting(state.learner, hparams), state.observations, hparams)
+    batch: Window
+    weight: jax.Array
+    index: jax.Array | None
 
-    def policy_from(acting: Any, observations: RunningStatistics | None, hparams: Any) -> OffPolicyPolicy:
-        clip = jax.tree.map(jnp.float32, hparams.observation_clip) if config.normalise_observation else None
+
+class OffPolicy(NamedTuple):
+    """Tools of an algorithm on one environment with one configuration; every function is pure.
+
+    Attributes:
+      env: Environment of one agent or a crowd.
+      config: Configuration, a `RolloutConfig`; an `OffPolicyConfig` for tools of the buffer.
+      agents: Axes of the agents, `*A`.
+      obs_shape: Shapes of one agent's observation.
+      with_mask: Whether the environment forbids actions by a mask.
+    """
+
+    env: Environment
+    config: Any
+    agents: tuple[int, ...]
+    obs_shape: Any
+    with_mask: bool
+
+    # Collecting.
+
+    def policy(self, acting: Any, observations: RunningStatistics | None, hparams: HParams) -> OffPolicyPolicy:
+        """Policy that acts by parameters `acting`."""
+        clip = jax.tree.map(jnp.float32, hparams.observation_clip) if self.config.normalise_observation else None
         return OffPolicyPolicy(acting, observations, clip)
 
-    def collect(
-        key: jax.Array, actor: Actor, policy: OffPolicyPolicy, carry: Carry, env_params: Any, num_steps: int
-    ) -> tuple[Carry, Transition, jax.Array]:
-        noise_key, env_key = jax.random.split(key)
-        noise = actor.noise(rolled(noise_key), (num_steps, num_envs, *agents))
-        # A warm-up is as long as several iterations.
-        pool = None if config.reset_pool is None else config.reset_pool * num_steps // config.num_steps
-        return rollout(env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=with_mask)
+    def first_statistics(self) -> RunningStatistics | None:
+        """Running statistics of no observations, None without normalisation."""
+        return init_statistics(self.obs_shape) if self.config.normalise_observation else None
 
-    def seen(observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:
+    def statistics(self, observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:
+        """Running statistics with the observations of a rollout."""
         if observations is None:
             return None
         return update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
 
-    def init(key: jax.Array, hparams: Any, env_params: Any) -> OffPolicyState:
-        hparams = prepare(hparams)
-        learner_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
-        learner = method.init(learner_key, hparams)
-        observations = init_statistics(obs_shape) if config.normalise_observation else None
-        policy = policy_from(method.acting(learner, hparams), observations, hparams)
-        carry = reset_all(env, reset_key, env_params, num_envs, memory=memories(method.actor.start(policy), agents))
-        carry, steps, _ = collect(collect_key, method.warming, policy, carry, env_params, warm_slots)
-        buffer = write(init_buffer(steps, capacity), steps, jnp.int32(0))
+    def rollout(
+        self,
+        key: jax.Array,
+        actor: Actor,
+        policy: OffPolicyPolicy,
+        carry: Carry,
+        env_params: EnvParams,
+        num_steps: int,
+    ) -> tuple[Carry, Transition, jax.Array]:
+        """Steps of a policy in all environments, as by `learning.rollout.rollout`.
+
+        Args:
+          key: Random key.
+          actor: Actor.
+          policy: Policy.
+          carry: States of the environments.
+          env_params: Parameters of the environment.
+          num_steps: Number of steps of each environment.
+        """
+        config = self.config
+        noise_key, env_key = jax.random.split(key)
+        noise = actor.noise(rolled(noise_key), (num_steps, config.num_envs, *self.agents))
+        pool = None if config.reset_pool is None else config.reset_pool * num_steps // config.num_steps
+        return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=self.with_mask)
+
+    # The replay buffer, in the order in which an algorithm calls them.
+
+    def init(
+        self,
+        key: tuple[jax.Array, jax.Array],
+        learner: Any,
+        acting: Any,
+        actor: Actor,
+        random_actor: Actor,
+        hparams: HParams,
+        env_params: EnvParams,
+    ) -> OffPolicyState:
+        """Initial state of a run, whose buffer has the transitions of random actions.
+
+        Args:
+          key: Random keys of the first states, and of the random actions.
+          learner: State of learning.
+          acting: Parameters by which its policy acts.
+          actor: Actor of the policy.
+          random_actor: Actor of random actions, with memories of the same structure.
+          hparams: Hyper-parameters, prepared.
+          env_params: Parameters of the environment.
+        """
+        config, (reset_key, collect_key) = self.config, key
+        observations = self.first_statistics()
+        policy = self.policy(acting, observations, hparams)
+        memory = memories(actor.start(policy), self.agents)
+        carry = reset_all(self.env, reset_key, env_params, config.num_envs, memory=memory)
+        carry, steps, _ = self.rollout(
+            collect_key, random_actor, policy, carry, env_params, config.warm_up // config.num_envs
+        )
+        buffer = write(init_buffer(steps, config.capacity), steps, jnp.int32(0))
         priorities = None
         if config.replay == "prioritised":
             priorities = write_priorities(init_priorities(config.buffer_size), jnp.int32(0), config.warm_up)
-        return OffPolicyState(learner, seen(observations, steps), carry, buffer, priorities)
+        return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities)
 
-    def drawn(key: jax.Array, priorities: Priorities | None, ring: Ring, hparams: Any) -> tuple[Rows, jax.Array | None]:
-        if priorities is None:
-            return uniform_rows(key, ring.filled, num_envs, config.batch_size), None
-        beta = jnp.float32(hparams.priority_beta)
-        return prioritised_rows(key, priorities, ring.filled, num_envs, config.batch_size, beta)
-
-    def step(
-        key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: Any, env_params: Any
-    ) -> tuple[OffPolicyState, Metrics]:
-        chex.assert_rank(iteration, 0, custom_message="iteration")
-        hparams = prepare(hparams)
-        env_steps = jnp.float32(config.steps_per_iteration) * iteration
-        learner = method.scheduled(state.learner, hparams, env_steps)
-        collect_key, learn_key = jax.random.split(unrolled(key))
-        policy = policy_from(method.acting(learner, hparams), state.observations, hparams)
-        carry, steps, reused = collect(collect_key, method.actor, policy, state.carry, env_params, config.num_steps)
-        before = Ring.at(iteration, warm_slots, config.num_steps, capacity)
-        ring = before.after(config.num_steps, capacity)
+    def collect(
+        self,
+        key: jax.Array,
+        iteration: jax.Array,
+        actor: Actor,
+        policy: OffPolicyPolicy,
+        state: OffPolicyState,
+        env_params: EnvParams,
+    ) -> Experience:
+        """Steps of the policy in all environments, written to the buffer with the highest priority."""
+        config = self.config
+        carry, steps, reused = self.rollout(key, actor, policy, state.carry, env_params, config.num_steps)
+        before = Ring.at(iteration, config.warm_up // config.num_envs, config.num_steps, config.capacity)
+        ring = before.after(config.num_steps, config.capacity)
         buffer = write(state.buffer, steps, before.end)
         priorities = state.priorities
         if priorities is not None:
-            priorities = write_priorities(priorities, before.end * num_envs, config.steps_per_iteration)
-        observations = seen(state.observations, steps)
-        see = policy_from(None, observations, hparams).see
-        newest = (ring.end - 1) % capacity
+            priorities = write_priorities(priorities, before.end * config.num_envs, config.steps_per_iteration)
+        policy = policy._replace(observations=self.statistics(state.observations, steps))
+        newest = (ring.end - 1) % config.capacity
+        return Experience(carry, buffer, priorities, ring.filled, newest, policy, reused)
 
-        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
-            learner, priorities = carry
-            key, number = inputs
-            draw_key, key = jax.random.split(key)
-            rows, index = drawn(draw_key, priorities, ring, hparams)
-            batch = window(buffer, rows, newest, config.n_step)
-            batch = batch._replace(obs=see(batch.obs), next_obs=see(batch.next_obs))
-            active = batch.active.astype(jnp.float32)
-            weight = active * rows.weight.reshape(-1, *[1] * len(agents))
-            learner, error, metrics = method.learn(key, learner, batch, weight, hparams, number)
-            if priorities is not None and index is not None:
-                priority = (jnp.abs(error) + _LEAST_ERROR) ** hparams.priority_alpha
-                priorities = update_priorities(priorities, index, priority)
-            return (learner, priorities), metrics
+    def updates(self, key: jax.Array, iteration: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Keys of the gradient steps of an iteration, and the number of gradient steps before each, int32."""
+        count = iteration * self.config.num_updates + jnp.arange(self.config.num_updates, dtype=jnp.int32)
+        return jax.random.split(key, self.config.num_updates), count
 
-        count = iteration * config.num_updates + jnp.arange(config.num_updates, dtype=jnp.int32)
-        keys = jax.random.split(learn_key, config.num_updates)
-        (learner, priorities), metrics = jax.lax.scan(update, (learner, priorities), (keys, count))
+    def draw(self, key: jax.Array, experience: Experience, priorities: Priorities | None, hparams: HParams) -> Draw:
+        """Batch of transitions, drawn uniformly or by their priorities."""
+        config, filled, index = self.config, experience.filled, None
+        if priorities is None:
+            rows = uniform_rows(key, filled, config.num_envs, config.batch_size)
+        else:
+            beta = jnp.float32(hparams.priority_beta)
+            rows, index = prioritised_rows(key, priorities, filled, config.num_envs, config.batch_size, beta)
+        batch, see = window(experience.buffer, rows, experience.newest, config.n_step), experience.policy.see
+        batch = batch._replace(obs=see(batch.obs), next_obs=see(batch.next_obs))
+        active = batch.active.astype(jnp.float32)
+        return Draw(batch, active * rows.weight.reshape(-1, *[1] * len(self.agents)), index)
+
+    def update_priorities(
+        self, priorities: Priorities | None, draw: Draw, error: jax.Array, hparams: HParams
+    ) -> Priorities | None:
+        """Priorities after a gradient step.
+
+        Args:
+          priorities: Priorities before it, None with uniform replay.
+          draw: Its batch.
+          error: Error of the value of each transition, `[B]`.
+          hparams: Hyper-parameters, prepared.
+        """
+        if priorities is None or draw.index is None:
+            return priorities
+        priority = (jnp.abs(error) + _LEAST_ERROR) ** hparams.priority_alpha
+        return update_priorities(priorities, draw.index, priority)
+
+    def finish(
+        self, learner: Any, priorities: Priorities | None, experience: Experience, metrics: Metrics
+    ) -> tuple[OffPolicyState, Metrics]:
+        """State after an iteration, and means of the metrics of its gradient steps `[num_updates]`."""
         metrics = jax.tree.map(jnp.mean, metrics)
-        metrics["reset_reuse"] = reused.astype(jnp.float32)
-        return OffPolicyState(learner, observations, carry, buffer, priorities), metrics
+        metrics["reset_reuse"] = experience.reused.astype(jnp.float32)
+        observations = experience.policy.observations
+        return OffPolicyState(learner, observations, experience.carry, experience.buffer, priorities), metrics
 
-    return init, step, policy_of
+
+def off_policy(env: Environment, config: RolloutConfig, agents: tuple[int, ...]) -> OffPolicy:
+    """Toolbox of an algorithm that learns from single transitions.
+
+    Args:
+      env: Environment of one agent or a crowd.
+      config: Configuration.
+      agents: Axes of the agents.
+
+    Raises:
+      ValueError: Observations with neighbours are normalised.
+    """
+    obs_shape = observation_shapes(env, agents)
+    check_normalised(config.normalise_observation, obs_shape)
+    return OffPolicy(env, config, agents, obs_shape, has_mask(env))
+
+
+def has_mask(env: Environment) -> bool:
+    """Whether the environment forbids actions by a mask."""
+    state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[1]
+    return jax.eval_shape(env.action_mask, state, env.default_params) is not None

@@ -1,6 +1,5 @@
 """Toolbox of on-policy algorithms: an algorithm collects, evaluates and learns in its own `step`, by these tools."""
 
-import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -14,13 +13,10 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.annealing import annealed_over, stopped
-from jaxrl.algorithms.arguments import check_num_rows
-from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, longest_episode
-from jaxrl.algorithms.observations import leading_axes, zeros
-from jaxrl.algorithms.on_policy_network import choose_network, shapes_of
+from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled, longest_episode
+from jaxrl.algorithms.on_policy_config import choose_network, shapes_of
 from jaxrl.algorithms.on_policy_samples import Evaluation, Rollout, Samples, Start, last_steps, nothing_before
-from jaxrl.checks import effective
+from jaxrl.algorithms.rollout_config import check_num_rows, prepared, stopped
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor, Memory, Scores, head_actor, memories, recurrent_actor
 from jaxrl.learning.beliefs import Belief, believing_head
@@ -28,7 +24,7 @@ from jaxrl.learning.centralised import CentralisedActorCritic, apply_centralised
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
-from jaxrl.learning.networks import Module, apply_over
+from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
 from jaxrl.learning.normalisation import (
     RewardScale,
     RunningStatistics,
@@ -42,6 +38,7 @@ from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import Carry, episode_ends, reset_all, rollout, value_ends
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
+from jaxrl.pytrees import EnvParams, HParams, Params
 
 __all__ = ["Learner", "OnPolicy", "OnPolicyPolicy", "OnPolicyState", "agents_of", "on_policy"]
 
@@ -125,6 +122,7 @@ class OnPolicy(NamedTuple):
       agents: Axes of the agents, `*A`.
       num_envs: Number of environments of one shard.
       num_rows: Number of samples of one iteration of one shard, over steps, environments and agents.
+      episode_length: Time limit of episodes, in steps.
       shards: Shards of the environments, if any.
       belief: Belief of the network about a behaviour, if any.
     """
@@ -140,6 +138,7 @@ class OnPolicy(NamedTuple):
     agents: tuple[int, ...]
     num_envs: int
     num_rows: int
+    episode_length: int
     shards: EnvShards | None = None
     belief: Belief | None = None
 
@@ -160,20 +159,13 @@ class OnPolicy(NamedTuple):
 
     # Before the first iteration.
 
-    def prepare(self, hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
+    def prepare(self, hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
         """Hyper-parameters with a resolved discount and without ineffective ones, for `Algorithm.prepare`."""
-        defaults = type(hparams).__dataclass_fields__
-        changes = {
-            name: effective(name, getattr(hparams, name), defaults[name].default, on)
-            for name, on in self.effects.items()
-        }
-        if run_length is not None:
-            changes["anneal_env_steps"] = annealed_over(hparams, run_length)
-        episode_length = longest_episode(self.env)
-        discount = self.critic.prepare(hparams.discount, self.config.num_steps, num_settings, episode_length)
-        return dataclasses.replace(hparams, discount=discount, **changes)
+        num_steps, episode_length = self.config.num_steps, self.episode_length
+        discount = self.critic.prepare(hparams.discount, num_steps, num_settings, episode_length)
+        return prepared(hparams, self.effects, discount, num_settings, run_length)
 
-    def init(self, key: jax.Array, hparams: Any, env_params: Any) -> OnPolicyState:
+    def init(self, key: jax.Array, hparams: HParams, env_params: EnvParams) -> OnPolicyState:
         """Initial state of a run, for `Algorithm.init`."""
         hparams = self.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
@@ -198,13 +190,13 @@ class OnPolicy(NamedTuple):
 
     # An iteration, in the order in which an algorithm's step calls them.
 
-    def policy(self, state: OnPolicyState, hparams: Any) -> OnPolicyPolicy:
+    def policy(self, state: OnPolicyState, hparams: HParams) -> OnPolicyPolicy:
         """Policy that acts, for `Algorithm.policy`."""
         clip = jax.tree.map(jnp.float32, hparams.observation_clip) if self.config.normalise_observation else None
         return OnPolicyPolicy(*state.weights, state.observations, clip, state.global_observations)
 
     def collect(
-        self, key: jax.Array, policy: OnPolicyPolicy, state: OnPolicyState, hparams: Any, env_params: Any
+        self, key: jax.Array, policy: OnPolicyPolicy, state: OnPolicyState, hparams: HParams, env_params: EnvParams
     ) -> Rollout:
         """Steps of the policy in all environments, with rewards normalised if configured."""
         noise_key, env_key = jax.random.split(key)
@@ -230,7 +222,9 @@ class OnPolicy(NamedTuple):
             reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, self.shards)
         return Rollout(carry, steps, reward, rewards, reused)
 
-    def evaluate(self, policy: OnPolicyPolicy, state: OnPolicyState, rolled_out: Rollout, hparams: Any) -> Evaluation:
+    def evaluate(
+        self, policy: OnPolicyPolicy, state: OnPolicyState, rolled_out: Rollout, hparams: HParams
+    ) -> Evaluation:
         """Log-probabilities, values, advantages and targets of a rollout, before anything is learned from it.
 
         The network is applied to the whole rollout at once, not step by step.
@@ -269,9 +263,9 @@ class OnPolicy(NamedTuple):
         samples = Samples(*samples, None, reset, start, global_obs, steps.behaviour)
         return Evaluation(samples, scores, next_start)
 
-    def scheduled(self, iteration: jax.Array, hparams: Any) -> tuple[Any, jax.Array]:
+    def scheduled(self, iteration: jax.Array, hparams: HParams) -> tuple[Any, jax.Array]:
         """Hyper-parameters of an iteration, and the step size of Adam `[]`."""
-        env_steps = jnp.float32(self.config.num_envs * self.config.num_steps) * iteration
+        env_steps = jnp.float32(self.config.steps_per_iteration) * iteration
         lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
         return hparams.at(env_steps), lr
 
@@ -282,7 +276,7 @@ class OnPolicy(NamedTuple):
         rolled_out: Rollout,
         evaluation: Evaluation,
         metrics: Metrics,
-        hparams: Any,
+        hparams: HParams,
         lr: jax.Array,
     ) -> tuple[OnPolicyState, Metrics]:
         """State after an iteration, with updated statistics, and its metrics with those of all algorithms."""
@@ -314,20 +308,20 @@ class OnPolicy(NamedTuple):
 
     # Learning from samples.
 
-    def forward(self, params: Any, batch: Samples) -> tuple[jax.Array, jax.Array]:
+    def forward(self, params: Params, batch: Samples) -> tuple[jax.Array, jax.Array]:
         """Outputs and values of the network for samples, with the leading axes of `batch.weight`."""
         if not self.remembers:
             return self.apply(params, batch.obs, batch.global_obs, batch.weight.ndim)
         memory = self.start_memory(params, batch.start)
         return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
 
-    def apply(self, params: Any, obs: Any, global_obs: Any, num_axes: int) -> tuple[jax.Array, jax.Array]:
+    def apply(self, params: Params, obs: Any, global_obs: Any, num_axes: int) -> tuple[jax.Array, jax.Array]:
         """Outputs and values of a network without memory for observations with `num_axes` leading axes, `*A` last."""
         if self.centralised:
             return apply_centralised(self.network, params, obs, global_obs, num_axes, len(self.agents))
         return apply_over(self.network, params, obs, num_axes)
 
-    def start_memory(self, params: Any, start: Start) -> Memory:
+    def start_memory(self, params: Params, start: Start) -> Memory:
         """Memories at the start of a rollout, leaves `[envs, *A, ...]`, without gradient."""
         if start.obs is None:
             return start.memory
@@ -372,7 +366,7 @@ class OnPolicy(NamedTuple):
         return jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[axes:]), alone)
 
     def descent(
-        self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: Any, lr: jax.Array
+        self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: HParams, lr: jax.Array
     ) -> Callable[[Learner, Any], tuple[Learner, Metrics]]:
         """Function that makes a step of Adam on a minibatch.
 
@@ -402,7 +396,7 @@ class OnPolicy(NamedTuple):
     def algorithm(
         self,
         builder: str,
-        hparams: type,
+        hparams: Callable[..., HParams],
         init: Callable[..., OnPolicyState],
         step: Callable[..., tuple[OnPolicyState, Metrics]],
         part: Callable[[EnvShards], Algorithm],
@@ -430,21 +424,20 @@ class OnPolicy(NamedTuple):
             of_each_env: Any = (False, False, False, True, of_rewards, False, True, False)
             return Sharded(part(shards), OnPolicyState(*of_each_env))
 
-        return Algorithm(
-            name=builder.partition(":")[2],
-            env=self.env,
-            config=self.config,
-            hparams=hparams(**{name: None for name, on in self.effects.items() if not on}),
+        return assembled(
+            builder,
+            self.env,
+            self.config,
+            hparams,
+            self.effects,
             init=init,
             step=step,
             policy=self.policy,
             actor=self.actor,
-            env_steps_per_iteration=self.config.num_envs * self.config.num_steps,
+            env_steps_per_iteration=self.config.steps_per_iteration,
             prepare=self.prepare,
-            discount=_discount,
             stopped=stopped,
             network=network,
-            builder=builder,
             warm=warm,
             sharded=sharded,
         )
@@ -483,8 +476,22 @@ def on_policy(
     num_rows = num_envs * config.num_steps * math.prod(agents)
     check_num_rows(num_rows)
     actor = _actor(chosen, head, obs_shape)
-    shapes = (obs_shape, global_shape)
-    return OnPolicy(env, config, head, critic, chosen, actor, *shapes, agents, num_envs, num_rows, shards, belief)
+    return OnPolicy(
+        env,
+        config,
+        head,
+        critic,
+        chosen,
+        actor,
+        obs_shape,
+        global_shape,
+        agents,
+        num_envs,
+        num_rows,
+        longest_episode(env),
+        shards,
+        belief,
+    )
 
 
 def agents_of(env: Environment, network: Module | None) -> tuple[int, ...]:
@@ -526,7 +533,3 @@ def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:
         return _first_memory(network)
 
     return recurrent_actor(first_memory, scores_and_memory, head) if is_recurrent(network) else head_actor(scores, head)
-
-
-def _discount(hparams: Any) -> Any:
-    return hparams.discount

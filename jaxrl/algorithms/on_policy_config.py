@@ -1,48 +1,41 @@
-"""Common configuration and hyper-parameters of on-policy algorithms."""
+"""Configuration and hyper-parameters of on-policy algorithms, and the network that a configuration selects."""
 
 import dataclasses
-import math
 from types import MappingProxyType
 from typing import Any, Literal, Self
 
 import jax
 from flax import struct
 
-from envs.errors import UserTypeError, UserValueError
-from jaxrl.algorithms.arguments import check_hparams
-from jaxrl.checks import Range, Settings, check_choice, check_count
-from jaxrl.discounts.parsing import GAMMA_HINT, Exponential
-from jaxrl.learning.network_config import NetworkConfig
+from envs.base import Environment
+from envs.errors import UserValueError
+from jaxrl.algorithms.rollout_config import INFINITE, SCALED_SLOTS, RolloutConfig, RolloutHParams
+from jaxrl.checks import Range, check_choice, check_count
+from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.beliefs import Belief, BelievingHeads
+from jaxrl.learning.centralised import global_observation_shapes
+from jaxrl.learning.networks import Module, check_network, observation_shapes
 from jaxrl.learning.optimisers import tenth_share
+from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
+from jaxrl.learning.relation import RelationActorCritic
 
-INFINITE = math.inf
-
-__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams"]
+__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "choose_network", "shapes_of"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class OnPolicyConfig(NetworkConfig):
+class OnPolicyConfig(RolloutConfig):
     """Static configuration of rollouts, normalisation and the critic.
 
     Attributes:
-      num_envs: Number of environments of one run.
-      num_steps: Number of steps of each environment in one iteration.
-      normalise_observation: Whether observations are normalised by their running mean and variance.
       normalise_reward: Whether rewards are divided by the running standard deviation of their exponentially discounted
         sum, at the rate Gamma(1) for any family of discounts.
-      reset_pool: Number of fresh states for each environment and iteration; None allows for a
-        reset every 8 steps.
       critic: Kind of critic: "single", one value, or "mixture", one value for each exponential of the discount.
       critic_heads: Number of exponentials of the mixture critic.
       critic_sees: Input of the critic: "own", an agent's own observation, or "global", the own and the global
         observation (MAPPO), which requires several agents and no memory.
-      time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
-        treats the limit as a termination; then the observation should include the remaining time, see
-        `envs.wrappers.time_feature`.
       burn_in: Number of steps at the end of the previous rollout, at most `num_steps`, from which every minibatch
         recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
         they are the memories of the policy that acted, and the first probability ratio is 1. For recurrent policies.
-      gamma: Not a field; discounts are hyper-parameters.
 
     Bootstrapping from a single value restarts the discount at lag 0, which is exact only for an exponential discount.
     Each value of a mixture critic bootstraps from itself. The exponentials of the mixture are fitted over one rollout
@@ -53,31 +46,18 @@ class OnPolicyConfig(NetworkConfig):
     centralised critic shares no layers with the actor, and minibatches contain all agents of a step.
     """
 
-    num_envs: int = 4
     num_steps: int = 128
-    normalise_observation: bool = False
     normalise_reward: bool = False
-    reset_pool: int | None = None
     critic: Literal["single", "mixture"] = "single"
     critic_heads: int = 8
     critic_sees: Literal["own", "global"] = "own"
-    time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
     burn_in: int = 0
-    gamma: dataclasses.InitVar[None] = None
 
     def __post_init__(self, gamma: None) -> None:
-        if gamma is not None:
-            raise UserTypeError(f"{GAMMA_HINT}, among the hyper-parameters")
-        super().__post_init__()
-        for name in ("num_envs", "num_steps", "critic_heads"):
-            check_count(name, getattr(self, name))
-        if self.reset_pool is not None:
-            check_count("reset_pool", self.reset_pool)
+        super().__post_init__(gamma)
+        check_count("critic_heads", self.critic_heads)
         check_choice("critic", self.critic, ("single", "mixture"))
-        if self.critic == "single" and self.critic_heads != OnPolicyConfig.critic_heads:
-            raise UserValueError(
-                f"critic_heads has no effect with critic='single', got {self.critic_heads}; leave it out"
-            )
+        self._refuse_without_effect("critic_heads", "critic='single'", self.critic == "mixture")
         check_choice("critic_sees", self.critic_sees, ("own", "global"))
         if self.critic_sees == "global":
             self._check_centralised()
@@ -86,12 +66,11 @@ class OnPolicyConfig(NetworkConfig):
             raise UserValueError(
                 f"burn_in takes at most the num_steps={self.num_steps} of a rollout, got {self.burn_in}"
             )
-        check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
 
     @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
-        return {"observation_clip": self.normalise_observation, "reward_clip": self.normalise_reward}
+        return super().effects | {"reward_clip": self.normalise_reward}
 
     def check_own_network(self) -> None:
         """Rejects `memory` and a centralised critic with a custom network.
@@ -124,7 +103,7 @@ class OnPolicyConfig(NetworkConfig):
 
 
 @struct.dataclass
-class OnPolicyHParams(Settings):
+class OnPolicyHParams(RolloutHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
@@ -168,20 +147,15 @@ class OnPolicyHParams(Settings):
 
     ranges = MappingProxyType(
         {
-            **dict.fromkeys(("lr", "lr_end", "value_coef"), Range(0, INFINITE, "[)")),
-            "adam_eps": Range(1e-30, INFINITE, "[)"),
-            "max_grad_norm": Range(1e-30, INFINITE),
-            **dict.fromkeys(("observation_clip", "reward_clip"), Range(0, INFINITE)),
-            **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
+            **RolloutHParams.ranges,
+            **dict.fromkeys(("lr_end", "value_coef"), Range(0, INFINITE, "[)")),
+            "reward_clip": Range(0, INFINITE),
             **dict.fromkeys(("anneal_env_steps", "entropy_decay_env_steps"), Range(1, INFINITE)),
             "lam": Range(0, 1),
             "entropy_coef": Range(-INFINITE, INFINITE, "()"),
             "log_std_init": Range(-20, 20),
         }
     )
-
-    def __post_init__(self, gamma: None) -> None:
-        check_hparams(self, gamma)
 
     @property
     def annealed_ends(self) -> dict[str, Any]:
@@ -192,3 +166,77 @@ class OnPolicyHParams(Settings):
         """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""
         share = tenth_share(env_steps, self.entropy_decay_env_steps)
         return dataclasses.replace(self, entropy_coef=self.entropy_coef * share)
+
+
+def shapes_of(env: Environment, config: Any, agents: tuple[int, ...]) -> tuple[Any, Any]:
+    """Shapes of one agent's observation and of the global observation, None if the critic does not take it.
+
+    Args:
+      env: Environment with its default parameters.
+      config: Configuration, an `OnPolicyConfig`.
+      agents: Axes of its agents.
+
+    Raises:
+      ValueError: The critic takes a global observation, which the environment does not have.
+    """
+    obs = observation_shapes(env, agents)
+    if config.critic_sees != "global":
+        return obs, None
+    state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[1]
+    return obs, global_observation_shapes(env, state, agents)
+
+
+def choose_network(
+    config: Any,
+    own: Module | None,
+    obs: Any,
+    global_obs: Any,
+    num_outputs: int,
+    num_values: int | None,
+    belief: Belief | None = None,
+) -> Module:
+    """Network for observations of these shapes.
+
+    Args:
+      config: Configuration, an `OnPolicyConfig`.
+      own: Custom network, None for the one that the configuration selects.
+      obs: Shapes of one observation.
+      global_obs: Shapes of the global observation, None if the critic does not take it.
+      num_outputs: Number of outputs of the actor.
+      num_values: Number of values of the critic; None for one, without an axis.
+      belief: Belief whose outputs follow those of the actor; None for none.
+
+    Raises:
+      TypeError, ValueError: The network, or a field of the configuration, does not fit the observations.
+    """
+    if own is not None:
+        config.check_own_network()
+        network = own
+    elif global_obs is not None:
+        network = config.centralised(obs, global_obs, num_outputs, num_values)
+        _refuse_scaled_slots(config, network.actor, network.critic)
+        return network
+    else:
+        network = config.actor_critic(obs, num_outputs, num_values)
+        _refuse_scaled_slots(config, getattr(network, "encoder", network))
+        if belief is not None:
+            assert isinstance(network, RecurrentActorCritic)
+            heads = BelievingHeads(network.heads, belief, config.belief != "auxiliary")
+            network = RecurrentActorCritic(network.encoder, network.cell, heads)
+            num_outputs += belief.num_outputs
+    check = check_recurrent if is_recurrent(network) else check_network
+    check(network, obs, num_outputs, num_values)
+    return network
+
+
+def _refuse_scaled_slots(config: Any, actor: Module, critic: Module | None = None) -> None:
+    """Rejects normalisation of observations whose rows a network treats alike."""
+    if not config.normalise_observation:
+        return
+    if isinstance(actor, RelationActorCritic):
+        raise UserValueError(SCALED_SLOTS)
+    if isinstance(critic, RelationActorCritic):
+        raise UserValueError(
+            "normalise_observation would scale every slot of the global observation's 'agents' differently; "
+            "use own_scale instead, or network='mlp'"
+        )

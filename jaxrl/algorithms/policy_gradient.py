@@ -16,6 +16,7 @@ from jaxrl.learning.action_heads import Scores
 from jaxrl.learning.losses import standardise, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.recurrent import is_recurrent
+from jaxrl.pytrees import HParams
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 Space = dict[str, Uniform | LogUniform | Choice]
@@ -113,7 +114,7 @@ def advantages(agent: OnPolicy, batch: Samples, over: str) -> jax.Array:
 
 
 def total_loss(
-    agent: OnPolicy, now: Acting, batch: Samples, policy_loss: jax.Array, hparams: Any, value_clip: Any = INFINITE
+    agent: OnPolicy, now: Acting, batch: Samples, policy_loss: jax.Array, hparams: HParams, value_clip: Any = INFINITE
 ) -> tuple[jax.Array, Metrics]:
     """Total loss of policy and critic with the entropy bonus, and its terms as metrics."""
     value_loss = agent.critic.loss(hparams.discount, now.value, batch.value, batch.target, batch.weight, value_clip)

@@ -11,8 +11,7 @@ from flax import struct
 from envs.base import Environment
 from envs.errors import UserValueError
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_samples import Samples
@@ -23,6 +22,7 @@ from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means,
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import Uniform
 
 BELIEFS = ("none", "conditioned", "staged", "auxiliary", "random")
@@ -196,7 +196,7 @@ def _build(
         return learner, metrics
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOHParams, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
         hparams = agent.prepare(hparams)
         policy = agent.policy(state, hparams)

@@ -10,8 +10,7 @@ from flax import struct
 
 from envs.base import Environment
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_samples import Samples
@@ -29,6 +28,7 @@ from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import LogUniform
 
 TOLERATED = 1.5  # factor by which the divergence may miss its target before the coefficient changes
@@ -114,11 +114,11 @@ def _build(
         total, metrics = total_loss(agent, now, rows, policy_loss, hparams)
         return total + kl_coef * kl, metrics
 
-    def init(key: jax.Array, hparams: PPOKLHParams, env_params: Any) -> OnPolicyState:
+    def init(key: jax.Array, hparams: PPOKLHParams, env_params: EnvParams) -> OnPolicyState:
         return agent.init(key, hparams, env_params)._replace(own=jnp.float32(hparams.kl_coef))
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOKLHParams, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOKLHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
         hparams = agent.prepare(hparams)
         policy = agent.policy(state, hparams)

@@ -13,23 +13,20 @@ from flax import struct
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
-from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.annealing import annealed_over, stopped
-from jaxrl.algorithms.arguments import check_num_rows, checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.observations import has_mask
-from jaxrl.algorithms.off_policy import OffPolicyPolicy
-from jaxrl.algorithms.q_config import QConfig, QHParams
-from jaxrl.algorithms.q_values import EpsilonGreedy, Space, action_values, common_space
-from jaxrl.algorithms.transitions_config import INFINITE
-from jaxrl.algorithms.value_step import Nodes, Target
+from envs.threefry import unrolled
+from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, Space, action_values, common_space
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
+from jaxrl.algorithms.off_policy import OffPolicyPolicy, off_policy
+from jaxrl.algorithms.rollout_config import INFINITE, check_num_rows, stopped
+from jaxrl.algorithms.value_function import Nodes, Target
 from jaxrl.checks import Range, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.minibatches import over_epochs, row_minibatches
-from jaxrl.learning.normalisation import RunningStatistics, init_statistics, update_statistics
+from jaxrl.learning.normalisation import RunningStatistics
 from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
-from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, rollout, value_ends
+from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, value_ends
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import Uniform
 
 __all__ = ["PQNConfig", "PQNHParams", "PQNState", "pqn", "search_space"]
@@ -149,8 +146,8 @@ def search_space(algo: Algorithm) -> Space:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algorithm:
-    q = action_values("pqn", env, config, agents)
-    actor, axes = q.actor(), 2 + len(agents)
+    agent, q = off_policy(env, config, agents), action_values("pqn", env, config, agents)
+    actor, values, axes = q.actor(), q.values, 2 + len(agents)
     num_rows = config.steps_per_iteration * math.prod(agents)
     check_num_rows(num_rows)
     if num_rows % config.num_minibatches:
@@ -158,30 +155,22 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
             f"num_minibatches must divide the {num_rows} samples of an iteration (num_envs * num_steps * agents), got "
             f"{config.num_minibatches}"
         )
-    with_mask = has_mask(env)
 
-    def prepare(hparams: Any, num_settings: int | None = None, run_length: int | None = None) -> Any:
-        if run_length is not None:
-            hparams = dataclasses.replace(hparams, anneal_env_steps=annealed_over(hparams, run_length))
-        return q.prepare(hparams, num_settings)
+    def policy_of(state: PQNState, hparams: PQNHParams) -> OffPolicyPolicy:
+        return agent.policy(state.acting, state.observations, hparams)
 
-    def policy_of(state: PQNState, hparams: Any) -> OffPolicyPolicy:
-        clip = jax.tree.map(jnp.float32, hparams.observation_clip) if config.normalise_observation else None
-        return OffPolicyPolicy(state.acting, state.observations, clip)
-
-    def init(key: jax.Array, hparams: Any, env_params: Any) -> PQNState:
-        hparams = prepare(hparams)
+    def init(key: jax.Array, hparams: PQNHParams, env_params: EnvParams) -> PQNState:
+        hparams = q.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
-        acting = q.initial(network_key, hparams)
-        observations = init_statistics(q.obs_shape) if config.normalise_observation else None
+        acting, observations = q.initial(network_key, hparams), agent.first_statistics()
         carry = reset_all(env, reset_key, env_params, config.num_envs)
         return PQNState(acting, adam(hparams, hparams.lr).init(acting.params), observations, carry)
 
-    def targets(policy: OffPolicyPolicy, steps: Transition, hparams: Any) -> jax.Array:
+    def targets(policy: OffPolicyPolicy, steps: Transition, hparams: PQNHParams) -> jax.Array:
         """Lambda-returns `[T, num_envs, *A, K]`, from values of the observations before any reset."""
         acting = policy.acting
         nodes = Nodes.of(hparams.discount)
-        after = q.loss.value(q.outputs(acting.params, policy.see(steps.next_obs), axes), acting.scale)
+        after = values.loss.value(values.outputs(acting.params, policy.see(steps.next_obs), axes), acting.scale)
         action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads)
         next_values = jnp.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
         done = episode_ends(steps)
@@ -189,29 +178,36 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         return lambda_targets(hparams.lam, steps.reward, next_values, ended, done, nodes.rates, nodes.sizes)
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: PQNState, hparams: Any, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: PQNState, hparams: PQNHParams, env_params: EnvParams
     ) -> tuple[PQNState, Metrics]:
-        hparams = prepare(hparams)
+        hparams = q.prepare(hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
-        noise_key, env_key = jax.random.split(collect_key)
         env_steps = jnp.float32(config.steps_per_iteration) * iteration
         lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
         state = state._replace(acting=q.scheduled(state.acting, hparams, env_steps))
         policy = policy_of(state, hparams)
-        noise = actor.noise(rolled(noise_key), (config.num_steps, config.num_envs, *agents))
-        pool, carry = config.reset_pool, state.carry
-        rolled_out = rollout(env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=with_mask)
-        carry, steps, reused = rolled_out
+        carry, steps, reused = agent.rollout(collect_key, actor, policy, state.carry, env_params, config.num_steps)
         target = targets(policy, steps, hparams)
         samples = Samples(policy.see(steps.obs), steps.raw_action, target, steps.active)
         rows = jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[axes:]), samples)
 
         def one_minibatch(carry: Any, batch: Samples) -> tuple[tuple[EpsilonGreedy, Any], Metrics]:
             atoms, weight = batch.target[..., None], batch.active.astype(jnp.float32)
-            target = Target(atoms, jnp.ones_like(atoms))
             acting, optimiser = carry
-            acting, optimiser, _, metrics = q.descend(acting, optimiser, batch, target, weight, hparams, lr)
-            return (acting, optimiser), metrics
+            params, optimiser, _, metrics = values.descend(
+                acting.params,
+                optimiser,
+                batch.obs,
+                batch.raw_action,
+                Target(atoms, jnp.ones_like(atoms)),
+                batch.active,
+                weight,
+                acting.shares,
+                acting.scale,
+                hparams,
+                lr,
+            )
+            return (acting._replace(params=params), optimiser), metrics
 
         (acting, optimiser), metrics = over_epochs(
             learn_key,
@@ -220,9 +216,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
             lambda carry, minibatches: jax.lax.scan(one_minibatch, carry, minibatches),
             (state.acting, state.optimiser),
         )
-        observations = state.observations
-        if observations is not None:
-            observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
+        observations = agent.statistics(state.observations, steps)
         metrics = jax.tree.map(jnp.mean, metrics)
         metrics |= {"epsilon": acting.epsilon, "learning_rate": lr, "reset_reuse": reused.astype(jnp.float32)}
         return PQNState(acting, optimiser, observations, carry), metrics
@@ -231,19 +225,18 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         acting = state.acting._replace(params=policy.acting.params)
         return state._replace(acting=acting, observations=policy.observations)
 
-    return Algorithm(
-        name="pqn",
-        env=env,
-        config=config,
-        hparams=PQNHParams(**{name: None for name, on in config.effects.items() if not on}),
+    return assembled(
+        f"{__name__}:pqn",
+        env,
+        config,
+        PQNHParams,
+        config.effects,
         init=init,
         step=step,
         policy=policy_of,
         actor=actor,
         env_steps_per_iteration=config.steps_per_iteration,
-        prepare=prepare,
-        discount=lambda hparams: hparams.discount,
+        prepare=q.prepare,
         stopped=stopped,
-        builder=f"{__name__}:pqn",
         warm=warm,
     )

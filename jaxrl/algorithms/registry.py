@@ -13,8 +13,8 @@ from envs import registry
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
+from jaxrl.algorithms.allowed_modules import Allow, check_allowed
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.permission import Allow, check_allowed
 
 Builder = Callable[..., Algorithm]
 

@@ -11,8 +11,7 @@ from flax import struct
 from envs.base import Environment
 from envs.errors import UserValueError
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
 from jaxrl.algorithms.on_policy_samples import Samples
@@ -22,6 +21,7 @@ from jaxrl.learning.losses import policy_gradient, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.rollout import episode_ends
 from jaxrl.learning.shards import EnvShards, summed
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import Choice, LogUniform
 
 
@@ -123,7 +123,7 @@ def _build(
         return policy_loss - hparams.entropy_coef * entropy, {"policy_loss": policy_loss, "entropy": entropy}
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: ReinforceHParams, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: ReinforceHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
         hparams = agent.prepare(hparams)
         policy = agent.policy(state, hparams)

@@ -1,25 +1,85 @@
-"""Soft actor-critic: maximisation of rewards and of the entropy of the policy."""
+"""Soft actor-critic: maximisation of rewards and of the entropy of the policy, of continuous or of discrete actions."""
 
+import dataclasses
 import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from flax import struct
 
 from envs.base import Environment, spaces
 from envs.checking import check_abstractly
-from jaxrl.algorithms.actor_critic import algorithm
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.critic_ensemble import scale_of
-from jaxrl.algorithms.sac_config import SACConfig, SACHParams
-from jaxrl.algorithms.soft_policies import continuous_policy, discrete_policy
-from jaxrl.algorithms.value_step import Nodes
+from envs.errors import UserValueError
+from envs.threefry import unrolled
+from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
+from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
+from jaxrl.algorithms.rollout_config import INFINITE
+from jaxrl.algorithms.value_function import Nodes, Target
+from jaxrl.checks import Range
+from jaxrl.learning.action_heads import sample_squashed
+from jaxrl.learning.actor import Scores, head_actor
+from jaxrl.learning.exploration import noisy_actor, persistent_actor, uniform_actor, uniform_discrete_actor
+from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import adam
+from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.replay import Window
+from jaxrl.learning.value_losses import Scale
+from jaxrl.pytrees import EnvParams, Params
 
-__all__ = ["Learner", "sac"]
+__all__ = ["Learner", "SACConfig", "SACHParams", "sac"]
+
+_LOG_STD = (-20.0, 2.0)  # bounds of the logarithm of the standard deviation before tanh
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SACConfig(ActorCriticConfig):
+    """Static configuration of SAC: changing a field recompiles.
+
+    Attributes:
+      automatic_temperature: Whether the temperature adapts to keep the entropy of the policy at its target; otherwise
+        it is constant.
+    """
+
+    automatic_temperature: bool = True
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        if self.n_step != 1:
+            raise UserValueError(
+                f"n_step takes 1 where values contain the entropy of every step, got {self.n_step}; td3 takes more"
+            )
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        own = ("temperature_lr", "target_entropy_fraction")
+        return super().effects | dict.fromkeys(own, self.automatic_temperature)
+
+
+@struct.dataclass
+class SACHParams(ActorCriticHParams):
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
+
+    Attributes:
+      temperature: Reward for one nat of entropy; the initial value of an automatic temperature.
+      temperature_lr: Step size of Adam for the logarithm of the temperature.
+      target_entropy_fraction: Target entropy as a fraction of a reference: for continuous actions scaled to [-1, 1], -1
+        nat per component; for discrete actions, the logarithm of the number of allowed actions. None stands for 1 with
+        continuous actions and 0.5 with discrete ones, the number in `Algorithm.hparams`.
+    """
+
+    temperature: Any = 1.0
+    temperature_lr: Any = 1e-3
+    target_entropy_fraction: Any = None
+
+    ranges = ActorCriticHParams.ranges | {
+        "temperature": Range(1e-30, INFINITE, "[)"),
+        "temperature_lr": Range(0, INFINITE, "[)"),
+        "target_entropy_fraction": Range(-INFINITE, INFINITE, "()"),
+    }
 
 
 class Learner(NamedTuple):
@@ -61,66 +121,161 @@ def sac(env: Environment, config: SACConfig | None = None) -> Algorithm:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algorithm:
-    space, automatic = env.action_space(env.default_params), config.automatic_temperature
-    discrete = isinstance(space, spaces.Discrete)
-    soft = discrete_policy(env, config, agents, space) if discrete else continuous_policy(env, config, agents)
+    discrete = isinstance(env.action_space(env.default_params), spaces.Discrete)
+    defaults = {"target_entropy_fraction": 0.5 if discrete else 1.0}
+    outputs_per_component = 1 if discrete else 2
+    agent = actor_critic("sac", env, config, agents, outputs_per_component, "Discrete or a Box of floats", defaults)
+    replay = agent.replay
 
-    def init_learner(key: jax.Array, hparams: Any) -> Learner:
-        policy, params = soft.init(key)
+    # The policy: a normal distribution squashed by tanh, of which losses use one sample for each observation, or
+    # probabilities of discrete actions, over which losses sum exactly (Christodoulou, 2019).
+
+    def normal(outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Mean and logarithm of the standard deviation before tanh, `[*B, n]`."""
+        mean, log_std = jnp.split(outputs, 2, axis=-1)
+        return mean, jnp.clip(log_std, *_LOG_STD)
+
+    def sampled(key: jax.Array, policy: Params, obs: Any) -> tuple[jax.Array, jax.Array]:
+        """Actions `[B, *A, n]` and their log-probabilities `[B, *A]`."""
+        mean, log_std = normal(agent.outputs(policy, obs))
+        return sample_squashed(mean, log_std, jax.random.normal(key, mean.shape))
+
+    def probabilities(policy: Params, obs: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+        """Probabilities and their logarithms, `[B, *A, num_actions]`, finite for actions that a mask forbids, too."""
+        log_prob = jax.nn.log_softmax(masked_values(agent.outputs(policy, obs), mask))
+        return jnp.exp(log_prob), log_prob
+
+    def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
+        del mask
+        outputs = agent.outputs(policy.acting.params, policy.see(obs))
+        if discrete:
+            return {"logits": outputs} | agent.correlation(policy, outputs)
+        mean, log_std = normal(outputs)
+        return {"mean": mean, "std": jnp.exp(log_std)} | agent.correlation(policy, outputs)
+
+    def act(noise: jax.Array | None, scores: Scores) -> jax.Array:
+        return jnp.tanh(scores["mean"] if noise is None else scores["mean"] + scores["std"] * noise)
+
+    if discrete:
+        actor = persistent_actor(scores, agent.head) if agent.walks else head_actor(scores, agent.head)
+        random_actor = uniform_discrete_actor(actor)
+    else:
+        actor = noisy_actor(scores, act, agent.head, agent.walks)
+        random_actor = uniform_actor(actor, agent.head)
+
+    def init(key: jax.Array, hparams: SACHParams, env_params: EnvParams) -> OffPolicyState:
+        hparams = agent.prepare(hparams)
+        network_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
+        policy, critics = agent.init(network_key)
+        automatic = config.automatic_temperature
         log_temperature = jnp.log(jnp.asarray(hparams.temperature, jnp.float32)) if automatic else None
         optimiser = adam(hparams, hparams.lr)
-        states = optimiser.init(policy), optimiser.init(params), optimiser.init(jnp.zeros(()))
-        return Learner(policy, params, params, log_temperature, states)
+        states = optimiser.init(policy), optimiser.init(critics), optimiser.init(jnp.zeros(()))
+        learner = Learner(policy, critics, critics, log_temperature, states)
+        keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
+        return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params)
+
+    def following(
+        key: jax.Array, learner: Learner, batch: Window, temperature: jax.Array, nodes: Nodes, scale: Scale
+    ) -> Target:
+        """Distribution of values with entropy at the next observations, `[B, *A, K, M]`."""
+        if not discrete:
+            action, log_prob = sampled(key, learner.policy, batch.next_obs)
+            lowest = agent.lowest(agent.values(learner.targets, batch.next_obs, action), nodes, scale)
+            return with_entropy(lowest, log_prob, temperature, nodes)
+        share, log_prob = probabilities(learner.policy, batch.next_obs, batch.next_mask)
+        log_prob = jnp.where(share > 0, log_prob, 0.0)  # these actions have the weight 0
+        lowest = agent.lowest(agent.values(learner.targets, batch.next_obs), nodes, scale)
+        atoms, of_atoms = with_entropy(lowest, log_prob, temperature, nodes)
+        weights = share[..., None, None] * of_atoms
+        # The atoms of all actions, [B, *A, K, num_actions * M].
+        return Target(
+            *(
+                jnp.moveaxis(leaf, -3, -2).reshape(*share.shape[:-1], -1, share.shape[-1] * leaf.shape[-1])
+                for leaf in (atoms, weights)
+            )
+        )
+
+    def policy_loss(
+        policy: Params,
+        key: jax.Array,
+        critics: Params,
+        batch: Window,
+        temperature: jax.Array,
+        nodes: Nodes,
+        scale: Scale,
+    ) -> tuple[jax.Array, jax.Array]:
+        """Loss of the policy `[]`, and its entropy `[]`."""
+        active = batch.active.astype(jnp.float32)
+        if not discrete:
+            action, log_prob = sampled(key, policy, batch.obs)
+            q = agent.objective(agent.values(critics, batch.obs, action), nodes, scale)
+            return weighted_mean(temperature * log_prob - q, active), -weighted_mean(log_prob, active)
+        q = agent.objective(agent.values(critics, batch.obs), nodes, scale)
+        share, log_prob = probabilities(policy, batch.obs, batch.mask)
+        entropy = -jnp.sum(jnp.where(share > 0, share * log_prob, 0.0), axis=-1)
+        mean_q = jnp.sum(share * q, axis=-1)
+        return weighted_mean(-temperature * entropy - mean_q, active), weighted_mean(entropy, active)
+
+    def target_entropy(batch: Window) -> jax.Array:
+        """Target entropy at a fraction of 1, `[]`."""
+        if not discrete:
+            return jnp.float32(-agent.head.num_outputs)
+        if batch.mask is None:
+            return jnp.log(jnp.float32(agent.head.num_outputs))
+        allowed = jnp.maximum(jnp.sum(batch.mask, axis=-1), 1).astype(jnp.float32)
+        return weighted_mean(jnp.log(allowed), batch.active.astype(jnp.float32))
 
     def learn(
-        key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: Any, count: jax.Array
+        key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: SACHParams
     ) -> tuple[Learner, jax.Array, Metrics]:
-        del count
+        """One gradient step of the critics, the policy and the temperature."""
         next_key, key = jax.random.split(key)
-        nodes, scale, log_temperature = Nodes.of(hparams.discount), scale_of(hparams), learner.log_temperature
+        nodes, scale, log_temperature = Nodes.of(hparams.discount), agent.scale(hparams), learner.log_temperature
         temperature = jnp.asarray(hparams.temperature if log_temperature is None else jnp.exp(log_temperature))
         of_policy, of_critics, of_temperature = learner.optimisers
 
-        following = soft.following(next_key, learner.policy, learner.targets, batch, temperature, nodes, scale)
-        target = soft.critics.target(batch, following, nodes)
-
-        def taken(params: Any) -> jax.Array:
-            return soft.taken(params, batch)
-
-        params, of_critics, error, metrics = soft.critics.descend(
-            learner.critics, of_critics, taken, target, batch, weight, hparams, nodes
+        after = following(next_key, learner, batch, temperature, nodes, scale)
+        critics, of_critics, error, metrics = agent.descend(
+            learner.critics, of_critics, batch, after, weight, nodes, hparams
         )
-
-        def loss(policy: Any) -> tuple[jax.Array, jax.Array]:
-            return soft.loss(key, policy, params, batch, temperature, nodes, scale)
-
-        (policy_loss, entropy), gradient = jax.value_and_grad(loss, has_aux=True)(learner.policy)
+        (loss, entropy), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
+            learner.policy, key, critics, batch, temperature, nodes, scale
+        )
         updates, of_policy = adam(hparams, hparams.policy_lr).update(gradient, of_policy, learner.policy)
         policy: Any = optax.apply_updates(learner.policy, updates)
         if log_temperature is not None:
-            surplus = entropy - hparams.target_entropy_fraction * soft.target_entropy(batch)
+            surplus = entropy - hparams.target_entropy_fraction * target_entropy(batch)
             update, of_temperature = adam(hparams, hparams.temperature_lr).update(surplus, of_temperature)
             log_temperature = log_temperature + jnp.asarray(update)
-        targets = optax.incremental_update(params, learner.targets, hparams.target_rate)
-        metrics |= {"policy_loss": policy_loss, "entropy": entropy, "current_temperature": temperature}
-        return (
-            Learner(policy, params, targets, log_temperature, (of_policy, of_critics, of_temperature)),
-            error,
-            metrics,
-        )
+        targets = optax.incremental_update(critics, learner.targets, hparams.target_rate)
+        metrics |= {"policy_loss": loss, "entropy": entropy, "current_temperature": temperature}
+        optimisers = (of_policy, of_critics, of_temperature)
+        return Learner(policy, critics, targets, log_temperature, optimisers), error, metrics
 
-    effects = {"temperature_lr": automatic, "target_entropy_fraction": automatic}
-    defaults = {"target_entropy_fraction": 0.5 if discrete else 1.0}
-    return algorithm(
-        f"{__name__}:sac",
-        env,
-        config,
-        agents,
-        soft.actor,
-        soft.warming,
-        SACHParams,
-        effects,
-        init_learner,
-        learn,
-        defaults,
-    )
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: SACHParams, env_params: EnvParams
+    ) -> tuple[OffPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        policy = agent.policy(state, hparams)
+        experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
+
+        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
+            learner, priorities = carry
+            draw_key, key = jax.random.split(inputs[0])
+            drawn = replay.draw(draw_key, experience, priorities, hparams)
+            learner, error, metrics = learn(key, learner, drawn.batch, drawn.weight, hparams)
+            return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
+
+        updates = replay.updates(learn_key, iteration)
+        (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
+        return replay.finish(learner, priorities, experience, metrics)
+
+    return agent.algorithm(f"{__name__}:sac", SACHParams, init, step, actor)
+
+
+def with_entropy(target: Target, log_prob: jax.Array, temperature: jax.Array, nodes: Nodes) -> Target:
+    """Distribution of values `[*B, K, M]`, to which the entropy of actions with log-probability `[*B]` is added."""
+    bonus = -temperature * log_prob[..., None] / nodes.sizes  # in the units of each exponential
+    return target._replace(atoms=target.atoms + bonus[..., None])

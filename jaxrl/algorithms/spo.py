@@ -10,8 +10,7 @@ from flax import struct
 
 from envs.base import Environment
 from envs.threefry import unrolled
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_samples import Samples
@@ -28,6 +27,7 @@ from jaxrl.checks import Range
 from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
+from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import Uniform
 
 
@@ -101,7 +101,7 @@ def _build(
         }
 
     def step(
-        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: SPOHParams, env_params: Any
+        key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: SPOHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
         hparams = agent.prepare(hparams)
         policy = agent.policy(state, hparams)

@@ -14,6 +14,7 @@ import optax
 from envs.errors import MissingPackageError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_count
+from jaxrl.pytrees import HParams, Params
 
 # Strategies that take parts of episodes, or arguments of their own.
 _UNFIT = {"RandomSearch", "PersistentES", "NoiseReuseES", "DiffusionEvolution", "SV_CMA_ES", "SV_Open_ES"}
@@ -68,7 +69,7 @@ def strategy_names() -> dict[str, str]:
     return {_name(kind): kind for kind in sorted(kinds, key=str.lower)}
 
 
-def make_strategy(name: str, population_size: int, params: Any) -> Strategy:
+def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
     """Strategy of a name.
 
     Args:
@@ -108,7 +109,7 @@ def make_strategy(name: str, population_size: int, params: Any) -> Strategy:
     has_lr, has_decay, has_init = "optimizer" in takes, "std_schedule" in takes, hasattr(defaults, "std_init")
     evaluates_first = not hasattr(made, "get_mean")
 
-    def of(hparams: Any) -> tuple[Any, Any]:
+    def of(hparams: HParams) -> tuple[Any, Any]:
         """The strategy and its parameters with these hyper-parameters."""
         strategy, own = copy.copy(made), defaults
         if has_lr:
@@ -119,21 +120,21 @@ def make_strategy(name: str, population_size: int, params: Any) -> Strategy:
             own = own.replace(std_init=jnp.float32(hparams.std))
         return strategy, own
 
-    def init(key: jax.Array, params: Any, population: Any, returns: Any, hparams: Any) -> Any:
+    def init(key: jax.Array, params: Params, population: Any, returns: Any, hparams: HParams) -> Any:
         strategy, own = of(hparams)
         first = (population, -returns) if evaluates_first else (params,)
         return _strong(_untraced(strategy.init)(strategy, key, *first, own))
 
-    def ask(key: jax.Array, state: Any, hparams: Any) -> tuple[Any, Any]:
+    def ask(key: jax.Array, state: Any, hparams: HParams) -> tuple[Any, Any]:
         strategy, own = of(hparams)
         population, state = _untraced(strategy.ask)(strategy, key, state, own)
         return population, _strong(state)
 
-    def tell(key: jax.Array, population: Any, returns: jax.Array, state: Any, hparams: Any) -> Any:
+    def tell(key: jax.Array, population: Any, returns: jax.Array, state: Any, hparams: HParams) -> Any:
         strategy, own = of(hparams)
         return _strong(_untraced(strategy.tell)(strategy, key, population, -returns, state, own)[0])
 
-    def moved(state: Any, params: Any) -> Any:
+    def moved(state: Any, params: Params) -> Any:
         solution = made._ravel_solution(params)
         if not evaluates_first:
             return state.replace(mean=solution)

@@ -11,19 +11,19 @@ from flax import struct
 
 from envs.base import Environment
 from envs.checking import check_abstractly
-from jaxrl.algorithms.actor_critic import Acting, algorithm, parts_of
-from jaxrl.algorithms.actor_critic_config import ActorCriticConfig, ActorCriticHParams
-from jaxrl.algorithms.arguments import checked_config, with_hints
-from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.critic_ensemble import scale_of
-from jaxrl.algorithms.off_policy_config import INFINITE
-from jaxrl.algorithms.value_step import Nodes
+from envs.threefry import unrolled
+from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
+from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
+from jaxrl.algorithms.rollout_config import INFINITE
+from jaxrl.algorithms.value_function import Nodes
 from jaxrl.checks import Range, check_count
 from jaxrl.learning.actor import Scores
-from jaxrl.learning.exploration import uniform_actor
+from jaxrl.learning.exploration import noisy_actor, uniform_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.replay import Window
+from jaxrl.pytrees import EnvParams, Params
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +43,11 @@ class TD3Config(ActorCriticConfig):
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
         check_count("policy_delay", self.policy_delay)
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return super().effects | dict.fromkeys(("target_noise", "target_noise_clip"), self.target_smoothing)
 
 
 @struct.dataclass
@@ -102,36 +107,45 @@ def td3(env: Environment, config: TD3Config | None = None) -> Algorithm:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algorithm:
-    parts = parts_of("td3", env, config, agents, 1)
-    critics = parts.critics
+    agent = actor_critic("td3", env, config, agents)
+    replay = agent.replay
 
-    def scores(acting: Acting, outputs: jax.Array) -> Scores:
-        return {"mean": jnp.tanh(outputs), "std": jnp.broadcast_to(jnp.asarray(acting.noise_std), outputs.shape)}
+    def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
+        del mask
+        outputs = agent.outputs(policy.acting.params, policy.see(obs))
+        std = jnp.broadcast_to(jnp.asarray(policy.acting.noise_std), outputs.shape)
+        return {"mean": jnp.tanh(outputs), "std": std} | agent.correlation(policy, outputs)
 
     def act(noise: jax.Array | None, scores: Scores) -> jax.Array:
         return scores["mean"] if noise is None else jnp.clip(scores["mean"] + scores["std"] * noise, -1.0, 1.0)
 
-    def init_learner(key: jax.Array, hparams: Any) -> Learner:
-        policy, params = parts.init(key)
-        optimiser = adam(hparams, hparams.lr)
-        return Learner(policy, policy, params, params, (optimiser.init(policy), optimiser.init(params)))
+    actor = noisy_actor(scores, act, agent.head, agent.walks)
 
-    def next_actions(key: jax.Array, policy: Any, obs: Any, hparams: Any) -> jax.Array:
-        action = jnp.tanh(parts.outputs(policy, obs))
+    def init(key: jax.Array, hparams: TD3HParams, env_params: EnvParams) -> OffPolicyState:
+        hparams = agent.prepare(hparams)
+        network_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
+        policy, critics = agent.init(network_key)
+        optimiser = adam(hparams, hparams.lr)
+        learner = Learner(policy, policy, critics, critics, (optimiser.init(policy), optimiser.init(critics)))
+        keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
+        return replay.init(keys, learner, acting, actor, uniform_actor(actor, agent.head), hparams, env_params)
+
+    def next_actions(key: jax.Array, policy: Params, obs: Any, hparams: TD3HParams) -> jax.Array:
+        action = jnp.tanh(agent.outputs(policy, obs))
         if not config.target_smoothing:
             return action
         bound = hparams.target_noise_clip
         noise = jnp.clip(hparams.target_noise * jax.random.normal(key, action.shape), -bound, bound)
         return jnp.clip(action + noise, -1.0, 1.0)
 
-    def improved(learner: Learner, batch: Window, hparams: Any, nodes: Nodes) -> Learner:
+    def improved(learner: Learner, batch: Window, hparams: TD3HParams, nodes: Nodes) -> Learner:
         """One gradient step of the policy on its critics, and an update of the target networks."""
         judges = slice(1 if config.dropped_atoms is None else None)  # the first critic, or all
         params = jax.tree.map(lambda leaf: leaf[judges], learner.critics)
 
-        def loss(policy: Any) -> jax.Array:
-            values = parts.values(params, batch.obs, jnp.tanh(parts.outputs(policy, batch.obs)))
-            q = critics.value(values, nodes, scale_of(hparams))
+        def loss(policy: Params) -> jax.Array:
+            outputs = agent.values(params, batch.obs, jnp.tanh(agent.outputs(policy, batch.obs)))
+            q = agent.critics.value(outputs, nodes.shares, agent.scale(hparams))
             q = q[0] if config.dropped_atoms is None else jnp.mean(q, axis=0)
             return -weighted_mean(q, batch.active.astype(jnp.float32))
 
@@ -144,39 +158,41 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
         return Learner(policy, target_policy, learner.critics, targets, (of_policy, of_critics))
 
     def learn(
-        key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: Any, count: jax.Array
+        key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: TD3HParams, count: jax.Array
     ) -> tuple[Learner, jax.Array, Metrics]:
-        nodes, scale = Nodes.of(hparams.discount), scale_of(hparams)
+        """One gradient step, after `count` previous ones, which are shared by the runs."""
+        nodes, scale = Nodes.of(hparams.discount), agent.scale(hparams)
         action = next_actions(key, learner.target_policy, batch.next_obs, hparams)
-        following = critics.lowest(parts.values(learner.targets, batch.next_obs, action), nodes, scale)
-        target = critics.target(batch, following, nodes)
-
-        def taken(params: Any) -> jax.Array:
-            return parts.values(params, batch.obs, batch.raw_action)
-
+        following = agent.lowest(agent.values(learner.targets, batch.next_obs, action), nodes, scale)
         of_policy, of_critics = learner.optimisers
-        params, of_critics, error, metrics = critics.descend(
-            learner.critics, of_critics, taken, target, batch, weight, hparams, nodes
+        critics, of_critics, error, metrics = agent.descend(
+            learner.critics, of_critics, batch, following, weight, nodes, hparams
         )
-        learner = learner._replace(critics=params, optimisers=(of_policy, of_critics))
+        learner = learner._replace(critics=critics, optimisers=(of_policy, of_critics))
         if config.policy_delay == 1:
             return improved(learner, batch, hparams, nodes), error, metrics
-        # The number of gradient steps is shared by the runs, so that this stays a branch under vmap.
-        due = (count + 1) % config.policy_delay == 0
+        due = (count + 1) % config.policy_delay == 0  # not batched, so that this remains a branch under vmap
         learner = jax.lax.cond(due, lambda old: improved(old, batch, hparams, nodes), lambda old: old, learner)
         return learner, error, metrics
 
-    effects = {"target_noise": config.target_smoothing, "target_noise_clip": config.target_smoothing}
-    actor = parts.actor(scores, act)
-    return algorithm(
-        f"{__name__}:td3",
-        env,
-        config,
-        agents,
-        actor,
-        uniform_actor(actor, parts.head),
-        TD3HParams,
-        effects,
-        init_learner,
-        learn,
-    )
+    def step(
+        key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: TD3HParams, env_params: EnvParams
+    ) -> tuple[OffPolicyState, Metrics]:
+        hparams = agent.prepare(hparams)
+        collect_key, learn_key = jax.random.split(unrolled(key))
+        policy = agent.policy(state, hparams)
+        experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
+
+        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
+            learner, priorities = carry
+            key, count = inputs
+            draw_key, key = jax.random.split(key)
+            drawn = replay.draw(draw_key, experience, priorities, hparams)
+            learner, error, metrics = learn(key, learner, drawn.batch, drawn.weight, hparams, count)
+            return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
+
+        updates = replay.updates(learn_key, iteration)
+        (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
+        return replay.finish(learner, priorities, experience, metrics)
+
+    return agent.algorithm(f"{__name__}:td3", TD3HParams, init, step, actor)

@@ -14,7 +14,16 @@ from jaxrl.learning.actor import Actor, Memory, Noise, Policy, Scores, choose_by
 
 CORRELATION = "noise_correlation"  # entry of the scores
 
-__all__ = ["CORRELATION", "Walk", "correlated", "gumbel_of", "noisy_actor", "persistent_actor", "uniform_actor"]
+__all__ = [
+    "CORRELATION",
+    "Walk",
+    "correlated",
+    "gumbel_of",
+    "noisy_actor",
+    "persistent_actor",
+    "uniform_actor",
+    "uniform_discrete_actor",
+]
 
 
 class Walk(NamedTuple):
@@ -143,3 +152,17 @@ def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
         return head.to_env(noise), noise, memory
 
     return Actor(actor.start, scores, noise, choose)
+
+
+def uniform_discrete_actor(actor: Actor) -> Actor:
+    """Actor of discrete actions distributed uniformly over those allowed, with the noise and memory of another actor.
+
+    Args:
+      actor: Actor whose scores have the entry "logits".
+    """
+
+    def scores(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+        scores, memory = actor.scores(policy, memory, obs, mask)
+        return scores | {"logits": jnp.zeros_like(scores["logits"])}, memory
+
+    return actor._replace(scores=scores)

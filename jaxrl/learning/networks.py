@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.pytrees import Params
 
@@ -273,6 +274,27 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
 
     basis = jax.lax.fori_loop(0, count, add, jnp.zeros_like(vectors))
     return basis.T if rows >= columns else basis
+
+
+def observation_shapes(env: Environment, agents: tuple[int, ...]) -> Any:
+    """Shapes of the observation of one agent.
+
+    Args:
+      env: Environment with its default parameters.
+      agents: Axes of its agents.
+    """
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[0]
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+
+
+def zeros(shapes: Any) -> Any:
+    """Arrays of zeros, to initialise a network with."""
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def leading_axes(obs: Any, shapes: Any) -> int:
+    """Number of leading axes of observations, from the shapes of one."""
+    return jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(shapes)[0].shape)
 
 
 def apply_over(network: nn.Module, params: Params, obs: Any, num_axes: int) -> Any:

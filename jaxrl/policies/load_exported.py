@@ -14,8 +14,8 @@ import numpy as np
 
 from envs.errors import MissingPackageError, UserError, UserValueError
 from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
-from jaxrl.algorithms.permission import Allow, NotAllowedError, modules_of
 from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
 from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read_sealed
 from jaxrl.results.dataset import UNKNOWN, ResultError

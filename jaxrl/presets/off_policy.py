@@ -4,7 +4,7 @@ from typing import Any
 
 from jaxrl.algorithms.dqn import DQNConfig
 from jaxrl.algorithms.pqn import PQNConfig
-from jaxrl.algorithms.sac_config import SACConfig
+from jaxrl.algorithms.sac import SACConfig
 from jaxrl.algorithms.td3 import TD3Config
 from jaxrl.presets.preset import Preset
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
-from jaxrl.algorithms.permission import Allow, NotAllowedError, modules_of
 from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams

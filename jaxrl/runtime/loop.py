@@ -9,8 +9,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.contract import METRIC_RULES, Algorithm
-from jaxrl.algorithms.members import check_stepped
+from jaxrl.algorithms.contract import METRIC_RULES, Algorithm, check_stepped
 from jaxrl.checks import check_choice
 from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.pytrees import EnvParams, HParams, Policy, State

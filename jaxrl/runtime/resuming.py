@@ -13,8 +13,8 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.allowed_modules import Allow, modules_of
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.permission import Allow, modules_of
 from jaxrl.checks import check_count
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams

@@ -13,8 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import limit
-from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.members import check_members
+from jaxrl.algorithms.contract import Algorithm, check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.pytrees import EnvParams, HParams, Policy, State

@@ -18,12 +18,12 @@ import jaxrl
 from envs import wrappers
 from envs.base import spaces
 from envs.threefry import unrolled
-from jaxrl.algorithms.actor_critic import Acting, parts_of
-from jaxrl.algorithms.off_policy import OffPolicyPolicy
+from jaxrl.algorithms.actor_critic import actor_critic
 from jaxrl.algorithms.registry import ROWS, default_space
-from jaxrl.algorithms.soft_policies import discrete_policy
 from jaxrl.cli.dataclass_options import hparam_leaves, split, values_class
+from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.actor import memories
+from jaxrl.learning.exploration import CORRELATION, persistent_actor, uniform_discrete_actor
 from jaxrl.learning.replay import uniform_rows
 from jaxrl.results.description import config_of
 from jaxrl.runtime.loop import make_loop
@@ -332,10 +332,10 @@ def test_values_under_a_mixture_are_those_of_its_exponentials(name: str) -> None
 def test_the_scale_of_observations_leaves_actions_as_they_are() -> None:
     env = wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 3.0)
     configs = (jaxrl.TD3Config(hidden=(4,), own_scale=scale) for scale in (1.0, 8.0))
-    plain, scaled = (parts_of("td3", env, config, (3,), 1)._replace(axes=1) for config in configs)
+    plain, scaled = (actor_critic("td3", env, config, (3,)) for config in configs)
     keys = iter(jax.random.split(jax.random.key(0), 9))
-    obs = jax.tree.map(lambda leaf: jax.random.uniform(next(keys), (3, *leaf.shape)), plain.shapes)
-    action = jax.random.normal(next(keys), (3, plain.head.num_outputs))
+    obs = jax.tree.map(lambda leaf: jax.random.uniform(next(keys), (1, 3, *leaf.shape)), plain.replay.obs_shape)
+    action = jax.random.normal(next(keys), (1, 3, plain.head.num_outputs))
     rows = ("neighbours", "neighbours_present")
     larger = {name: leaf if name in rows else 8.0 * leaf for name, leaf in obs.items()}
     params = plain.init(next(keys))[1]
@@ -458,25 +458,25 @@ def test_numbers_without_an_effect_are_refused() -> None:
 
 
 def test_the_warm_up_of_correlated_discrete_actions_is_uniform_and_correlated() -> None:
-    env, runs = LinearTask(discrete=True), 2_000
-    config = jaxrl.SACConfig(noise="ornstein-uhlenbeck", hidden=(4,))
-    soft = discrete_policy(env, config, (), spaces.Discrete(2))
-    # Scores of the policy that prefer the second action by far, whatever is observed.
-    params, _ = soft.init(jax.random.key(0))
-    one_sided = jax.tree.map(lambda leaf: jnp.arange(2.0) * 50 if leaf.shape == (2,) else jnp.zeros_like(leaf), params)
-    policy = OffPolicyPolicy(Acting(one_sided, None, jnp.float32(1.0)), None, None)
-    obs = jnp.zeros((runs, 2))
+    runs = 2_000
+
+    def one_sided(policy: Any, obs: Any, mask: Any) -> dict[str, jax.Array]:
+        """Scores of a policy that prefers the second action by far, whatever it observes, at a correlation of 1."""
+        del policy, mask
+        return {"logits": jnp.broadcast_to(jnp.arange(2.0) * 50, (*obs.shape, 2)), CORRELATION: jnp.ones(obs.shape)}
+
+    policy_actor = persistent_actor(one_sided, action_head(spaces.Discrete(2)))
 
     def actions(actor: Any) -> list[np.ndarray]:
-        memory, rows = memories(actor.start(policy), (runs,)), []
+        memory, rows = memories(actor.start(()), (runs,)), []
         for key in jax.random.split(jax.random.key(1), 3):
-            scores, memory = actor.scores(policy, memory, obs, None)
+            scores, memory = actor.scores((), memory, jnp.zeros(runs), None)
             _, raw, memory = actor.choose(actor.noise(key, (runs,)), scores, memory, False, None)
             rows.append(np.asarray(raw))
         return rows
 
-    assert all((row == 1).all() for row in actions(soft.actor))
-    first, *later = actions(soft.warming)
+    assert all((row == 1).all() for row in actions(policy_actor))
+    first, *later = actions(uniform_discrete_actor(policy_actor))
     np.testing.assert_allclose(first.mean(), 0.5, atol=5 * 0.5 / runs**0.5)  # five standard errors
     for row in later:
         np.testing.assert_array_equal(row, first)  # at a correlation of 1

@@ -7,7 +7,7 @@ import pytest
 
 import envs
 import jaxrl
-from jaxrl.algorithms.q_values import action_values
+from jaxrl.algorithms.action_values import action_values
 
 MOUNTAIN_CAR = envs.make("mountain-car")  # with a time limit of 200 steps
 

@@ -352,6 +352,7 @@ EXEMPT = {
     "exploration.gumbel_of": ANY_SHAPE,
     "exploration.noisy_actor": "takes functions and a head",
     "exploration.uniform_actor": "takes an actor and a head",
+    "exploration.uniform_discrete_actor": "takes an actor",
     "networks.MLPActorCritic.__call__": ANY_SHAPE,
     "relation._LargestOutput.__call__": "calls largest_product, which asserts",
     "networks._Convolution.__call__": "gets an image whose rank the network asserts",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from reference.value_iteration import joint_values, own_values, policy_values, random_problem
 
-from jaxrl.algorithms.q_discount import prepare_discount
+from jaxrl.algorithms.value_function import prepare_discount
 from jaxrl.learning.critics import head_sizes
 from jaxrl.learning.q_targets import bootstrap_actions, n_step_targets
 

@@ -15,7 +15,7 @@ import pytest
 
 import envs
 import jaxrl
-from jaxrl.algorithms.permission import NotAllowedError, check_allowed
+from jaxrl.algorithms.allowed_modules import NotAllowedError, check_allowed
 from jaxrl.algorithms.registry import describe
 from jaxrl.cli import main as cli
 from jaxrl.policies.export import export_policy

@@ -8,8 +8,7 @@ import numpy as np
 
 from envs.checking import ContractError
 from envs.law_progress import Laws
-from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.members import check_members, check_stepped
+from jaxrl.algorithms.contract import Algorithm, check_members, check_stepped
 from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
 from jaxrl.pytrees import EnvParams, HParams, PyTree
 from jaxrl.runtime.laws.actor_laws import check_actor

@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
-from jaxrl.algorithms.off_policy import OffPolicyState
-from jaxrl.algorithms.off_policy_config import OffPolicyConfig
+from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyState
 from jaxrl.pytrees import PyTree
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.machine.memory import size

@@ -20,14 +20,14 @@ FAULTS = (
     Fault(
         "soft-target-moves-the-other-way",
         "jaxrl/algorithms/dqn.py",
-        "optax.incremental_update(acting.params, learner.target, hparams.target_rate)",
-        "optax.incremental_update(learner.target, acting.params, hparams.target_rate)",
+        "optax.incremental_update(params, learner.target, hparams.target_rate)",
+        "optax.incremental_update(learner.target, params, hparams.target_rate)",
         f"{DQN}[joint heads of a crowd]",
     ),
     Fault(
         "double-q-learning-with-one-network",
         "jaxrl/algorithms/dqn.py",
-        "q.outputs(learner.acting.params, batch.next_obs, batch_axes) if config.double else following",
+        "values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else following",
         "following",
         f"{DQN}[prioritised, 3 steps]",
     ),
@@ -41,15 +41,15 @@ FAULTS = (
     Fault(
         "priorities-never-updated",
         "jaxrl/algorithms/off_policy.py",
-        "priorities = update_priorities(priorities, index, priority)",
-        "del priority",
+        "return update_priorities(priorities, draw.index, priority)",
+        "return priorities",
         f"{DQN}[prioritised, 3 steps]",
     ),
     Fault(
         "importance-weights-without-effect",
         "jaxrl/algorithms/off_policy.py",
-        "weight = active * rows.weight.reshape(",
-        "weight = active * jnp.ones_like(rows.weight).reshape(",
+        "active * rows.weight.reshape(",
+        "active * jnp.ones_like(rows.weight).reshape(",
         f"{DQN}[prioritised, 3 steps]",
     ),
     Fault(
@@ -61,7 +61,7 @@ FAULTS = (
     ),
     Fault(
         "values-end-at-time-limits",
-        "jaxrl/algorithms/value_step.py",
+        "jaxrl/algorithms/value_function.py",
         'ended = batch.terminated | batch.truncated if time_limits == "terminal" else batch.terminated',
         "ended = batch.terminated | batch.truncated",
         f"{DQN}[munchausen]",
@@ -75,7 +75,7 @@ FAULTS = (
     ),
     Fault(
         "sac-away-from-high-values",
-        "jaxrl/algorithms/soft_policies.py",
+        "jaxrl/algorithms/sac.py",
         "weighted_mean(temperature * log_prob - q, active)",
         "weighted_mean(temperature * log_prob + q, active)",
         f"{SAC}[continuous]",
@@ -89,16 +89,16 @@ FAULTS = (
     ),
     Fault(
         "sac-target-with-entropy-subtracted",
-        "jaxrl/algorithms/soft_policies.py",
+        "jaxrl/algorithms/sac.py",
         "bonus = -temperature * log_prob[..., None] / nodes.sizes",
         "bonus = temperature * log_prob[..., None] / nodes.sizes",
         f"{SAC}[discrete]",
     ),
     Fault(
         "target-of-the-highest-critic",
-        "jaxrl/algorithms/critic_ensemble.py",
-        "which = jnp.argmin(self.value(outputs, nodes, scale), axis=0)",
-        "which = jnp.argmax(self.value(outputs, nodes, scale), axis=0)",
+        "jaxrl/algorithms/actor_critic.py",
+        "which = jnp.argmin(self.critics.value(outputs, nodes.shares, scale), axis=0)",
+        "which = jnp.argmax(self.critics.value(outputs, nodes.shares, scale), axis=0)",
         f"{SAC}[continuous]",
     ),
     Fault(

@@ -1,0 +1,273 @@
+"""Common parts of algorithms that learn action values: configuration, values of a network and epsilon-greedy actor."""
+
+import dataclasses
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.base import Environment, spaces
+from envs.errors import UserTypeError, UserValueError
+from envs.threefry import unrolled
+from jaxrl.algorithms.contract import Algorithm, longest_episode
+from jaxrl.algorithms.off_policy import OffPolicyPolicy
+from jaxrl.algorithms.rollout_config import (
+    INFINITE,
+    RolloutConfig,
+    TransitionsHParams,
+    check_normalised,
+    prepared,
+)
+from jaxrl.algorithms.value_function import Nodes, ValueFunction, prepare_discount
+from jaxrl.checks import Range, check_choice, check_count, is_concrete
+from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning import value_losses
+from jaxrl.learning.actor import Actor, Scores, memoryless
+from jaxrl.learning.networks import leading_axes, observation_shapes
+from jaxrl.learning.optimisers import linear_share
+from jaxrl.learning.output_networks import QNetwork
+from jaxrl.learning.q_targets import masked_values
+from jaxrl.pytrees import HParams, Params
+from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+
+Space = dict[str, Uniform | LogUniform | Choice]
+
+_LEAST = 1e-30  # in place of a divisor of 0
+_LONGEST_SUPPORT = 2.0  # time limits over which a value that bootstraps is summed at most, for rates near 1
+
+__all__ = ["ActionValues", "EpsilonGreedy", "QConfig", "QHParams", "Space", "action_values", "common_space"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class QConfig(RolloutConfig):
+    """Static configuration of action values.
+
+    Attributes:
+      hidden: Widths of the hidden layers.
+      activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
+      duelling: Whether action values are sums of a state value and an advantage, each with its own hidden layer.
+      value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" (QR-DQN) or
+        "categorical" (C51) for the distribution of returns; "hl-gauss" for a number as a histogram.
+      num_atoms: Number of quantiles, atoms or bins. Bins are at least 6, because 2.25 of them lie beyond each end of
+        the support.
+      heads: Heads of the network: "single", one head for an exponential discount; "own" or "joint", one head for each
+        exponential of a mixture, which bootstraps from the action that is best for its own rate or for the mixture.
+      num_heads: Number of exponentials of the mixture.
+    """
+
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "relu"
+    duelling: bool = False
+    value_loss: value_losses.Kind = "huber"
+    num_atoms: int = 51
+    heads: Literal["single", "own", "joint"] = "single"
+    num_heads: int = 8
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        self._refuse_memory()
+        check_choice("value_loss", self.value_loss, value_losses.KINDS)
+        check_choice("heads", self.heads, ("single", "own", "joint"))
+        bins = self.value_loss == "hl-gauss"
+        fewest, why = (value_losses.FEWEST_BINS, " with value_loss='hl-gauss'") if bins else (2, "")
+        check_count("num_atoms", self.num_atoms, fewest, why=why)
+        check_count("num_heads", self.num_heads)
+        atoms = self.value_loss not in ("squared", "huber")
+        self._refuse_without_effect("num_atoms", f"value_loss={self.value_loss!r}", atoms)
+        self._refuse_without_effect("num_heads", f"heads={self.heads!r}", self.heads != "single")
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return super().effects | {
+            "huber_delta": self.value_loss in value_losses.WITH_HUBER,
+            **dict.fromkeys(("reward_low", "reward_high"), self.value_loss in value_losses.WITH_SUPPORT),
+        }
+
+
+@struct.dataclass
+class QHParams(TransitionsHParams):
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
+
+    Attributes:
+      epsilon_start: Probability of a random action at the start of training.
+      epsilon_end: Probability of a random action after its linear decay.
+      epsilon_anneal_env_steps: Number of environment steps over which the probability decays.
+      huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
+      reward_low: Smallest reward of a step, below `reward_high`; times the sum of the discount, it is the lower end of
+        the support of "categorical" and "hl-gauss", or 0 where it is positive. The sum is over an episode with
+        `time_limits="terminal"`, and else over all time, but at most twice the time limit. The bonus of Munchausen
+        Q-learning, down to -`munchausen_alpha` per step, counts as reward.
+      reward_high: Largest reward of a step, which determines the upper end of the support in the same way. A narrower
+        range is sufficient if large rewards are rare.
+
+    Fields without effect in a configuration are None in `Algorithm.hparams`.
+    """
+
+    epsilon_start: Any = 1.0
+    epsilon_end: Any = 0.05
+    epsilon_anneal_env_steps: Any = 10_000.0
+    huber_delta: Any = 1.0
+    reward_low: Any = -1.0
+    reward_high: Any = 1.0
+
+    ranges = TransitionsHParams.ranges | {
+        **dict.fromkeys(("epsilon_start", "epsilon_end"), Range(0, 1)),
+        "epsilon_anneal_env_steps": Range(1, INFINITE),
+        "huber_delta": Range(1e-6, INFINITE, "[)"),
+        **dict.fromkeys(("reward_low", "reward_high"), Range(-INFINITE, INFINITE, "()")),
+    }
+
+
+class EpsilonGreedy(NamedTuple):
+    """Parameters from which an epsilon-greedy policy computes actions.
+
+    Attributes:
+      params: Parameters of the network.
+      epsilon: Probability of a random action, float32 `[]`.
+      shares: Shares of the heads in a value, float32 `[K]`.
+      scale: Parameters of the value loss.
+    """
+
+    params: Any
+    epsilon: jax.Array
+    shares: jax.Array
+    scale: value_losses.Scale
+
+
+class ActionValues(NamedTuple):
+    """Action values of an algorithm on one environment.
+
+    Attributes:
+      config: Configuration.
+      values: Values by one network.
+      num_actions: Number of actions.
+      obs_shape: Shapes of one observation of one agent.
+      episode_length: Time limit of episodes, in steps.
+    """
+
+    config: QConfig
+    values: ValueFunction
+    num_actions: int
+    obs_shape: Any
+    episode_length: int
+
+    def prepare(self, hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
+        """Hyper-parameters with a resolved discount and without ineffective ones, for `Algorithm.prepare`."""
+        config, heads = self.config, self.values.num_heads
+        discount = prepare_discount(hparams.discount, config.heads, heads, self.episode_length, num_settings)
+        hparams = prepared(hparams, config.effects, discount, num_settings, run_length)
+        low, high = hparams.reward_low, hparams.reward_high
+        if low is not None and is_concrete((low, high)) and np.any(np.asarray(low) >= np.asarray(high)):
+            raise UserValueError(f"reward_low must be below reward_high, got {_shown(low)} and {_shown(high)}")
+        return hparams
+
+    def scale(self, hparams: HParams) -> value_losses.Scale:
+        """Parameters of the value loss, whose support has an entry for each head, `[K]`.
+
+        An output is a value divided by the size of its head. Values are the rewards times at most the sum of the head's
+        exponential: over an episode where time limits end it, and else over all time, because values bootstrap.
+        """
+        delta = None if hparams.huber_delta is None else jnp.float32(hparams.huber_delta)
+        if self.config.value_loss not in value_losses.WITH_SUPPORT:
+            return value_losses.Scale(huber_delta=delta)
+        nodes, length = Nodes.of(hparams.discount), self.episode_length
+        if self.config.time_limits == "terminal":
+            over_all = -jnp.expm1(length * jnp.log(nodes.rates))
+            steps = jnp.where(nodes.rates < 1, over_all / jnp.maximum(1 - nodes.rates, _LEAST), length)
+        else:
+            steps = 1 / jnp.maximum(1 - nodes.rates, 1 / (_LONGEST_SUPPORT * length))
+        steps = steps / nodes.sizes
+        # The value after an end is 0, so that 0 belongs to the support.
+        return value_losses.Scale(
+            jnp.minimum(hparams.reward_low, 0.0) * steps, jnp.maximum(hparams.reward_high, 0.0) * steps, delta
+        )
+
+    def initial(self, key: jax.Array, hparams: HParams) -> EpsilonGreedy:
+        """Initial values, with random parameters."""
+        return self._acting(self.values.init(key, self.obs_shape), hparams.epsilon_start, hparams)
+
+    def scheduled(self, acting: EpsilonGreedy, hparams: HParams, env_steps: jax.Array) -> EpsilonGreedy:
+        """Values with the probability of a random action after `env_steps` environment steps, `[]`."""
+        fallen = 1 - linear_share(env_steps, 0.0, hparams.epsilon_anneal_env_steps)
+        epsilon = hparams.epsilon_start + (hparams.epsilon_end - hparams.epsilon_start) * fallen
+        return self._acting(acting.params, epsilon, hparams)
+
+    def _acting(self, params: Params, epsilon: Any, hparams: HParams) -> EpsilonGreedy:
+        shares = Nodes.of(hparams.discount).shares
+        return EpsilonGreedy(params, jnp.float32(epsilon), shares, self.scale(hparams))
+
+    def actor(self) -> Actor:
+        """Epsilon-greedy actor, whose policies are `OffPolicyPolicy` with `EpsilonGreedy`."""
+
+        def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
+            del mask
+            acting = policy.acting
+            num_axes = leading_axes(obs, self.obs_shape)
+            outputs = self.values.outputs(acting.params, policy.see(obs), num_axes)
+            q = self.values.value(outputs, acting.shares, acting.scale)
+            return {"q": q, "epsilon": jnp.broadcast_to(acting.epsilon, q.shape[:-1])}
+
+        def choose(noise: Any, scores: Scores, greedy: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+            best = jnp.argmax(masked_values(scores["q"], mask), axis=-1).astype(jnp.int32)
+            if isinstance(greedy, bool) and greedy:
+                return best, best
+            # The largest of independent uniform numbers selects each allowed action with equal probability.
+            anything = jnp.argmax(masked_values(noise[..., 1:], mask), axis=-1).astype(jnp.int32)
+            explores = (noise[..., 0] < scores["epsilon"]) & jnp.logical_not(greedy)
+            action = jnp.where(explores, anything, best)
+            return action, action
+
+        return memoryless(
+            scores, lambda key, shape: jax.random.uniform(unrolled(key), (*shape, self.num_actions + 1)), choose
+        )
+
+
+def action_values(name: str, env: Environment, config: QConfig, agents: tuple[int, ...]) -> ActionValues:
+    """Action values of the algorithm `name` on an environment with agents of the shape `agents`.
+
+    Raises:
+      TypeError: The actions are not discrete.
+      ValueError: A field of the configuration does not fit the observations.
+    """
+    space = env.action_space(env.default_params)
+    if not isinstance(space, spaces.Discrete):
+        numbers = isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating)
+        hint = (
+            "; sac, td3 and ppo take bounded numbers, and envs.wrappers.discretise_actions makes them discrete"
+            if numbers
+            else ""
+        )
+        raise UserTypeError(f"{name} takes an environment with a Discrete action space, got {space!r}{hint}")
+    obs_shape = observation_shapes(env, agents)
+    check_normalised(config.normalise_observation, obs_shape)
+    num_heads = 1 if config.heads == "single" else config.num_heads
+    loss = value_losses.value_loss(config.value_loss, config.num_atoms)
+    network = QNetwork(
+        config.encoder(obs_shape),
+        space.n,
+        num_heads * loss.num_outputs,
+        config.duelling,
+        config.activation,
+        config.layer_norm,
+    )
+    return ActionValues(config, ValueFunction(network, loss, num_heads), space.n, obs_shape, longest_episode(env))
+
+
+def _shown(value: Any) -> str:
+    return " ".join(f"{number:g}" for number in np.ravel(value))
+
+
+def common_space(algo: Algorithm, own: Space) -> Space:
+    """Default search space: the common entries, and those of an algorithm, `own`."""
+    space: Space = {
+        "lr": LogUniform(1e-4, 1e-2),
+        "epsilon_end": LogUniform(0.01, 0.2),
+        "epsilon_anneal_env_steps": LogUniform(1e3, 1e5),
+        **own,
+    }
+    if isinstance(algo.hparams.discount, Exponential):
+        space["discount"] = Choice([0.9, 0.95, 0.98, 0.99, 0.995])
+    return space

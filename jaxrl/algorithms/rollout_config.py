@@ -1,0 +1,237 @@
+"""Base of configurations and hyper-parameters of algorithms that learn from rollouts, and their preparation."""
+
+import dataclasses
+import functools
+import math
+import operator
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs.errors import UserTypeError, UserValueError
+from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete
+from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
+from jaxrl.learning.network_config import NetworkConfig
+from jaxrl.pytrees import HParams
+
+INFINITE = math.inf
+MOST_ROWS = 2**31 - 1
+SCALED_SLOTS = (
+    "normalise_observation would scale every slot of 'neighbours' differently; "
+    "use own_scale and neighbour_scale instead"
+)
+
+__all__ = [
+    "INFINITE",
+    "SCALED_SLOTS",
+    "DiscountedHParams",
+    "RolloutConfig",
+    "RolloutHParams",
+    "TransitionsHParams",
+    "annealed_over",
+    "check_normalised",
+    "check_num_rows",
+    "prepared",
+    "stopped",
+]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RolloutConfig(NetworkConfig):
+    """Static configuration of rollouts.
+
+    Attributes:
+      num_envs: Number of environments of one run.
+      num_steps: Number of steps of each environment in one iteration.
+      normalise_observation: Whether observations are normalised by their running mean and variance.
+      reset_pool: Number of fresh states for each environment and iteration, and before the first iteration for each
+        environment and `num_steps` of its steps; None allows for a reset every 8 steps.
+      time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
+        treats the limit as a termination; then the observation should include the remaining time, see
+        `envs.wrappers.time_feature`.
+      gamma: Not a field; discounts are hyper-parameters.
+    """
+
+    num_envs: int = 4
+    num_steps: int = 4
+    normalise_observation: bool = False
+    reset_pool: int | None = None
+    time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
+    gamma: dataclasses.InitVar[None] = None
+
+    def __post_init__(self, gamma: None) -> None:
+        if gamma is not None:
+            raise UserTypeError(f"{GAMMA_HINT}, among the hyper-parameters")
+        super().__post_init__()
+        for name in ("num_envs", "num_steps"):
+            check_count(name, getattr(self, name))
+        if self.reset_pool is not None:
+            check_count("reset_pool", self.reset_pool)
+        check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Number of environment steps of one iteration."""
+        return self.num_envs * self.num_steps
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        return {"observation_clip": self.normalise_observation}
+
+    def _refuse_memory(self) -> None:
+        """Rejects fields of networks that do not fit transitions drawn one by one."""
+        if self.shared_trunk:
+            raise UserValueError("shared_trunk has no effect without both an actor and a critic; leave it out")
+        if self.memory != "none":
+            raise UserValueError(f"memory takes 'none' where transitions are drawn one by one, got {self.memory!r}")
+
+    def _refuse_without_effect(self, name: str, where: str, effect: bool) -> None:
+        """Rejects a changed field that has no effect with the value of another, `where`."""
+        if not effect and getattr(self, name) != type(self).__dataclass_fields__[name].default:
+            raise UserValueError(f"{name} has no effect with {where}, got {getattr(self, name)}; leave it out")
+
+
+class DiscountedHParams(Settings):
+    """Base of hyper-parameters with a discount: dataclasses with `discount` and the argument `gamma`, not a field.
+
+    Attributes:
+      ranges: Valid values of other fields, by name.
+    """
+
+    ranges = MappingProxyType[str, Range]({})
+
+    def __post_init__(self, gamma: None) -> None:
+        """Resolves a discount that is a number or a string, and rejects values outside their ranges.
+
+        Raises:
+          TypeError: `gamma` is not None, or a field has several values.
+          ValueError: A field lies outside its range.
+        """
+        if gamma is not None:
+            raise UserTypeError(GAMMA_HINT)
+        discount = vars(self)["discount"]
+        if isinstance(discount, int | float | str):
+            object.__setattr__(self, "discount", as_discount(discount))
+        if isinstance(discount, list | tuple):
+            raise UserTypeError(f"discount takes one discount, got {discount!r}; several make a sweep: use jaxrl.grid")
+        for name, allowed in type(self).ranges.items():
+            check_range(name, getattr(self, name), allowed)
+
+
+class RolloutHParams(DiscountedHParams):
+    """Base of hyper-parameters of algorithms that follow gradients by Adam, with the ranges that all of them have."""
+
+    ranges = MappingProxyType(
+        {
+            "lr": Range(0, INFINITE, "[)"),
+            "adam_eps": Range(1e-30, INFINITE, "[)"),
+            "max_grad_norm": Range(1e-30, INFINITE),
+            "observation_clip": Range(0, INFINITE),
+            **dict.fromkeys(("adam_b1", "adam_b2"), Range(0, 1, "[)")),
+        }
+    )
+
+
+@struct.dataclass
+class TransitionsHParams(RolloutHParams):
+    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
+
+    Attributes:
+      lr: Step size of Adam.
+      discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
+      max_grad_norm: Global norm to which gradients are clipped; infinity disables clipping.
+      adam_b1: Decay rate of the first moment in Adam.
+      adam_b2: Decay rate of the second moment in Adam.
+      adam_eps: Constant in the denominator of Adam.
+      observation_clip: Bound of normalised observations.
+      gamma: Not a field; use `discount`.
+
+    `observation_clip` is None in `Algorithm.hparams` where it has no effect.
+    """
+
+    lr: Any = 1e-3
+    discount: Any = Exponential(0.99)
+    max_grad_norm: Any = 10.0
+    adam_b1: Any = 0.9
+    adam_b2: Any = 0.999
+    adam_eps: Any = 1e-5
+    observation_clip: Any = 10.0
+    gamma: dataclasses.InitVar[None] = None
+
+
+def prepared(
+    hparams: HParams,
+    effects: Mapping[str, bool],
+    discount: Any,
+    num_settings: int | None = None,
+    run_length: int | None = None,
+    defaults: Mapping[str, float] = MappingProxyType({}),
+) -> HParams:
+    """Hyper-parameters with a resolved discount and without those that have no effect, for `Algorithm.prepare`.
+
+    Args:
+      hparams: Hyper-parameters, of one setting, or with a leading axis `[num_settings]`.
+      effects: Whether a hyper-parameter has an effect, by name, for those that do not always have one.
+      discount: Resolved discount.
+      num_settings: Number of settings; None for a single one.
+      run_length: Number of environment steps of the run, at which infinite schedules end; None if unknown.
+      defaults: Defaults of hyper-parameters that depend on the environment, by name.
+    """
+    fields = type(hparams).__dataclass_fields__
+    changes = {
+        name: effective(name, getattr(hparams, name), defaults.get(name, fields[name].default), on, num_settings)
+        for name, on in effects.items()
+    }
+    if run_length is not None and "anneal_env_steps" in fields:
+        changes["anneal_env_steps"] = annealed_over(hparams, run_length)
+    return dataclasses.replace(hparams, discount=discount, **changes)
+
+
+def annealed_over(hparams: HParams, run_length: int) -> Any:
+    """Effective `anneal_env_steps`: the length of the run if it is infinite and a schedule is set."""
+    anneal, ends = hparams.anneal_env_steps, hparams.annealed_ends
+    xp = np if is_concrete((anneal, ends)) else jnp
+    falls = functools.reduce(operator.or_, (end != 1.0 for end in ends.values()))
+    return xp.where(xp.isinf(anneal) & falls, np.float32(run_length), anneal)
+
+
+def stopped(hparams: HParams, env_steps: int) -> str | None:
+    """Reason why some setting learns nothing after `env_steps`: a step size has fallen to 0, or its least value."""
+    anneal = np.asarray(hparams.anneal_env_steps)
+    for name, end in hparams.annealed_ends.items():
+        ended = (np.asarray(end) == 0) & (anneal <= env_steps)
+        if ended.any():
+            return f"its step size fell to its least value within {int(anneal[ended].max()):,} env steps ({name}=0)"
+    return None
+
+
+def check_num_rows(num_rows: int) -> None:
+    """Rejects more samples in an iteration than int32 can count.
+
+    Raises:
+      ValueError: `num_rows` is above `MOST_ROWS`.
+    """
+    if num_rows > MOST_ROWS:
+        raise UserValueError(
+            f"num_envs * num_steps * agents must be at most {MOST_ROWS:,} samples of an iteration, which int32 "
+            f"counts, got {num_rows:,}"
+        )
+
+
+def check_normalised(normalised: bool, shapes: Any) -> None:
+    """Rejects `normalise_observation` for observations with neighbours, whose slots have no separate statistics.
+
+    Args:
+      normalised: Whether observations are normalised.
+      shapes: Shapes of one observation.
+
+    Raises:
+      ValueError: Observations are normalised, and have the entry "neighbours".
+    """
+    if normalised and isinstance(shapes, dict) and "neighbours" in shapes:
+        raise UserValueError(SCALED_SLOTS)

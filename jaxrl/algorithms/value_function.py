@@ -1,0 +1,253 @@
+"""Values of actions under a discount: their network, targets, and one gradient step towards them."""
+
+import warnings
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from envs.errors import UserValueError
+from jaxrl.algorithms.contract import Metrics
+from jaxrl.checks import is_concrete
+from jaxrl.discounts.form import to_host
+from jaxrl.discounts.mixtures import with_nodes
+from jaxrl.discounts.parsing import LONGEST_EPISODE, Prepared, prepare
+from jaxrl.learning import value_losses
+from jaxrl.learning.critics import discount_name, head_sizes
+from jaxrl.learning.losses import weighted_mean
+from jaxrl.learning.networks import Module, apply_over, zeros
+from jaxrl.learning.optimisers import adam
+from jaxrl.learning.q_targets import mixture_values, n_step_targets
+from jaxrl.learning.replay import Window
+from jaxrl.pytrees import HParams, Params
+
+LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
+SHORTFALL = 1e-3  # least reported difference between their curve and the curve of the discount
+
+__all__ = ["Nodes", "Target", "ValueFunction", "prepare_discount", "row_errors", "window_atoms"]
+
+
+class Nodes(NamedTuple):
+    """The exponentials of a discount, each `[K]`.
+
+    Attributes:
+      rates: Rates of the exponentials.
+      sizes: Scales of the values under each rate; a network's outputs are values divided by these.
+      shares: Weights of the outputs in a value, which sum to 1.
+    """
+
+    rates: jax.Array
+    sizes: jax.Array
+    shares: jax.Array
+
+    @staticmethod
+    def of(discount: Prepared) -> "Nodes":
+        """The exponentials of a prepared discount."""
+        sizes = head_sizes(discount)
+        weights = jnp.asarray(discount.weights, jnp.float32)
+        return Nodes(jnp.asarray(discount.rates, jnp.float32), sizes, weights * sizes)
+
+
+class Target(NamedTuple):
+    """Distributions of values under each exponential: atoms and probabilities, `[*B, K, M]`."""
+
+    atoms: jax.Array
+    probabilities: jax.Array
+
+
+class ValueFunction(NamedTuple):
+    """Values of actions by one network, or by an ensemble of C networks, whose arrays have a leading axis `[C]`.
+
+    Attributes:
+      network: Network whose outputs represent a value, `[K * num_outputs]`, of an observation joined with an action, or
+        the value of each action, `[num_actions, K * num_outputs]`, of an observation.
+      loss: Representation and loss of values.
+      num_heads: Number of exponentials K of the discount.
+      num_members: Number of networks C of an ensemble; None for one network, without the axis.
+    """
+
+    network: Module
+    loss: value_losses.ValueLoss
+    num_heads: int
+    num_members: int | None = None
+
+    def init(self, key: jax.Array, shapes: Any) -> Params:
+        """Parameters, from the shapes of one input of the network."""
+        if self.num_members is None:
+            return self.network.init(key, zeros(shapes))
+        keys = jax.random.split(key, self.num_members)
+        return jax.vmap(self.network.init, in_axes=(0, None))(keys, zeros(shapes))
+
+    def outputs(self, params: Params, inputs: Any, num_axes: int) -> jax.Array:
+        """Outputs for inputs with `num_axes` leading axes, `[*B, K, num_outputs]` or `[*B, num_actions, K, ...]`."""
+
+        def of_one(params: Params) -> jax.Array:
+            return apply_over(self.network, params, inputs, num_axes)
+
+        outputs = of_one(params) if self.num_members is None else jax.vmap(of_one)(params)
+        return outputs.reshape(*outputs.shape[:-1], self.num_heads, self.loss.num_outputs)
+
+    def taken(self, params: Params, inputs: Any, action: Any, num_axes: int) -> jax.Array:
+        """Outputs for the actions taken, `[*B, K, num_outputs]`.
+
+        Args:
+          params: Parameters.
+          inputs: Inputs of the network, leaves `[*B, ...]`.
+          action: Actions, int32 `[*B]`; None where the inputs contain them.
+          num_axes: Number of leading axes of the inputs.
+        """
+        outputs = self.outputs(params, inputs, num_axes)
+        if action is None:
+            return outputs
+        members = () if self.num_members is None else (None,)
+        index = action[(*members, ..., None, None, None)]
+        return jnp.take_along_axis(outputs, index, axis=-3)[..., 0, :, :]
+
+    def value(self, outputs: jax.Array, shares: jax.Array, scale: value_losses.Scale) -> jax.Array:
+        """Values under the discount, `[*B]`."""
+        return mixture_values(self.loss.value(outputs, scale), shares)
+
+    def descend(
+        self,
+        params: Params,
+        optimiser: optax.OptState,
+        inputs: Any,
+        action: Any,
+        target: Target,
+        active: jax.Array,
+        weight: jax.Array,
+        shares: jax.Array,
+        scale: value_losses.Scale,
+        hparams: HParams,
+        lr: Any,
+    ) -> tuple[Params, optax.OptState, jax.Array, Metrics]:
+        """One step of Adam towards a target.
+
+        Args:
+          params: Parameters.
+          optimiser: State of Adam.
+          inputs: Inputs of the network, leaves `[*B, ...]`.
+          action: Actions taken, int32 `[*B]`; None where the inputs contain them.
+          target: Target, `[*B, K, M]`.
+          active: Whether an agent took part, bool `[*B]`.
+          weight: Weights of the losses, `[*B]`, 0 where not active.
+          shares: Weights of the outputs in a value, `[K]`.
+          scale: Parameters of the value loss.
+          hparams: Hyper-parameters of Adam, prepared.
+          lr: Step size, `[]`.
+
+        Returns:
+          Parameters, state of Adam, absolute errors of the values before the step, `[*B]`, and metrics; errors and
+          values of an ensemble are means over its networks.
+        """
+        descent, mask, target = adam(hparams, lr), active.astype(jnp.float32), jax.lax.stop_gradient(target)
+
+        def loss(params: Params) -> tuple[jax.Array, jax.Array]:
+            outputs = self.taken(params, inputs, action, active.ndim)
+            by_head = self.loss.loss(outputs, target.atoms, target.probabilities, scale)
+            total = jnp.sum(mixture_values(by_head, shares) * weight) / jnp.maximum(jnp.sum(mask), 1)
+            return total, self.value(outputs, shares, scale)
+
+        (total, value), gradient = jax.value_and_grad(loss, has_aux=True)(params)
+        updates, optimiser = descent.update(gradient, optimiser, params)
+        expected = mixture_values(value_losses.expected(target.atoms, target.probabilities), shares)
+        error = jnp.abs(expected - value)
+        if self.num_members is not None:
+            error, value = jnp.mean(error, axis=0), jnp.mean(value, axis=0)
+        metrics = {
+            "value_loss": total,
+            "q": weighted_mean(value, mask),
+            "q_error": weighted_mean(error, mask),
+            "grad_norm": optax.tree.norm(gradient),
+        }
+        return optax.apply_updates(params, updates), optimiser, error, metrics
+
+
+def window_atoms(batch: Window, reward: jax.Array, atoms: jax.Array, nodes: Nodes, time_limits: str) -> jax.Array:
+    """Atoms of the targets of the first step of each window, `[B, *A, K, M]`.
+
+    Args:
+      batch: Windows.
+      reward: Rewards of their steps, `[B, n, *A]`.
+      atoms: Atoms after their last steps, `[B, *A, K, M]`.
+      nodes: Exponentials of the discount.
+      time_limits: Treatment of time limits, as in `RolloutConfig`.
+    """
+    ended = batch.terminated | batch.truncated if time_limits == "terminal" else batch.terminated
+    return n_step_targets(reward, batch.counts, ended, atoms, nodes.rates, nodes.sizes)
+
+
+def row_errors(error: jax.Array, active: jax.Array) -> jax.Array:
+    """Mean error of the active agents of each row, `[B]`, from errors `[B, *A]`."""
+    mask, agents = active.astype(jnp.float32), tuple(range(1, active.ndim))
+    return jnp.sum(error * mask, axis=agents) / jnp.maximum(jnp.sum(mask, axis=agents), 1)
+
+
+def prepare_discount(
+    discount: Any,
+    heads: Literal["single", "own", "joint"],
+    num_heads: int,
+    episode_length: int,
+    num_settings: int | None = None,
+    mixtures: str = "heads='joint' or heads='own'",
+) -> Prepared:
+    """Discount resolved for one episode, as a mixture of `num_heads` exponentials.
+
+    Warns where their curve differs from that of the discount by more than 1e-3 within an episode.
+
+    Args:
+      discount: Number, string, discount or stack of discounts, as in `jaxrl.discounts.parsing.prepare`.
+      heads: Heads of the network; "single" takes an exponential discount.
+      num_heads: Number of exponentials, 1 where `heads` is "single".
+      episode_length: Time limit of episodes, in steps.
+      num_settings: Size of a stack, as in `jaxrl.discounts.parsing.prepare`.
+      mixtures: Settings for other discounts than exponential ones, for error messages.
+
+    Raises:
+      ValueError: The discount is not a mixture of exponentials, or not one exponential where `heads` is "single";
+        or it is traced, and has more exponentials than there are heads.
+    """
+    name, horizon = discount_name(discount), max(1, min(episode_length, LONGEST))
+    prepared = prepare(discount, horizon, num_settings, episode_length)
+    rates, lags = prepared.rates, prepared.lags
+    if rates is None or (lags is not None and (not is_concrete(lags) or np.any(lags))):
+        raise UserValueError(
+            "discount must be a mixture of exponentials, because values bootstrap, and "
+            f"{name} is not; use the exponential, quasi-hyperbolic, hyperbolic or Beta-weighted family"
+        )
+    if heads == "single" and np.shape(rates)[-1] != 1:
+        raise UserValueError(f"heads='single' takes an exponential discount, which {name} is not; use {mixtures}")
+    if not is_concrete(prepared) and np.shape(rates)[-1] > num_heads:
+        raise UserValueError(
+            f"num_heads={num_heads} takes a traced discount of at most {num_heads} exponentials, got one of "
+            f"{np.shape(rates)[-1]}; prepare it before tracing, by algo.prepare(hparams), or use more num_heads"
+        )
+    mixture = with_nodes(prepared, num_heads, horizon, name)
+    if not isinstance(discount, Prepared) and is_concrete(mixture):
+        _warn_of_a_shortfall(mixture, num_heads, episode_length, name)
+    return mixture
+
+
+def _warn_of_a_shortfall(mixture: Prepared, num_heads: int, episode_length: int, name: str) -> None:
+    assert mixture.form is not None  # a discount with a mixture has a form
+    longest = min(episode_length, LONGEST_EPISODE)
+    # Every delay at first, then a thousand: beyond the horizon both curves are flat.
+    delays = np.unique(np.append(np.arange(min(longest, LONGEST) + 1), np.geomspace(1, longest, 1000).astype(int)))
+    curves = np.reshape(to_host(mixture.form).broadcast().curve(longest)[..., delays], (-1, len(delays)))
+    nodes = zip(*(np.reshape(to_host(leaf), (-1, num_heads)) for leaf in (mixture.rates, mixture.weights)), strict=True)
+    errors = [
+        np.abs(curve - rates ** delays[:, None] @ weights)
+        for curve, (rates, weights) in zip(curves, nodes, strict=True)
+    ]
+    worst = int(np.argmax(np.max(errors, axis=1)))
+    if np.max(errors[worst]) > SHORTFALL:
+        which = name if len(errors) == 1 else f"the discount of setting {worst}"
+        warnings.warn(
+            f"the {num_heads} exponentials of the heads differ from {which} by up to {np.max(errors[worst]):.2g}, at a "
+            f"delay of {delays[np.argmax(errors[worst])]:,} of the {longest:,} steps of an episode; more num_heads "
+            f"reduce the difference",
+            RuntimeWarning,
+            stacklevel=2,
+        )
