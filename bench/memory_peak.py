@@ -32,7 +32,7 @@ MOST_ABOVE = 0.25
 OUT = "OUT"  # placeholder in arguments for a directory that is deleted afterwards
 # Buffers that are full at the end, so that all of their memory is resident.
 REPLAY = (
-    "--env-steps 81920 --evals 2 --config.buffer-size 65536 --config.warm-up 1024 --config.num-envs 64 "
+    "--env-steps 81920 --evals 2 --config.buffer-size 65536 --config.prefill 1024 --config.num-envs 64 "
     "--config.num-steps 8 --config.num-updates 1"
 )
 CONFIGURATIONS = (

@@ -9,7 +9,7 @@ TD3, which does not learn with them. DQN takes 100,000 steps, of which 5,000 fil
 gradient steps on 100 transitions after every 10 steps; PQN takes 524,288; SAC and TD3 take 10,000 and one gradient step
 on 256 transitions after every step.
 
-Differences that remain: DQN and PQN do not duel, because the duelling networks of the two libraries differ. jaxrl clips
+Differences that remain: DQN and PQN do not duel, because the dueling networks of the two libraries differ. jaxrl clips
 the norm of their gradients, rejax each number. While SAC fills the buffer, with 256 transitions, rejax acts by its
 policy and jaxrl at random. The policy of TD3 maximises the mean of both critics in rejax, the first one in jaxrl.
 rejax treats time limits as terminations; jaxrl bootstraps.
@@ -69,14 +69,14 @@ class Setting(NamedTuple):
     least: dict[str, float]
 
     @property
-    def warm_up(self) -> int:
+    def prefill(self) -> int:
         """Number of environment steps that fill the buffer."""
-        return self.fields.get("warm_up", 0)
+        return self.fields.get("prefill", 0)
 
     def gradient_steps(self, env_steps: int) -> int:
         """Number of gradient steps in `env_steps` environment steps."""
         fields = self.fields
-        iterations = (env_steps - self.warm_up) // (fields["num_envs"] * fields["num_steps"])
+        iterations = (env_steps - self.prefill) // (fields["num_envs"] * fields["num_steps"])
         return iterations * math.prod(fields.get(name, 1) for name in ("num_updates", "num_epochs", "num_minibatches"))
 
 
@@ -98,12 +98,12 @@ SETTINGS = {
             "num_updates": 5,
             "batch_size": 100,
             "buffer_size": 50_000,
-            "warm_up": 5_000,
+            "prefill": 5_000,
             "activation": "silu",
             "value_loss": "squared",
             "target_update": "soft",
         },
-        # rejax moves the target by 2 % after every 5 gradient steps, and its exploration decays during the warm-up.
+        # rejax moves the target by 2 % after every 5 gradient steps, and its exploration decays during the prefill.
         {
             "lr": 1e-3,
             "adam_eps": 1e-8,
@@ -123,14 +123,14 @@ SETTINGS = {
     ),
     "sac": Setting(
         "pendulum",
-        ONE_BY_ONE | {"warm_up": 256, "normalise_observation": True},
+        ONE_BY_ONE | {"prefill": 256, "normalise_observation": True},
         {"lr": 1e-2, "policy_lr": 1e-2, "temperature_lr": 1e-2, "target_rate": 0.02},
         10_000,
         {"rejax012": 1.5, "sbx": 1.0},
     ),
     "td3": Setting(
         "pendulum",
-        ONE_BY_ONE | {"warm_up": 500, "normalise_observation": True, "policy_delay": 2},
+        ONE_BY_ONE | {"prefill": 500, "normalise_observation": True, "policy_delay": 2},
         # rejax adds noise to torques, which are up to 2, and updates the target networks with the policy.
         {"discount": 0.98, "target_rate": 0.02, "noise_std": 0.3, "target_noise": 0.2, "target_noise_clip": 0.5},
         10_000,
@@ -161,7 +161,7 @@ def worker(name: str, num_seeds: int, env_steps: int) -> None:
     print(json.dumps(figures), flush=True)
     for _ in sys.stdin:
         started = time.perf_counter()
-        metrics = whole(train(algo, env_steps=env_steps - setting.warm_up, **options)).metrics
+        metrics = whole(train(algo, env_steps=env_steps - setting.prefill, **options)).metrics
         seconds = time.perf_counter() - started
         greedy = metrics["return"][:, -1]
         figures = {"run_seconds": seconds, "return": float(greedy.mean()), "deviation": float(greedy.std())}

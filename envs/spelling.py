@@ -21,6 +21,7 @@ SYNONYMS = {
     **dict.fromkeys(("n_eval_episodes", "num_eval_episodes"), "eval_episodes"),
     **dict.fromkeys(("sweep", "tune", "optimize", "optimise"), "search"),
     **dict.fromkeys(("log_dir", "save_dir", "output_dir"), "out"),
+    **dict.fromkeys(("learning_starts", "learning_start", "start_steps", "warm_up", "warmup_steps"), "prefill"),
     "duelling": "dueling",
 }
 

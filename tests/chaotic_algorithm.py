@@ -51,5 +51,5 @@ def wandering() -> Algorithm:
         env_steps_per_iteration=PER_ITERATION,
         prepare=prepared_for(8),
         discount=lambda hparams: hparams.discount,
-        warm=lambda state, policy: policy,
+        warm_start=lambda state, policy: policy,
     )

@@ -24,17 +24,17 @@ class CloningConfig:
     """Static configuration of cloning.
 
     Attributes:
-      warm_up: Number of environment steps that are collected before the first iteration.
+      prefill: Number of environment steps that are collected before the first iteration.
       batch: Number of samples of one iteration.
       hidden: Sizes of the hidden layers of PPO's network.
     """
 
-    warm_up: int = 64
+    prefill: int = 64
     batch: int = 16
     hidden: tuple[int, ...] = (8,)
 
     def __post_init__(self) -> None:
-        for name in ("warm_up", "batch"):
+        for name in ("prefill", "batch"):
             check_count(name, getattr(self, name))
 
 
@@ -56,8 +56,8 @@ class CloningState(NamedTuple):
 
     Attributes:
       weights: Parameters of the network, and log standard deviations or None.
-      obs: Observations of the warm-up, `[warm_up, ...]`.
-      action: Action of the expert there, int32 `[warm_up]`.
+      obs: Observations of the prefill, `[prefill, ...]`.
+      action: Action of the expert there, int32 `[prefill]`.
     """
 
     weights: tuple[Any, Any]
@@ -98,7 +98,7 @@ def cloning(env: Environment, config: CloningConfig | None = None) -> Algorithm:
             over = terminated | truncated
             return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, (after, state)), obs
 
-        first, keys = env.reset_env(reset_key, env_params), jax.random.split(warm_key, config.warm_up)
+        first, keys = env.reset_env(reset_key, env_params), jax.random.split(warm_key, config.prefill)
         _, seen = jax.lax.scan(one_step, first, keys)
         weights = base.init(network_key, base.hparams, env_params).weights
         return CloningState(weights, seen, expert(seen))
@@ -107,7 +107,7 @@ def cloning(env: Environment, config: CloningConfig | None = None) -> Algorithm:
         key: jax.Array, iteration: jax.Array, state: CloningState, hparams: CloningHParams, env_params: Any
     ) -> Any:
         del env_params
-        rows = jax.random.randint(key, (config.batch,), 0, config.warm_up)
+        rows = jax.random.randint(key, (config.batch,), 0, config.prefill)
         obs, action = state.obs[rows], state.action[rows]
 
         def loss(weights: Any) -> jax.Array:

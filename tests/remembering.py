@@ -126,7 +126,7 @@ def first_seen(env: Environment, logits: Callable[[jax.Array, jax.Array], jax.Ar
     params = env.default_params
     size = env.observation_space(params).shape[0]
 
-    def start(policy: Policy) -> Any:
+    def initial_memory(policy: Policy) -> Any:
         del policy
         return {"first": jnp.zeros(size), "seen": jnp.int32(0)}
 
@@ -142,14 +142,14 @@ def first_seen(env: Environment, logits: Callable[[jax.Array, jax.Array], jax.Ar
     def choose_and_keep(noise: Any, scores: Any, memory: Any, greedy: Any, mask: Any) -> Any:
         return *choose(noise, scores, greedy, mask), memory
 
-    return Actor(start, scores, head.noise, choose_and_keep)
+    return Actor(initial_memory, scores, head.noise, choose_and_keep)
 
 
 def by_hand(env: Environment, actor: Actor, builder: str | None = None) -> Algorithm:
     """An algorithm that plays rollouts and learns nothing; its metrics count the answers with rewards 1 and -1."""
 
     def init(key: jax.Array, hparams: Any, env_params: Any) -> State:
-        start = memories(actor.start(policy(None, hparams)), ())
+        start = memories(actor.initial_memory(policy(None, hparams)), ())
         return State(reset_all(env, key, env_params, NUM_ENVS, memory=start))
 
     def policy(state: Any, hparams: Any) -> Policy:

@@ -115,7 +115,7 @@ def test_sel_of_a_sample_takes_all_of_its_coordinates() -> None:
         ("optimizer", "optimiser"),
         ("centralized_critic", "centralised_critic"),
         ("Normalization", "normalisation"),
-        ("duelling", "dueling"),
+        ("dueling", "dueling"),
         ("sweep", "search"),
         ("size", None),
         ("prize", None),

@@ -2,7 +2,7 @@
 
 python bench/peers/rejax_train.py ALGORITHM NUM_SEEDS ENV_STEPS
 
-On CartPole, PPO has PureJaxRL's settings; DQN and PQN have those of rejax's own configuration, DQN without duelling,
+On CartPole, PPO has PureJaxRL's settings; DQN and PQN have those of rejax's own configuration, DQN without dueling,
 whose networks differ between libraries. On Pendulum, SAC has those of rejax's own configuration; TD3, which does not
 learn with its own, has others. TD3's noise is in units of the torque, from -2 to 2.
 

@@ -216,7 +216,7 @@ def _episodes(env: Characters, actor: Actor, policy: Any, keys: jax.Array) -> An
             view = env.task.view(after.inner.game, 1, params.inner)
             return (obs, after, memory), (view.other[0], view.success, state.paid)
 
-        start = obs, state, jax.tree.map(jnp.asarray, actor.start(policy))
+        start = obs, state, jax.tree.map(jnp.asarray, actor.initial_memory(policy))
         return state.character, *jax.lax.scan(step, start, jax.random.split(key, params.inner.num_steps))[1]
 
     return jax.vmap(one)(keys)

@@ -65,7 +65,7 @@ def _play(
             seen = () if belief is None else _judged(belief, scores[BELIEF], info["behaviour"])
             return (obs, state, memory), (reward, seen)
 
-        start = obs, state, jax.tree.map(jnp.asarray, actor.start(policy))
+        start = obs, state, jax.tree.map(jnp.asarray, actor.initial_memory(policy))
         return jax.lax.scan(step, start, jax.random.split(key, steps))[1]
 
     members = jnp.arange(len(params.weights))

@@ -32,7 +32,7 @@ CONFIG = DQNConfig(
     num_updates=8,
     batch_size=128,
     buffer_size=20_480,
-    warm_up=512,
+    prefill=512,
     value_loss="squared",
     target_update="soft",
 )

@@ -64,7 +64,7 @@ _DQN: dict[str, Any] = {
     "num_steps": 2,
     "num_updates": 4,
     "batch_size": 32,
-    "warm_up": 2_048,
+    "prefill": 2_048,
     "hidden": (32, 32),
     "value_loss": "squared",
     "target_interval": 50,
@@ -263,7 +263,7 @@ def decisions(result: Result, task: Task) -> tuple[np.ndarray, np.ndarray | None
 
     @jax.vmap
     def of_seed(policy: Any) -> tuple[jax.Array, Any]:
-        scores, _ = algo.actor.scores(policy, algo.actor.start(policy), task.obs, task.mask)
+        scores, _ = algo.actor.scores(policy, algo.actor.initial_memory(policy), task.obs, task.mask)
         action, *_ = algo.actor.choose(None, scores, (), True, task.mask)
         if not (isinstance(scores, dict) and "q" in scores):
             return action, None

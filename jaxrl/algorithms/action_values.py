@@ -47,7 +47,7 @@ class QConfig(RolloutConfig):
     Attributes:
       hidden: Widths of the hidden layers.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
-      duelling: Whether action values are sums of a state value and an advantage, each with its own hidden layer.
+      dueling: Whether action values are sums of a state value and an advantage, each with its own hidden layer.
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" (QR-DQN) or
         "categorical" (C51) for the distribution of returns; "hl-gauss" for a number as a histogram.
       num_atoms: Number of quantiles, atoms or bins. Bins are at least 6, because 2.25 of them lie beyond each end of
@@ -59,7 +59,7 @@ class QConfig(RolloutConfig):
 
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "relu"
-    duelling: bool = False
+    dueling: bool = False
     value_loss: value_losses.Kind = "huber"
     num_atoms: int = 51
     heads: Literal["single", "own", "joint"] = "single"
@@ -249,7 +249,7 @@ def action_values(name: str, env: Environment, config: QConfig, agents: tuple[in
         config.encoder(obs_shape),
         space.n,
         num_heads * loss.num_outputs,
-        config.duelling,
+        config.dueling,
         config.activation,
         config.layer_norm,
     )

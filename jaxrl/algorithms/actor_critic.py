@@ -57,7 +57,7 @@ class ActorCriticConfig(OffPolicyConfig):
         mixture, all of which evaluate the policy.
       num_heads: Number of exponentials of the mixture.
       noise: Noise of actions: "gaussian", independent at every step, or "ornstein-uhlenbeck", correlated within an
-        episode. Discrete actions are sampled with Gumbel noise at the quantiles of this noise, in the warm-up too.
+        episode. Discrete actions are sampled with Gumbel noise at the quantiles of this noise, in the prefill too.
     """
 
     num_updates: int = 16
@@ -307,7 +307,7 @@ class ActorCritic(NamedTuple):
           actor: Actor of the policy.
         """
 
-        def warm(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
+        def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
             names = {"policy", "target_policy"} & set(state.learner._fields)
             learner = state.learner._replace(**dict.fromkeys(names, policy.acting.params))
             return state._replace(learner=learner, observations=policy.observations)
@@ -327,7 +327,7 @@ class ActorCritic(NamedTuple):
             actor=actor,
             env_steps_per_iteration=self.config.steps_per_iteration,
             prepare=self.prepare,
-            warm=warm,
+            warm_start=warm_start,
         )
 
 

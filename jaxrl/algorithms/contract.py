@@ -32,12 +32,12 @@ _ARGUMENTS = {
     "prepare": ("hparams", "num_settings", "run_length"),
     "discount": ("hparams",),
     "stopped": ("hparams", "env_steps"),
-    "warm": ("state", "policy"),
+    "warm_start": ("state", "policy"),
     "sharded": ("shards",),
 }
-_OPTIONAL = ("discount", "stopped", "warm", "sharded")
+_OPTIONAL = ("discount", "stopped", "warm_start", "sharded")
 _ARGUMENTS_OF_ACTOR = {
-    "start": ("policy",),
+    "initial_memory": ("policy",),
     "scores": ("policy", "memory", "obs", "mask"),
     "noise": ("key", "shape"),
     "choose": ("noise", "scores", "memory", "greedy", "mask"),
@@ -72,16 +72,19 @@ def longest_episode(env: Environment) -> int:
         return int(limit(env, env.default_params))
 
 
-def prepared_for(horizon: int) -> Callable[..., Any]:
+def prepared_for(horizon: int, env: Environment | None = None) -> Callable[..., HParams]:
     """Function `Algorithm.prepare` of an algorithm with a discount and no schedules.
 
     Args:
       horizon: Number of steps for which the discount is prepared, see `discounts.parsing.prepare`.
+      env: Environment of the algorithm; for evaluation, a discount without a closed form is prepared up to its time
+        limit. None for no environment.
     """
+    episode_length = None if env is None else longest_episode(env)
 
     def prepared(hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
         del run_length
-        return dataclasses.replace(hparams, discount=prepare(hparams.discount, horizon, num_settings))
+        return dataclasses.replace(hparams, discount=prepare(hparams.discount, horizon, num_settings, episode_length))
 
     return prepared
 
@@ -119,8 +122,8 @@ class Algorithm(NamedTuple):
       network: Custom network, None for one that the configuration names.
       builder: Path `"module:function"` of a function by which another process builds an equal algorithm, called as
         `function(env, config)` (`function(env)` if `config` is None); None if there is none.
-      warm: Function `(State, Policy) -> State` that puts a policy of the same shapes, normalisation included, into the
-        initial state of a run; None if warm starts are not supported.
+      warm_start: Function `(State, Policy) -> State` that puts a policy of the same shapes, normalisation included,
+        into the initial state of a run; None if warm starts are not supported.
       sharded: Function `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None if
         environments cannot be distributed over devices.
     """
@@ -140,7 +143,7 @@ class Algorithm(NamedTuple):
     metric_rules: Mapping[str, MetricRule] = MappingProxyType({})
     network: Any = None
     builder: str | None = None
-    warm: Callable[[State, Policy], State] | None = None
+    warm_start: Callable[[State, Policy], State] | None = None
     sharded: Callable[[EnvShards], "Sharded"] | None = None
 
     def __repr__(self) -> str:

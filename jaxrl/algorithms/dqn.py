@@ -227,7 +227,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         state, metrics = agent.finish(learner, priorities, experience, metrics)
         return state, metrics | {"epsilon": learner.acting.epsilon}
 
-    def warm(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
+    def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         weights = policy.acting.params
         learner = state.learner._replace(acting=state.learner.acting._replace(params=weights), target=weights)
         return state._replace(learner=learner, observations=policy.observations)
@@ -244,5 +244,5 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         actor=actor,
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=q.prepare,
-        warm=warm,
+        warm_start=warm_start,
     )

@@ -172,7 +172,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
 
     def first_memory(policy: Any = None) -> Memory:
         del policy
-        return jax.tree.map(jnp.asarray, network.start()) if remembers else ()
+        return jax.tree.map(jnp.asarray, network.initial_memory()) if remembers else ()
 
     def first_params(key: jax.Array) -> Any:
         return network.init(key, example, *([first_memory()] if remembers else []))
@@ -258,7 +258,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
     def policy(state: EvolveState, hparams: HParams) -> EvolvedPolicy:
         return policy_from(strategy.solution(state.strategy), state.observations, hparams)
 
-    def warm(state: EvolveState, policy: EvolvedPolicy) -> EvolveState:
+    def warm_start(state: EvolveState, policy: EvolvedPolicy) -> EvolveState:
         return EvolveState(strategy.moved(state.strategy, policy.params), policy.observations)
 
     return assembled(
@@ -274,7 +274,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
         env_steps_per_iteration=config.population_size * config.num_episodes * episode_length,
         prepare=prepare,
         network=own_network,
-        warm=warm,
+        warm_start=warm_start,
     )
 
 

@@ -49,7 +49,7 @@ class OffPolicyConfig(RolloutConfig):
       num_updates: Number of gradient steps at the end of one iteration.
       batch_size: Number of transitions of one gradient step.
       buffer_size: Number of transitions in the replay buffer, a multiple of `num_envs * num_steps`.
-      warm_up: Number of transitions of random actions before the first iteration, a multiple of
+      prefill: Number of transitions of random actions before the first iteration, a multiple of
         `num_envs * num_steps`; they do not count as environment steps.
       n_step: Largest number of rewards in a target, before its bootstrap.
       replay: Sampling of transitions: "uniform", or "prioritised" in proportion to the last error.
@@ -58,17 +58,17 @@ class OffPolicyConfig(RolloutConfig):
     num_updates: int = 2
     batch_size: int = 128
     buffer_size: int = 16_384
-    warm_up: int = 1_024
+    prefill: int = 1_024
     n_step: int = 1
     replay: Literal["uniform", "prioritised"] = "uniform"
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
         self._refuse_memory()
-        for name in ("num_updates", "batch_size", "buffer_size", "warm_up", "n_step"):
+        for name in ("num_updates", "batch_size", "buffer_size", "prefill", "n_step"):
             check_count(name, getattr(self, name))
         check_choice("replay", self.replay, ("uniform", "prioritised"))
-        for name in ("buffer_size", "warm_up"):
+        for name in ("buffer_size", "prefill"):
             if getattr(self, name) % self.steps_per_iteration:
                 raise UserValueError(
                     f"{name} takes a multiple of the {self.steps_per_iteration} transitions of an iteration "
@@ -90,7 +90,7 @@ class OffPolicyConfig(RolloutConfig):
         """Smallest numbers of transitions that a buffer must hold, by the fields that require them."""
         return {
             "batch_size": self.batch_size,
-            "warm_up": self.warm_up,
+            "prefill": self.prefill,
             "n_step * num_envs": self.n_step * self.num_envs,
         }
 
@@ -281,15 +281,15 @@ class OffPolicy(NamedTuple):
         config, (reset_key, collect_key) = self.config, key
         observations = self.first_statistics()
         policy = self.policy(acting, observations, hparams)
-        memory = memories(actor.start(policy), self.agents)
+        memory = memories(actor.initial_memory(policy), self.agents)
         carry = reset_all(self.env, reset_key, env_params, config.num_envs, memory=memory)
         carry, steps, _ = self.rollout(
-            collect_key, random_actor, policy, carry, env_params, config.warm_up // config.num_envs
+            collect_key, random_actor, policy, carry, env_params, config.prefill // config.num_envs
         )
         buffer = write(init_buffer(steps, config.capacity), steps, jnp.int32(0))
         priorities = None
         if config.replay == "prioritised":
-            priorities = write_priorities(init_priorities(config.buffer_size), jnp.int32(0), config.warm_up)
+            priorities = write_priorities(init_priorities(config.buffer_size), jnp.int32(0), config.prefill)
         return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities)
 
     def collect(
@@ -304,7 +304,7 @@ class OffPolicy(NamedTuple):
         """Steps of the policy in all environments, written to the buffer with the highest priority."""
         config = self.config
         carry, steps, reused = self.rollout(key, actor, policy, state.carry, env_params, config.num_steps)
-        before = Ring.at(iteration, config.warm_up // config.num_envs, config.num_steps, config.capacity)
+        before = Ring.at(iteration, config.prefill // config.num_envs, config.num_steps, config.capacity)
         ring = before.after(config.num_steps, config.capacity)
         buffer = write(state.buffer, steps, before.end)
         priorities = state.priorities

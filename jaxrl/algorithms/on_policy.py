@@ -412,7 +412,7 @@ class OnPolicy(NamedTuple):
           network: Custom network, None for one that the configuration names.
         """
 
-        def warm(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
+        def warm_start(state: OnPolicyState, policy: OnPolicyPolicy) -> OnPolicyState:
             return state._replace(
                 weights=(policy.params, policy.log_std),
                 observations=policy.observations,
@@ -438,7 +438,7 @@ class OnPolicy(NamedTuple):
             prepare=self.prepare,
             stopped=stopped,
             network=network,
-            warm=warm,
+            warm_start=warm_start,
             sharded=sharded,
         )
 
@@ -511,7 +511,7 @@ def agents_of(env: Environment, network: Module | None) -> tuple[int, ...]:
 
 def _first_memory(network: Any) -> Memory:
     """Memory of one agent at the start of an episode, () without memory."""
-    return jax.tree.map(jnp.asarray, network.start()) if is_recurrent(network) else ()
+    return jax.tree.map(jnp.asarray, network.initial_memory()) if is_recurrent(network) else ()
 
 
 def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:

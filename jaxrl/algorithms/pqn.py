@@ -221,7 +221,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         metrics |= {"epsilon": acting.epsilon, "learning_rate": lr, "reset_reuse": reused.astype(jnp.float32)}
         return PQNState(acting, optimiser, observations, carry), metrics
 
-    def warm(state: PQNState, policy: OffPolicyPolicy) -> PQNState:
+    def warm_start(state: PQNState, policy: OffPolicyPolicy) -> PQNState:
         acting = state.acting._replace(params=policy.acting.params)
         return state._replace(acting=acting, observations=policy.observations)
 
@@ -238,5 +238,5 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=q.prepare,
         stopped=stopped,
-        warm=warm,
+        warm_start=warm_start,
     )

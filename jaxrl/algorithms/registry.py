@@ -35,7 +35,7 @@ class Row(NamedTuple):
     space: str
 
 
-_REPLAY = {"num_envs": 2, "num_steps": 4, "buffer_size": 64, "warm_up": 16, "batch_size": 8, "hidden": (8,)}
+_REPLAY = {"num_envs": 2, "num_steps": 4, "buffer_size": 64, "prefill": 16, "batch_size": 8, "hidden": (8,)}
 
 ROWS: dict[str, Row] = {
     "ppo": Row(

@@ -37,8 +37,8 @@ class Actor(NamedTuple):
     `[*B]`, such as environments and agents, which act independently.
 
     Attributes:
-      start: Function `(policy) -> memory` of one agent at the start of an episode, a pytree of arrays; `()` for a
-        policy without memory. Only `learning.rollout` resets a memory to it, where that agent's episode ended.
+      initial_memory: Function `(policy) -> memory` of one agent at the start of an episode, a pytree of arrays; `()`
+        for a policy without memory. Only `learning.rollout` resets a memory to it, where that agent's episode ended.
       scores: Function `(policy, memory, obs, mask) -> (scores, memory)`, the numbers by which actions are chosen,
         `{name: [*B, ...]}`: logits, mean and standard deviation, or action values.
       noise: Function `(key, shape) -> noise`, leaves `[*shape, ...]`, the random input of `choose`; drawn in bulk.
@@ -47,7 +47,7 @@ class Actor(NamedTuple):
         `action`, a loss scores `raw`.
     """
 
-    start: Callable[[Policy], Memory]
+    initial_memory: Callable[[Policy], Memory]
     scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]]
     noise: Callable[[jax.Array, tuple[int, ...]], Noise]
     choose: Callable[[Noise, Scores, Memory, Any, Any], tuple[Any, Any, Memory]]
@@ -86,14 +86,14 @@ def head_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -
 
 
 def recurrent_actor(
-    start: Callable[[Policy], Memory],
+    initial_memory: Callable[[Policy], Memory],
     scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]],
     head: ActionHead,
 ) -> Actor:
     """Actor of a policy with a recurrent network that acts by an action head.
 
     Args:
-      start: Function `Actor.start`.
+      initial_memory: Function `Actor.initial_memory`.
       scores: Function `Actor.scores`, with the scores of the head.
       head: Action head of the environment's action space.
     """
@@ -102,7 +102,7 @@ def recurrent_actor(
     def choose_and_keep(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
         return *choose(noise, scores, greedy, mask), memory
 
-    return Actor(start, scores, lambda key, shape: head.noise(unrolled(key), shape), choose_and_keep)
+    return Actor(initial_memory, scores, lambda key, shape: head.noise(unrolled(key), shape), choose_and_keep)
 
 
 def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any, Any]]:
@@ -118,9 +118,9 @@ def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any
     return choose
 
 
-def memories(start: Memory, shape: tuple[int, ...]) -> Memory:
+def memories(initial: Memory, shape: tuple[int, ...]) -> Memory:
     """Memories at the start of an episode, leaves `[*shape, ...]`, from that of one agent, leaves `[...]`."""
-    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), start)
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), initial)
 
 
 def scored(actor: Actor, policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
@@ -146,11 +146,12 @@ def check_memory(before: Memory, after: Memory) -> None:
     """
     if jax.tree.structure(before) != jax.tree.structure(after):
         raise ContractError(
-            f"actor must return a memory with the structure of its start: {described(before)} became {described(after)}"
+            "actor must return a memory with the structure of its initial_memory: "
+            f"{described(before)} became {described(after)}"
         )
     for (path, old), new in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
         if (old.shape, old.dtype) != (new.shape, new.dtype):
             raise ContractError(
-                f"actor must return a memory like its start: memory{jax.tree_util.keystr(path)} was "
+                f"actor must return a memory like its initial_memory: memory{jax.tree_util.keystr(path)} was "
                 f"{old.dtype}{list(old.shape)} and became {new.dtype}{list(new.shape)}"
             )

@@ -36,7 +36,7 @@ class GRU(nn.Module):
 
     size: int
 
-    def start(self) -> dict[str, jax.Array]:
+    def initial_memory(self) -> dict[str, jax.Array]:
         """Zeros."""
         return {"hidden": jnp.zeros(self.size)}
 
@@ -52,7 +52,7 @@ class GRU(nn.Module):
     def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
-        memories = _scanned(_gru, params["params"], features, memory, reset, self.start())
+        memories = _scanned(_gru, params["params"], features, memory, reset, self.initial_memory())
         return memories["hidden"], memories
 
 
@@ -70,7 +70,7 @@ class LSTM(nn.Module):
 
     size: int
 
-    def start(self) -> dict[str, jax.Array]:
+    def initial_memory(self) -> dict[str, jax.Array]:
         """Zeros."""
         return {"cell": jnp.zeros(self.size), "hidden": jnp.zeros(self.size)}
 
@@ -85,7 +85,7 @@ class LSTM(nn.Module):
     def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
-        memories = _scanned(_lstm, params["params"], features, memory, reset, self.start())
+        memories = _scanned(_lstm, params["params"], features, memory, reset, self.initial_memory())
         return memories["hidden"], memories
 
 
@@ -111,7 +111,7 @@ class LRU(nn.Module):
     ring: tuple[float, float] = (0.9, 0.999)
     max_phase: float = math.pi / 10
 
-    def start(self) -> dict[str, jax.Array]:
+    def initial_memory(self) -> dict[str, jax.Array]:
         """Zeros."""
         return {"real": jnp.zeros(self.size), "imaginary": jnp.zeros(self.size)}
 
@@ -161,7 +161,7 @@ class FlaxCell(nn.Module):
 
     cell: Any
 
-    def start(self) -> Any:
+    def initial_memory(self) -> Any:
         """Initial carry."""
         return self.cell.initialize_carry(jax.random.key(0), (1,))
 

@@ -63,8 +63,8 @@ def population_episodes(
     of_one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[2:], leaf.dtype), obs)
     agents = agent_axes(env.observation_space(env.default_params), of_one)
     # A start that depends on the policy, such as a learned one, has the population's axis.
-    start = jax.vmap(actor.start)(policies)
-    memory = jax.vmap(lambda policy: memories(actor.start(policy), (size[1], *agents)))(policies)
+    start = jax.vmap(actor.initial_memory)(policies)
+    memory = jax.vmap(lambda policy: memories(actor.initial_memory(policy), (size[1], *agents)))(policies)
 
     def one_step(policy: Policy, start: Any, key: jax.Array, t: jax.Array, carry: Carry, present: jax.Array) -> Any:
         mask = env.action_mask(carry.state, params)

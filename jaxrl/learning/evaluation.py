@@ -56,7 +56,7 @@ def evaluate(
     first = reset_all(env, reset_key, params, num_episodes)
     obs_of_one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), first.obs)
     agents = agent_axes(env.observation_space(env.default_params), obs_of_one)
-    start_memory = actor.start(policy)
+    start_memory = actor.initial_memory(policy)
     first = first._replace(memory=memories(start_memory, (num_episodes, *agents)))
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), first)
     greedy = jnp.arange(2 * num_episodes) < num_episodes

@@ -116,7 +116,7 @@ def _normal(size: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
 def _walking(actor: Actor, size: int) -> Actor:
     """Actor with correlated noise, its memory `Walk`, from one without memory, whose noise is `_normal(size)`."""
 
-    def start(policy: Policy) -> Walk:
+    def initial_memory(policy: Policy) -> Walk:
         del policy
         return Walk(jnp.zeros(size, jnp.float32), jnp.zeros((), bool))
 
@@ -129,7 +129,7 @@ def _walking(actor: Actor, size: int) -> Actor:
         action, raw, _ = actor.choose(None if noise is None else memory.noise, scores, (), greedy, mask)
         return action, raw, memory
 
-    return Actor(start, scores_with_memory, actor.noise, choose)
+    return Actor(initial_memory, scores_with_memory, actor.noise, choose)
 
 
 def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
@@ -151,7 +151,7 @@ def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
         del scores, greedy, mask
         return head.to_env(noise), noise, memory
 
-    return Actor(actor.start, scores, noise, choose)
+    return Actor(actor.initial_memory, scores, noise, choose)
 
 
 def uniform_discrete_actor(actor: Actor) -> Actor:

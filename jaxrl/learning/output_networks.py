@@ -69,7 +69,7 @@ class QNetwork(nn.Module):
       encoder: Network that returns features, `[width]`.
       num_actions: Number of actions.
       num_values: Number of outputs for each action.
-      duelling: Whether outputs are a state value plus an advantage minus the mean advantage over actions, each from its
+      dueling: Whether outputs are a state value plus an advantage minus the mean advantage over actions, each from its
         own hidden layer.
       activation: Activation function of the hidden layers, a name in `ACTIVATIONS`.
       layer_norm: Whether each hidden layer is normalised before its activation.
@@ -80,7 +80,7 @@ class QNetwork(nn.Module):
     encoder: Module
     num_actions: int
     num_values: int
-    duelling: bool = False
+    dueling: bool = False
     activation: str = "relu"
     layer_norm: bool = False
 
@@ -91,12 +91,12 @@ class QNetwork(nn.Module):
         chex.assert_rank(features, 1, custom_message="features")
         of_action = self._stream(features, "advantage", self.num_actions * self.num_values)
         of_action = of_action.reshape(self.num_actions, self.num_values)
-        if not self.duelling:
+        if not self.dueling:
             return of_action
         return self._stream(features, "value", self.num_values) + of_action - jnp.mean(of_action, axis=0)
 
     def _stream(self, features: jax.Array, name: str, width: int) -> jax.Array:
-        if self.duelling:
+        if self.dueling:
             features = dense(features.shape[-1], 2**0.5, f"{name}_hidden")(features)
             if self.layer_norm:
                 features = nn.LayerNorm(name=f"{name}_hidden_norm")(features)

@@ -1,11 +1,12 @@
 """Recurrent networks: an encoder, a memory and heads; stepping and unrolling of custom recurrent networks.
 
 A recurrent network is a flax module that is called as `(obs, memory) -> (outputs, value, memory)` on one observation
-and the memory of one agent, and has a method `start() -> memory`, the memory at the start of an episode: a pytree of
-real arrays. It may have a method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does the same
-for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, is True for steps before which the
-memory is reset to the start, and `memories` are those after each step. A memory cell has the same interface with
-features instead of observations: `(features, memory) -> (features, memory)`, with `start` and optionally `unroll`.
+and the memory of one agent, and has a method `initial_memory() -> memory`, the memory at the start of an episode: a
+pytree of real arrays. It may have a method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does the
+same for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, is True for steps before which
+the memory is reset to the initial one, and `memories` are those after each step. A memory cell has the same interface
+with features instead of observations: `(features, memory) -> (features, memory)`, with `initial_memory` and optionally
+`unroll`.
 """
 
 import inspect
@@ -60,9 +61,9 @@ class RecurrentActorCritic(nn.Module):
     cell: Any
     heads: Any
 
-    def start(self) -> Memory:
+    def initial_memory(self) -> Memory:
         """Memory of one agent at the start of an episode."""
-        return self.cell.start()
+        return self.cell.initial_memory()
 
     def __call__(self, obs: Any, memory: Memory) -> tuple[jax.Array, jax.Array, Memory]:
         """Outputs, value and the memory after one observation."""
@@ -82,8 +83,8 @@ class RecurrentActorCritic(nn.Module):
 
 
 def is_recurrent(network: Any) -> bool:
-    """Whether a network is recurrent, that is, its class has a method `start`."""
-    return inspect.isfunction(getattr(type(network), "start", None))
+    """Whether a network is recurrent, that is, its class has a method `initial_memory`."""
+    return inspect.isfunction(getattr(type(network), "initial_memory", None))
 
 
 def step_over(network: Any, params: Params, obs: Any, memory: Memory, num_axes: int) -> tuple[Any, Any, Memory]:
@@ -142,7 +143,7 @@ def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, re
     """
     chex.assert_rank(reset, 1, custom_message="reset")
     chex.assert_tree_shape_prefix(inputs, reset.shape, custom_message="inputs, reset")
-    start = module.start()
+    start = module.initial_memory()
 
     def step(memory: Memory, now: Any) -> tuple[Memory, Any]:
         inputs, reset = now
@@ -156,7 +157,7 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
     """Rejects a recurrent network that the algorithm cannot use, before anything is compiled.
 
     Args:
-      network: Flax module with a method `start`.
+      network: Flax module with a method `initial_memory`.
       obs: Shapes of one observation.
       num_outputs: Number of outputs that the action head needs.
       num_values: Number of values that the critic needs; None for one, without an axis.
@@ -171,15 +172,15 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
     cell = getattr(network, "cell", None)
     if isinstance(cell, nn.RNNCellBase):
         raise UserTypeError(
-            f"cell must have a method start, got flax's {type(cell).__name__}; use cells.FlaxCell of it"
+            f"cell must have a method initial_memory, got flax's {type(cell).__name__}; use cells.FlaxCell of it"
         )
-    start: Any = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, network.start()))  # pyright: ignore
+    start: Any = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, network.initial_memory()))  # pyright: ignore
     if not jax.tree.leaves(start):
-        raise UserTypeError(f"network.start() must give a memory of at least one array, got {start!r}")
+        raise UserTypeError(f"network.initial_memory() must give a memory of at least one array, got {start!r}")
     for leaf in jax.tree.leaves(start):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise UserTypeError(
-                f"network.start() must give real arrays, got {leaf.dtype}{list(leaf.shape)}; "
+                f"network.initial_memory() must give real arrays, got {leaf.dtype}{list(leaf.shape)}; "
                 "keep real and imaginary parts apart"
             )
     got: Any = jax.eval_shape(

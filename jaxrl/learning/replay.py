@@ -39,21 +39,21 @@ class Ring(NamedTuple):
     filled: jax.Array
 
     @staticmethod
-    def at(iteration: jax.Array, warm_up: int, num_steps: int, capacity: int) -> "Ring":
+    def at(iteration: jax.Array, prefill: int, num_steps: int, capacity: int) -> "Ring":
         """Ring before an iteration writes.
 
         Args:
           iteration: Number of the iteration, int32 `[]`, not batched.
-          warm_up: Number of slots filled before the first iteration, static, at most `capacity`.
-          num_steps: Number of slots that an iteration fills, static; divides `capacity` and `warm_up`.
+          prefill: Number of slots filled before the first iteration, static, at most `capacity`.
+          num_steps: Number of slots that an iteration fills, static; divides `capacity` and `prefill`.
           capacity: Number of slots, static.
         """
         chex.assert_rank(iteration, 0, custom_message="iteration")
         chex.assert_is_divisible(capacity, num_steps, custom_message="capacity, num_steps")
-        chex.assert_is_divisible(warm_up, num_steps, custom_message="warm_up, num_steps")
+        chex.assert_is_divisible(prefill, num_steps, custom_message="prefill, num_steps")
         laps = capacity // num_steps  # the remainder is taken before the product, which could overflow
-        end = (jax.lax.rem(iteration, jnp.int32(laps)) * num_steps + warm_up) % capacity
-        filled = jnp.minimum(jnp.minimum(iteration, laps) * num_steps + warm_up, capacity)
+        end = (jax.lax.rem(iteration, jnp.int32(laps)) * num_steps + prefill) % capacity
+        filled = jnp.minimum(jnp.minimum(iteration, laps) * num_steps + prefill, capacity)
         return Ring(end.astype(jnp.int32), filled.astype(jnp.int32))
 
     def after(self, num_steps: int, capacity: int) -> "Ring":

@@ -216,7 +216,7 @@ def rollout(
     # The first states of all environments, then the second of all: environments with equal numbers of resets, as most
     # have, read adjacent memory.
     pool = _begun(env, keys.T.reshape(-1), params)
-    first_memory = actor.start(policy)
+    first_memory = actor.initial_memory(policy)
     if jax.tree.structure(carry.memory) != jax.tree.structure(first_memory):
         raise ContractError(
             f"carry must have the memories of its actor, which starts from {described(first_memory)}, got "

@@ -53,7 +53,7 @@ def walk(
       ValueError: The policy is not of a crowd, there is no such scenario, or it has no room for so many people.
     """
     crowd, params = crowd_like(policy, scenario, num_agents)
-    start = for_any_number(policy).start(crowd.num_agents)
+    start = for_any_number(policy).initial_memory(crowd.num_agents)
     return roll(crowd, _walker(policy, greedy), jax.random.key(seed), params, num_steps, start)
 
 
@@ -130,12 +130,12 @@ class Walkers(NamedTuple):
     """The policy of a crowd for crowds of any size.
 
     Attributes:
-      start: Function `(N) -> memory` for the start of an episode, leaves `[N, ...]`.
+      initial_memory: Function `(N) -> memory` for the start of an episode, leaves `[N, ...]`.
       act: Function `(obs, memory, key=None) -> (actions, memory)`; observations `[N, ...]`, actions `[N, 2]`, for any
         N; sampled actions with a key, and greedy ones without.
     """
 
-    start: Callable[[int], Any]
+    initial_memory: Callable[[int], Any]
     act: Callable[..., tuple[jax.Array, Any]]
 
 
@@ -155,8 +155,8 @@ def for_any_number(policy: TrainedPolicy) -> Walkers:
         padding = [(0, groups * size - count)] + [(0, 0)] * (leaf.ndim - 1)
         return jnp.pad(leaf, padding).reshape(groups, size, *leaf.shape[1:])
 
-    def start(count: int) -> Any:
-        return memories(policy.algo.actor.start(policy.params), (count,))
+    def initial_memory(count: int) -> Any:
+        return memories(policy.algo.actor.initial_memory(policy.params), (count,))
 
     def act(obs: Any, memory: Memory, key: jax.Array | None = None) -> tuple[jax.Array, Any]:
         count = jax.tree.leaves(obs)[0].shape[0]
@@ -170,4 +170,4 @@ def for_any_number(policy: TrainedPolicy) -> Walkers:
         action, after = policy(groups, key, greedy=key is None, memory=jax.tree.map(grouped, memory))
         return ungrouped(action), jax.tree.map(ungrouped, after)
 
-    return Walkers(start, act)
+    return Walkers(initial_memory, act)

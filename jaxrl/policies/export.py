@@ -222,7 +222,7 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
     obs, mask = jax.tree.map(np.asarray, jax.jit(jax.vmap(first, in_axes=(0, None)))(keys, env_params))
     exported = open_exported(file, spec, policy.algo)
     function, agents = jax.jit(program.function), check_abstractly(env)
-    memory, expected_memory = exported.start(_NUM_CHECKED, *agents), policy.start(_NUM_CHECKED)
+    memory, expected_memory = exported.initial_memory(_NUM_CHECKED, *agents), policy.initial_memory(_NUM_CHECKED)
     for _ in range(2 if policy.remembers else 1):  # the second call uses the memory that the first returned
         arguments = {"obs": obs, "mask": mask, MEMORY: dict(named("", expected_memory))}
         expected = function(*(arguments[name] for name in program.names))

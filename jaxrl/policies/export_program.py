@@ -55,7 +55,7 @@ def greedy_program(algo: Algorithm, params: Params) -> Program:
       params: Parameters for `algo.actor`, concrete.
     """
     actor = algo.actor
-    start = actor.start(params)
+    start = actor.initial_memory(params)
     shapes = _symbolic_arguments(algo, start)
 
     def function(*arguments: Any) -> dict[str, Any]:

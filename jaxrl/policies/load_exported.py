@@ -46,7 +46,7 @@ class ExportedPolicy:
 
     A policy with a memory takes and returns it:
 
-        memory = policy.start()
+        memory = policy.initial_memory()
         action, memory = policy(obs, memory=memory)
         memory = policy.remembered(memory, done)    # reset where an episode has ended
 
@@ -63,7 +63,7 @@ class ExportedPolicy:
         """Whether the policy has a memory, which every call takes and returns."""
         return MEMORY in self.spec
 
-    def start(self, *axes: int) -> dict[str, np.ndarray]:
+    def initial_memory(self, *axes: int) -> dict[str, np.ndarray]:
         """The memory at the start of an episode, by the names of its inputs.
 
         Args:
@@ -81,7 +81,7 @@ class ExportedPolicy:
           ended: Whether the episode has ended, bool with the leading axes of the memory, or the first of them.
         """
         after = {}
-        for name, first in self.start().items():
+        for name, first in self.initial_memory().items():
             leaf = np.asarray(memory[name])
             over = np.asarray(ended)
             after[name] = np.where(over.reshape((*over.shape, *[1] * (leaf.ndim - over.ndim))), first, leaf)
@@ -98,7 +98,7 @@ class ExportedPolicy:
         Args:
           obs: Observation, or observations with leading axes; those of a crowd have any number of agents.
           mask: Action mask from `env.action_mask`, with the same leading axes; None if the environment has none.
-          memory: Memory returned by `start` or by the last call; None for a policy without a memory.
+          memory: Memory returned by `initial_memory` or by the last call; None for a policy without a memory.
 
         Returns:
           `{"action": ..., "logits": ...}`, or "mean" and "std" for continuous actions, and "memory" for a policy with a
@@ -109,8 +109,8 @@ class ExportedPolicy:
         """
         if self.remembers and memory is None:
             raise UserValueError(
-                "memory is None, but this policy remembers; it takes policy.start() at the start of an episode and "
-                "then what the last call returned: action, memory = policy(obs, memory=memory)."
+                "memory is None, but this policy remembers; it takes policy.initial_memory() at the start of an "
+                "episode and then what the last call returned: action, memory = policy(obs, memory=memory)."
             )
         remembered = [] if memory is None else sorted(memory.items(), key=lambda item: self._order(item[0]))
         inputs = [*named("obs", obs), *named("mask", mask), *remembered]

@@ -168,7 +168,7 @@ def _algorithm(result: Result) -> Any:
 @functools.lru_cache(maxsize=16)  # equal partners share compiled programs
 def _functions(actor: Actor, greedy: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
     def begin(policy: Policy) -> Any:
-        return jax.tree.map(jnp.asarray, actor.start(policy))
+        return jax.tree.map(jnp.asarray, actor.initial_memory(policy))
 
     def choose(key: jax.Array, policy: Policy, memory: Memory, obs: jax.Array) -> tuple[jax.Array, Any]:
         scores, memory = actor.scores(policy, memory, obs, None)

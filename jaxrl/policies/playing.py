@@ -16,13 +16,13 @@ class Player(NamedTuple):
     """The functions for playing a policy step by step.
 
     Attributes:
-      start: Function `() -> memory` for the start of an episode.
+      initial_memory: Function `() -> memory` for the start of an episode.
       act: Greedy function `(obs, mask, memory) -> (action, memory)`.
       remembered: Function `(memory, ended) -> memory` after a step, which resets the memory where an agent's episode
         has ended.
     """
 
-    start: Callable[[], Any]
+    initial_memory: Callable[[], Any]
     act: Callable[[Any, Any, Any], tuple[Any, Any]]
     remembered: Callable[[Any, Any], Any]
 
@@ -37,7 +37,9 @@ def player_of(env: Environment, policy: Callable[..., Any]) -> Player:
     if isinstance(policy, TrainedPolicy) and isinstance(env, Crowd):
         crowd = for_any_number(policy)
         return Player(
-            lambda: crowd.start(env.num_agents), lambda obs, mask, memory: crowd.act(obs, memory), policy.remembered
+            lambda: crowd.initial_memory(env.num_agents),
+            lambda obs, mask, memory: crowd.act(obs, memory),
+            policy.remembered,
         )
 
     def act(obs: Any, mask: Any, memory: Memory) -> tuple[Any, Any]:
@@ -47,5 +49,5 @@ def player_of(env: Environment, policy: Callable[..., Any]) -> Player:
         return policy(obs, **masked), memory
 
     if isinstance(policy, TrainedPolicy):
-        return Player(policy.start, act, policy.remembered)
+        return Player(policy.initial_memory, act, policy.remembered)
     return Player(lambda: (), act, lambda memory, ended: memory)

@@ -160,7 +160,7 @@ def _play(env: Any, player: Player | None, params: EnvParams, num_steps: int | N
     key, reset_key = jax.random.split(jax.random.key(seed))
     obs, state = reset(reset_key, params)
     yield jax.device_get(state)
-    played, memory = 0, () if player is None else player.start()
+    played, memory = 0, () if player is None else player.initial_memory()
     while num_steps is None or played < num_steps:
         key, act_key, step_key, reset_key = jax.random.split(key, 4)
         if player is None:

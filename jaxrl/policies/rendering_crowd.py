@@ -58,7 +58,7 @@ def write_episode(
         del state
         return (draw(key), memory) if player is None else player.act(obs, None, player.remembered(memory, ended))
 
-    start = () if player is None else player.start()
+    start = () if player is None else player.initial_memory()
     episode = roll(env, act, jax.random.key(seed), params, num_steps or longest, start)
     EPISODES[file.suffix.lower()](episode, file, env.name)
     return file

@@ -13,40 +13,40 @@ __all__ = ["OFF_POLICY"]
 _PARALLEL: Any = {"num_envs": 16, "num_steps": 32, "num_epochs": 4, "num_minibatches": 4}
 _ANNEALED = {"lr": 1e-3, "lr_end": 0.0, "lam": 0.65, "epsilon_anneal_env_steps": 250_000.0}
 # fmt: off
-_DQN: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 16, "buffer_size": 102_400, "warm_up": 1_024, "n_step": 5,
-             "duelling": True}
-# With the warm-up, 19,968 environment steps, and a gradient step for each.
+_DQN: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 16, "buffer_size": 102_400, "prefill": 1_024, "n_step": 5,
+             "dueling": True}
+# With the prefill, 19,968 environment steps, and a gradient step for each.
 _PENDULUM: Any = {"num_envs": 4, "num_steps": 4, "num_updates": 16, "batch_size": 128, "buffer_size": 20_480,
-                  "warm_up": 512}
+                  "prefill": 512}
 _DISCRETE: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 32, "batch_size": 64, "buffer_size": 102_400,
                   "normalise_observation": True}
 OFF_POLICY = (
-    # With the warm-up, 99,328 environment steps.
+    # With the prefill, 99,328 environment steps.
     Preset("dqn", "cartpole", DQNConfig(**_DQN, batch_size=64, target_interval=200),
            {"lr": 5e-4, "epsilon_anneal_env_steps": 16_000.0}, 98_304),
-    # With the warm-up, 99,328 environment steps.
+    # With the prefill, 99,328 environment steps.
     Preset("dqn", "acrobot", DQNConfig(**_DQN, batch_size=128, target_interval=100),
            {"lr": 5e-4, "discount": 0.98, "epsilon_anneal_env_steps": 50_000.0}, 98_304),
-    # With the warm-up, 149,504 environment steps; random actions for longer, since none is rewarded before the goal.
+    # With the prefill, 149,504 environment steps; random actions for longer, since none is rewarded before the goal.
     Preset("dqn", "mountain-car", DQNConfig(**_DQN | {"n_step": 10}, batch_size=128, normalise_observation=True),
            {"lr": 1e-3, "epsilon_anneal_env_steps": 60_000.0}, 148_480),
     Preset("pqn", "cartpole", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("pqn", "acrobot", PQNConfig(**_PARALLEL), _ANNEALED, 499_712),
     Preset("sac", "pendulum", SACConfig(**_PENDULUM), {"discount": 0.98, "target_rate": 0.01}, 19_456),
-    # With the warm-up, 50,176 environment steps, and a gradient step for every two of them.
-    Preset("sac", "cartpole", SACConfig(**_DISCRETE, warm_up=1_024),
+    # With the prefill, 50,176 environment steps, and a gradient step for every two of them.
+    Preset("sac", "cartpole", SACConfig(**_DISCRETE, prefill=1_024),
            {"lr": 3e-3, "target_rate": 0.05, "target_entropy_fraction": 0.6}, 49_152),
-    # With the warm-up, 98,304 environment steps, and a gradient step for every two of the others. Independent random
+    # With the prefill, 98,304 environment steps, and a gradient step for every two of the others. Independent random
     # actions rarely reach the goal.
-    Preset("sac", "acrobot", SACConfig(**_DISCRETE, warm_up=32_768, noise="ornstein-uhlenbeck"),
+    Preset("sac", "acrobot", SACConfig(**_DISCRETE, prefill=32_768, noise="ornstein-uhlenbeck"),
            {"target_rate": 0.01, "temperature": 0.2, "target_entropy_fraction": 0.2, "noise_correlation": 0.87},
            65_536),
-    # With the warm-up, 49,664 environment steps; a gradient step for every four of them.
+    # With the prefill, 49,664 environment steps; a gradient step for every four of them.
     Preset("sac", "mountain-car-continuous",
-           SACConfig(num_envs=4, num_steps=8, num_updates=8, batch_size=64, buffer_size=51_200, warm_up=512,
+           SACConfig(num_envs=4, num_steps=8, num_updates=8, batch_size=64, buffer_size=51_200, prefill=512,
                      hidden=(32, 32), noise="ornstein-uhlenbeck", automatic_temperature=False),
            {"discount": 0.999, "target_rate": 0.02, "temperature": 0.1, "noise_correlation": 0.95}, 49_152),
-    # With the warm-up, 10,752 environment steps.
+    # With the prefill, 10,752 environment steps.
     Preset("sac", "brax/inverted_pendulum", SACConfig(**_PENDULUM, normalise_observation=True), {"target_rate": 0.02},
            10_240, {"backend": "generalized"}),
     Preset("td3", "pendulum", TD3Config(**_PENDULUM),

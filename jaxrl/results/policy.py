@@ -44,7 +44,7 @@ class TrainedPolicy:
 
     A policy with a memory takes and returns it, and the caller's loop keeps it:
 
-        memory = policy.start()
+        memory = policy.initial_memory()
         action, memory = policy(obs, memory=memory)
         memory = policy.remembered(memory, done)    # reset where an episode has ended
 
@@ -76,16 +76,16 @@ class TrainedPolicy:
 
         self._obs_shape, self._mask_shape = jax.eval_shape(first, jax.random.key(0), algo.env.default_params)
         self._agents = agent_axes(algo.env.observation_space(algo.env.default_params), self._obs_shape)
-        self._memory_shape = jax.eval_shape(algo.actor.start, params)
+        self._memory_shape = jax.eval_shape(algo.actor.initial_memory, params)
 
     @property
     def remembers(self) -> bool:
         """Whether the policy has a memory, which every call takes and returns."""
         return bool(jax.tree.leaves(self._memory_shape))
 
-    def start(self, *batch: int) -> Any:
+    def initial_memory(self, *batch: int) -> Any:
         """The memory at the start of an episode, leaves `[*batch, *A, ...]`; `()` for a policy without a memory."""
-        return memories(self.algo.actor.start(self.params), (*batch, *self._agents))
+        return memories(self.algo.actor.initial_memory(self.params), (*batch, *self._agents))
 
     def remembered(self, memory: Memory, ended: Any) -> Any:
         """The memory for the next step: reset to its initial value where an agent's episode has ended.
@@ -113,7 +113,7 @@ class TrainedPolicy:
                 f"ended must be bool{list(shape)} for this memory, or of its leading axes, got {described(ended)}"
             )
         ended = ended.reshape(*ended.shape, *[1] * (len(shape) - ended.ndim))
-        return remembered(memory, self.algo.actor.start(self.params), jnp.broadcast_to(ended, shape))
+        return remembered(memory, self.algo.actor.initial_memory(self.params), jnp.broadcast_to(ended, shape))
 
     def __call__(
         self, obs: Any, key: jax.Array | None = None, greedy: bool = True, mask: Any = None, memory: Memory = None
@@ -125,7 +125,7 @@ class TrainedPolicy:
           key: Random key; needed where `greedy` is false.
           greedy: Whether to take the most likely action instead of a sampled one.
           mask: Action mask from `env.action_mask`, with the same leading axes; None if the environment has none.
-          memory: Memory returned by `start` or by the last call; None for a policy without a memory.
+          memory: Memory returned by `initial_memory` or by the last call; None for a policy without a memory.
 
         Returns:
           The action, with the same leading axes; `(action, memory)` for a policy with a memory.
@@ -135,8 +135,8 @@ class TrainedPolicy:
         """
         if memory is None and self.remembers:
             raise UserValueError(
-                "memory is None, but this policy remembers; it takes policy.start() at the start of an episode and "
-                "then what the last call returned: action, memory = policy(obs, memory=memory)."
+                "memory is None, but this policy remembers; it takes policy.initial_memory() at the start of an "
+                "episode and then what the last call returned: action, memory = policy(obs, memory=memory)."
             )
         if mask is None and self._mask_shape is not None:
             raise UserValueError(
@@ -171,13 +171,13 @@ class TrainedPolicy:
         if not self.remembers:
             if jax.tree.leaves(memory):
                 raise UserValueError("memory has no effect on a policy without a memory; leave it out.")
-            return self.start(*batch)
+            return self.initial_memory(*batch)
         got, takes = jax.tree.structure(memory), jax.tree.structure(self._memory_shape)
         shapes = [(*batch, *self._agents, *leaf.shape) for leaf in jax.tree.leaves(self._memory_shape)]
         if got != takes or [np.shape(leaf) for leaf in jax.tree.leaves(memory)] != shapes:
             raise UserValueError(
                 f"memory has the shapes {[np.shape(leaf) for leaf in jax.tree.leaves(memory)]}; with these "
-                f"observations it takes {shapes}, as policy.start({', '.join(map(str, batch))}) returns it."
+                f"observations it takes {shapes}, as policy.initial_memory({', '.join(map(str, batch))}) returns it."
             )
         return memory
 

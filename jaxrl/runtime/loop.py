@@ -123,8 +123,8 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         return started, finite_only(episodes, policy, run.sums) | own
 
     def warm(run: Run, policy: Policy) -> Run:
-        assert algo.warm is not None  # refused by `starting_policies`
-        return run._replace(state=algo.warm(run.state, policy))
+        assert algo.warm_start is not None  # refused by `starting_policies`
+        return run._replace(state=algo.warm_start(run.state, policy))
 
     return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams), warm)
 

@@ -54,8 +54,8 @@ def starting_policies(
         no policy for a run.
       ResultError: The directory holds no result, or one of other shapes.
     """
-    if algo.warm is None:
-        raise UserValueError(f"warm_start takes an algorithm that has `warm`, which {algo.name} does not have")
+    if algo.warm_start is None:
+        raise UserValueError(f"warm_start takes an algorithm that has `warm_start`, which {algo.name} does not have")
     if isinstance(warm_start, TrainedPolicy):
         whose = f"a policy of {warm_start.algo.name}, seed {warm_start.seed}"
         policies, of_run = (

@@ -109,7 +109,7 @@ def drawn(key: Any, state: Any, iteration: int, algo: Any) -> tuple[Batch, Any]:
     config = algo.config
     learn_key = jax.random.split(unrolled(key))[1]
     draw_key, key = jax.random.split(jax.random.split(learn_key, 1)[0])
-    filled = (config.warm_up + (iteration + 1) * config.steps_per_iteration) // config.num_envs
+    filled = (config.prefill + (iteration + 1) * config.steps_per_iteration) // config.num_envs
     rows = uniform_rows(draw_key, jnp.int32(filled), config.num_envs, config.batch_size)
     buffer = jax.tree.map(np.asarray, state.buffer)
 
@@ -145,7 +145,7 @@ def assert_close(learner: Any, reference: ActorCritic, update: int) -> None:
         )
 
 
-FIELDS = {"num_updates": 1, "batch_size": 64, "warm_up": 128, "buffer_size": 512, "hidden": (8, 8)}
+FIELDS = {"num_updates": 1, "batch_size": 64, "prefill": 128, "buffer_size": 512, "hidden": (8, 8)}
 
 
 @pytest.mark.slow
@@ -269,7 +269,7 @@ def test_discrete_sac_is_finite_where_probabilities_vanish() -> None:
 def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, Any]:
     """Learned values of the transitions in the buffer of the linear task, the transitions, and the discount."""
     env = LinearTask(discrete=name in ("dqn", "discrete sac"))
-    sizes = {"num_envs": 8, "warm_up": 256, "buffer_size": 1024, "batch_size": 64, "num_updates": 4, "hidden": (32,)}
+    sizes = {"num_envs": 8, "prefill": 256, "buffer_size": 1024, "batch_size": 64, "num_updates": 4, "hidden": (32,)}
     if name == "dqn":
         algo = jaxrl.dqn(env, jaxrl.DQNConfig(**{**ROWS["dqn"].small, **sizes, **fields}))
         more: dict[str, Any] = {"epsilon_end": 0.2, "epsilon_anneal_env_steps": 1000.0}
@@ -326,7 +326,7 @@ def test_values_under_a_mixture_are_those_of_its_exponentials(name: str) -> None
     assert np.sqrt(np.mean((values - expected) ** 2)) < 0.03 * np.sqrt(np.mean(expected**2))
 
 
-# --- inputs of critics, and the warm-up --------------------------------------------------------
+# --- inputs of critics, and the prefill --------------------------------------------------------
 
 
 def test_the_scale_of_observations_leaves_actions_as_they_are() -> None:
@@ -345,9 +345,9 @@ def test_the_scale_of_observations_leaves_actions_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(("pool", "states"), [(1, 5), (2, 9)])
-def test_the_pool_of_a_warm_up_grows_with_its_length(pool: int, states: int) -> None:
+def test_the_pool_of_a_prefill_grows_with_its_length(pool: int, states: int) -> None:
     """Of 20 steps in place of the 4 of an iteration, in episodes of 2 steps."""
-    algo = small("td3", reset_pool=pool, warm_up=40)
+    algo = small("td3", reset_pool=pool, prefill=40)
     params = algo.env.default_params.replace(max_steps_in_episode=2)
     state = jax.jit(algo.init)(jax.random.key(0), algo.prepare(algo.hparams), params)
     places = np.asarray(state.buffer.obs)[2:20:2, :, 0]  # of the first steps of episodes after a reset
@@ -457,7 +457,7 @@ def test_numbers_without_an_effect_are_refused() -> None:
     assert small("td3", **DDPG).hparams.target_noise is None
 
 
-def test_the_warm_up_of_correlated_discrete_actions_is_uniform_and_correlated() -> None:
+def test_the_prefill_of_correlated_discrete_actions_is_uniform_and_correlated() -> None:
     runs = 2_000
 
     def one_sided(policy: Any, obs: Any, mask: Any) -> dict[str, jax.Array]:
@@ -468,7 +468,7 @@ def test_the_warm_up_of_correlated_discrete_actions_is_uniform_and_correlated() 
     policy_actor = persistent_actor(one_sided, action_head(spaces.Discrete(2)))
 
     def actions(actor: Any) -> list[np.ndarray]:
-        memory, rows = memories(actor.start(()), (runs,)), []
+        memory, rows = memories(actor.initial_memory(()), (runs,)), []
         for key in jax.random.split(jax.random.key(1), 3):
             scores, memory = actor.scores((), memory, jnp.zeros(runs), None)
             _, raw, memory = actor.choose(actor.noise(key, (runs,)), scores, memory, False, None)
@@ -509,8 +509,8 @@ def test_a_warm_start_takes_the_policy_and_leaves_the_critics(name: str) -> None
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
     of_other, state = (jax.jit(algo.init)(jax.random.key(seed), hparams, params) for seed in (0, 1))
     policy = algo.policy(of_other, hparams)
-    assert algo.warm is not None
-    warmed = algo.warm(state, policy)
+    assert algo.warm_start is not None
+    warmed = algo.warm_start(state, policy)
     for actual, expected in (
         (algo.policy(warmed, hparams), policy),
         (warmed.learner.critics, state.learner.critics),

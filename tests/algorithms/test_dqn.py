@@ -20,7 +20,7 @@ from jaxrl.learning.rollout import reset_all, rollout
 
 SMALL: dict[str, Any] = dict(ROWS["dqn"].small)
 EVERYTHING: dict[str, Any] = {
-    "duelling": True,
+    "dueling": True,
     "n_step": 3,
     "replay": "prioritised",
     "target_update": "soft",
@@ -141,7 +141,7 @@ def test_epsilon_falls_over_environment_steps() -> None:
 @pytest.mark.slow
 def test_the_buffer_keeps_what_followed_before_a_reset() -> None:
     env = envs.make("cartpole")
-    states = trained(small(env, num_steps=8, buffer_size=256, warm_up=128), 1, epsilon_start=1.0)
+    states = trained(small(env, num_steps=8, buffer_size=256, prefill=128), 1, epsilon_start=1.0)
     buffer = jax.tree.map(np.asarray, states[1].buffer)
     ends = buffer.terminated[:63]
     assert ends.sum() > 2
@@ -196,7 +196,7 @@ def test_a_policy_without_exploration_acts_by_its_values() -> None:
 def test_a_crowd_learns_what_each_of_its_agents_can_earn() -> None:
     """Agent i earns (i + 1) * action at each of i + 2 steps; the largest action is 2."""
     env = agents.Crowd(num_agents=2)
-    fields = {"num_envs": 8, "warm_up": 128, "buffer_size": 512, "batch_size": 64, "num_updates": 4}
+    fields = {"num_envs": 8, "prefill": 128, "buffer_size": 512, "batch_size": 64, "num_updates": 4}
     algo = small(env, **fields, target_interval=20, hidden=(32,))
     fast = dataclasses.replace(algo.hparams, lr=5e-3, discount=0.9, epsilon_end=0.2, epsilon_anneal_env_steps=2000.0)
     result = jaxrl.train(
@@ -226,7 +226,7 @@ def test_a_time_limit_is_an_end_only_with_terminal(time_limits: str, expected: l
 
 def values_learned(env: Any, discount: str, **fields: Any) -> np.ndarray:
     """The action values of a probe's observations after a short run."""
-    sizes = {"num_envs": 8, "warm_up": 256, "buffer_size": 1024, "batch_size": 64, "num_updates": 4}
+    sizes = {"num_envs": 8, "prefill": 256, "buffer_size": 1024, "batch_size": 64, "num_updates": 4}
     algo = small(env, **sizes, hidden=(16,), target_interval=50, **fields)
     hparams = dataclasses.replace(
         algo.hparams, lr=3e-3, discount=discount, epsilon_end=0.1, epsilon_anneal_env_steps=1000.0
@@ -236,14 +236,14 @@ def values_learned(env: Any, discount: str, **fields: Any) -> np.ndarray:
 
 REFUSALS: list[tuple[dict[str, Any], str]] = [
     (
-        {"buffer_size": 8, "warm_up": 8, "batch_size": 16},
+        {"buffer_size": 8, "prefill": 8, "batch_size": 16},
         "buffer_size takes at least the 16 transitions of batch_size, got 8",
     ),
     (
         {"buffer_size": 60},
         r"buffer_size takes a multiple of the 8 transitions of an iteration \(num_envs \* num_steps\), got 60",
     ),
-    ({"warm_up": 12}, "warm_up takes a multiple of the 8 transitions"),
+    ({"prefill": 12}, "prefill takes a multiple of the 8 transitions"),
     ({"num_atoms": 7}, "num_atoms has no effect with value_loss='huber', got 7; leave it out"),
     ({"num_heads": 3}, "num_heads has no effect with heads='single', got 3"),
     ({"target_update": "soft", "target_interval": 3}, "target_interval has no effect with target_update='soft'"),
@@ -278,13 +278,13 @@ def test_the_least_numbers_of_the_optimiser_leave_a_gradient_of_zero_finite(kind
     np.testing.assert_array_equal(updates(1.0)["weights"], np.zeros(3))
 
 
-@pytest.mark.parametrize(("duelling", "layer_norm"), [(True, True), (True, False), (False, True)])
-def test_hidden_layers_of_duelling_streams_are_normalised_on_request(duelling: bool, layer_norm: bool) -> None:
-    algo = small(duelling=duelling, layer_norm=layer_norm)
+@pytest.mark.parametrize(("dueling", "layer_norm"), [(True, True), (True, False), (False, True)])
+def test_hidden_layers_of_dueling_streams_are_normalised_on_request(dueling: bool, layer_norm: bool) -> None:
+    algo = small(dueling=dueling, layer_norm=layer_norm)
     params = jax.eval_shape(algo.init, jax.random.key(0), algo.prepare(algo.hparams), algo.env.default_params)
     names = set(params.learner.target["params"])
     streams = {"advantage_hidden_norm", "value_hidden_norm"}
-    assert names & streams == (streams if duelling and layer_norm else set())
+    assert names & streams == (streams if dueling and layer_norm else set())
 
 
 def test_continuous_actions_are_refused() -> None:

@@ -193,8 +193,8 @@ def test_a_warm_start_moves_the_strategy_to_the_policy(name: str) -> None:
         policy = algo.policy(state, hparams)
         # So that every action is cut to -1: a return of -(1 + 0.3)^2, unless the members are still near the start.
         policy = policy._replace(params=jax.tree.map(lambda leaf: jnp.full_like(leaf, -50.0), policy.params))
-        assert algo.warm is not None
-        state = algo.warm(state, policy)
+        assert algo.warm_start is not None
+        state = algo.warm_start(state, policy)
         return policy, algo.policy(state, hparams), algo.step(key, jnp.int32(0), state, hparams, params)[1]
 
     expected, actual, metrics = run(jax.random.key(0))

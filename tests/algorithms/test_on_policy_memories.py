@@ -67,7 +67,7 @@ def test_it_resumes_bit_for_bit_and_acts_from_a_file(name: str, memory: str, tmp
 
     policy = whole.policy(seed=1)
     exported = jaxrl.load_exported(jaxrl.export_policy(policy, tmp_path / "policy.safetensors"), algo)
-    own, copied = policy.start(3), exported.start(3)
+    own, copied = policy.initial_memory(3), exported.initial_memory(3)
     for obs in np.eye(4, dtype=np.float32)[[[0, 1, 2], [3, 3, 0], [1, 2, 2]]]:
         (action, own), (same, copied) = policy(obs, memory=own), exported(obs, memory=copied)
         np.testing.assert_array_equal(same, action)

@@ -21,7 +21,7 @@ from jaxrl.learning.rollout import rollout
 
 SMALL: dict[str, Any] = dict(ROWS["pqn"].small)
 VARIANTS: dict[str, dict[str, Any]] = {
-    "joint heads": {"heads": "joint", "num_heads": 3, "value_loss": "huber", "duelling": True},
+    "joint heads": {"heads": "joint", "num_heads": 3, "value_loss": "huber", "dueling": True},
     "own heads of histograms": {"heads": "own", "num_heads": 3, "value_loss": "hl-gauss", "num_atoms": 7},
     "everything else": {"normalise_observation": True, "time_limits": "terminal", "layer_norm": False},
 }

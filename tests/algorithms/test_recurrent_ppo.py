@@ -80,7 +80,7 @@ def replayed(algo: Any, policy: Any, memory: Any, steps: Transition, network: An
     """Each agent alone, step by step: log-probabilities, and values of next observations before a reset."""
     head_scores = jax.jit(algo.actor.scores)
     apply = jax.jit(network.apply)
-    done, start = np.asarray(episode_ends(steps)), algo.actor.start(policy)
+    done, start = np.asarray(episode_ends(steps)), algo.actor.initial_memory(policy)
     shape = done.shape
     log_prob, next_value, forgotten = (np.zeros(shape) for _ in range(3))
     for agent in np.ndindex(shape[1:]):
@@ -149,7 +149,7 @@ class Forgetful(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
-        return self.network(obs, self.network.start())[:2]
+        return self.network(obs, self.network.initial_memory())[:2]
 
 
 @pytest.mark.slow
@@ -267,8 +267,8 @@ def test_memories_are_recomputed_under_other_parameters_and_no_gradient_runs_thr
     keys = jax.random.split(key, 4)
     obs = jax.random.normal(keys[0], (2, 3, 4))
     reset = jnp.array([[False, True, False], [False, False, False]])
-    first = jax.tree.map(lambda leaf: jax.random.normal(keys[1], (2, *leaf.shape)), network.start())
-    params = network.init(keys[2], obs[0, 0], network.start())
+    first = jax.tree.map(lambda leaf: jax.random.normal(keys[1], (2, *leaf.shape)), network.initial_memory())
+    params = network.init(keys[2], obs[0, 0], network.initial_memory())
     of_the_network: Any = (None, config, None, None, network, None, None, None, (), 2, 24)
     agent = OnPolicy(*of_the_network)
 
@@ -281,7 +281,7 @@ def test_memories_are_recomputed_under_other_parameters_and_no_gradient_runs_thr
         for env in range(2):
             memory = jax.tree.map(lambda leaf: leaf[env], first)  # noqa: B023
             for t in range(3):
-                memory = network.start() if reset[env, t] else memory
+                memory = network.initial_memory() if reset[env, t] else memory
                 memory = network.apply(moved, obs[env, t], memory)[2]
             for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(memory), strict=True):
                 np.testing.assert_allclose(one[env], other, rtol=0, atol=3 * STEP_ROUNDING)

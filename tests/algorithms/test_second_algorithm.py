@@ -25,7 +25,7 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.runtime.evaluate_again import evaluate_result
 
 NAME = "cloning:cloning"
-SMALL = CloningConfig(warm_up=32, batch=4)
+SMALL = CloningConfig(prefill=32, batch=4)
 RUN: Any = {"seeds": 2, "env_steps": 10 * PER_ITERATION, "evals": 4, "eval_episodes": 2, "progress": False}
 
 
@@ -47,7 +47,7 @@ def test_it_acts_as_ppo_does(algo: Algorithm) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_what_it_saw_in_its_warm_up(algo: Algorithm) -> None:
+def test_it_learns_what_it_saw_in_its_prefill(algo: Algorithm) -> None:
     fast = dataclasses.replace(algo.hparams, lr=0.5, late_lr=0.5)
     result = jaxrl.train(algo._replace(hparams=fast), **RUN | {"env_steps": 600 * PER_ITERATION, "evals": 2})
     assert result.values("loss")[..., -1].max() < 0.2  # log 2 = .69 before it has learned
@@ -88,7 +88,7 @@ def test_a_hyper_parameter_may_matter_late(algo: Algorithm) -> None:
 def test_a_result_says_how_it_is_built(run: Path, algo: Algorithm) -> None:
     config = json.loads((run / "config.json").read_text())
     assert config["algorithm"] == NAME
-    assert config["config"] == {"warm_up": 32, "batch": 4, "hidden": [8]}
+    assert config["config"] == {"prefill": 32, "batch": 4, "hidden": [8]}
     loaded = jaxrl.load_result(run, allow="cloning")
     assert loaded.algo is not None and loaded.algo.config == SMALL and loaded.algo.builder == NAME
     again = evaluate_result(loaded, 2)
@@ -221,7 +221,7 @@ def test_help_of_the_users_own_algorithm_lists_its_fields(capsys: pytest.Capture
     with pytest.raises(SystemExit):
         cli.main(["train", NAME, "cartpole", "--help"])
     printed = capsys.readouterr().out
-    assert "--hparams.late-lr" in printed and "--config.warm-up" in printed and "--config.num-envs" not in printed
+    assert "--hparams.late-lr" in printed and "--config.prefill" in printed and "--config.num-envs" not in printed
     assert cli.main(["--help"]) == 0
     assert "module:function" in capsys.readouterr().out
 

@@ -461,7 +461,7 @@ def of_ucb() -> tuple[Any, work.Work]:
 
 
 def of_sac() -> tuple[Any, work.Work]:
-    sizes: Any = {"num_envs": 1, "num_steps": 1, "num_updates": 1, "warm_up": 128, "buffer_size": 128}
+    sizes: Any = {"num_envs": 1, "num_steps": 1, "num_updates": 1, "prefill": 128, "buffer_size": 128}
     algo = jaxrl.sac(make("pendulum"), jaxrl.SACConfig(**sizes, batch_size=128))
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
     state = jax.eval_shape(algo.init, jax.random.key(0), hparams, params)

@@ -101,7 +101,7 @@ def test_supervision_alone_changes_the_belief() -> None:
     # Seven rules and two levers, about as likely at first, and a rate of 0 under a standard deviation of about 1.
     assert 2.0 < metrics["belief_loss"] < math.log(7) + math.log(2) + 3.0
     # The acting policy has the belief among its scores.
-    memory = jax.tree.map(lambda leaf: leaf[None], algo.actor.start(policy))
+    memory = jax.tree.map(lambda leaf: leaf[None], algo.actor.initial_memory(policy))
     scores, _ = algo.actor.scores(policy, memory, jnp.zeros((1, 7)), None)
     assert scores["logits"].shape == (1, 3) and scores["belief"].shape == (1, 7 + 2 + 2)
 

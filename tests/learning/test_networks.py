@@ -100,7 +100,7 @@ def test_hidden_layers_are_normalised_before_the_activation(key: jax.Array) -> N
 
 
 def test_hidden_layers_of_both_streams_are_normalised_before_the_activation(key: jax.Array) -> None:
-    network = QNetwork(MLPActorCritic(None, ()), 3, 2, duelling=True, layer_norm=True)
+    network = QNetwork(MLPActorCritic(None, ()), 3, 2, dueling=True, layer_norm=True)
     obs = np.array([0.5, -1.0, 2.0])
     params = jax.tree.map(lambda leaf: leaf + 0.1, jax.jit(network.init)(key, jnp.asarray(obs)))
     layers, outputs = params["params"], {}

@@ -60,7 +60,7 @@ BY_HAND = {"gru": gru_by_hand, "lstm": lstm_by_hand, "lru": lru_by_hand}
 
 def shaken(cell: Any, key: jax.Array) -> Any:
     """Parameters moved away from their initial values, some of which are 0 or 1."""
-    params = jax.jit(cell.init)(key, jnp.zeros(WIDTH), cell.start())
+    params = jax.jit(cell.init)(key, jnp.zeros(WIDTH), cell.initial_memory())
     draws = np.random.default_rng(0)
     return jax.tree.map(lambda leaf: leaf + jnp.asarray(0.3 * draws.normal(size=leaf.shape), jnp.float32), params)
 
@@ -74,7 +74,9 @@ def sequence() -> tuple[jax.Array, jax.Array]:
 
 def some_memory(cell: Any) -> Any:
     draws = np.random.default_rng(2)
-    return jax.tree.map(lambda leaf: jnp.asarray(0.5 * draws.normal(size=leaf.shape), jnp.float32), cell.start())
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(0.5 * draws.normal(size=leaf.shape), jnp.float32), cell.initial_memory()
+    )
 
 
 @pytest.mark.fast_rows("lru")
@@ -93,7 +95,7 @@ def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
 def test_a_step_of_a_gated_memory_is_its_formula(name: str) -> None:
     """As above, without a compilation of initial weights."""
     cell, draws = CELLS[name](SIZE), np.random.default_rng(4)
-    shapes = jax.eval_shape(cell.init, jax.random.key(0), jnp.zeros(WIDTH), cell.start())
+    shapes = jax.eval_shape(cell.init, jax.random.key(0), jnp.zeros(WIDTH), cell.initial_memory())
     params = jax.tree.map(lambda leaf: draws.normal(size=leaf.shape).astype(np.float32), shapes)
     inputs, memory = draws.normal(size=WIDTH).astype(np.float32), some_memory(cell)
     got = cell.apply(params, inputs, memory)
@@ -159,7 +161,7 @@ def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, na
     params = [in_float64(shaken(cell, own)) for own in jax.random.split(key, 3)]
     inputs, reset = draws.normal(size=(3, STEPS, 2, WIDTH)), draws.random((3, STEPS, 2)) < 0.3
     reset[:, 0] = False
-    memory = jax.tree.map(lambda leaf: draws.normal(size=(3, 2, *leaf.shape)), cell.start())
+    memory = jax.tree.map(lambda leaf: draws.normal(size=(3, 2, *leaf.shape)), cell.initial_memory())
     gradient = jax.grad(functools.partial(summed, functools.partial(unroll_over, cell)), argnums=(0, 1, 2))
     with jax.enable_x64(True):
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *params)
@@ -203,7 +205,7 @@ def test_the_recurrence_is_a_loop(num_steps: int) -> None:
 @pytest.mark.slow
 def test_initial_weights_are_orthogonal_gate_by_gate(key: jax.Array) -> None:
     for name, count in {"gru": 3, "lstm": 4}.items():
-        weights = jax.jit(CELLS[name](SIZE).init)(key, jnp.zeros(SIZE), CELLS[name](SIZE).start())["params"]
+        weights = jax.jit(CELLS[name](SIZE).init)(key, jnp.zeros(SIZE), CELLS[name](SIZE).initial_memory())["params"]
         for kernel in ("kernel", "input_kernel"):
             for gate in np.split(np.asarray(weights[kernel], np.float64), count, axis=1):
                 # Two projections, each a sum of SIZE terms of at most 1 and as many of their products.
@@ -224,7 +226,7 @@ class Counting(nn.Module):
 
     num_outputs: int
 
-    def start(self) -> dict[str, jax.Array]:
+    def initial_memory(self) -> dict[str, jax.Array]:
         return {"count": jnp.int32(0)}
 
     @nn.compact
@@ -251,7 +253,7 @@ def built(name: str) -> Any:
 class Summing(nn.Module):
     """A memory without parameters: the sum of the features."""
 
-    def start(self) -> jax.Array:
+    def initial_memory(self) -> jax.Array:
         return jnp.zeros(5)
 
     def __call__(self, features: jax.Array, memory: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -266,16 +268,16 @@ def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str
         assert is_recurrent(network)
         draws = np.random.default_rng(4)
         obs, reset = draws.normal(size=(STEPS, 2, 3, WIDTH)), draws.random((STEPS, 2, 3)) < 0.2
-        params = jax.jit(network.init)(key, obs[0, 0, 0], network.start())
+        params = jax.jit(network.init)(key, obs[0, 0, 0], network.initial_memory())
         params = jax.tree.map(lambda leaf: leaf + 0.1, in_float64(params))
         step, unroll = jax.jit(step_over, static_argnums=(0, 4)), jax.jit(unroll_over, static_argnums=0)
-        memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2, 3, *leaf.shape)), network.start())
+        memory = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (2, 3, *leaf.shape)), network.initial_memory())
         outputs, value, after = unroll(network, params, obs, memory, reset)
         for t in range(STEPS):
             memory = jax.tree.map(
                 lambda leaf, first: jnp.where(reset[t].reshape(2, 3, *[1] * first.ndim), first, leaf),  # noqa: B023
                 memory,
-                network.start(),
+                network.initial_memory(),
             )
             now, value_now, memory = step(network, params, obs[t], memory, 2)
             for got, expected in zip(
@@ -298,7 +300,7 @@ class Odd(Counting):
 
     wrong: str = ""
 
-    def start(self) -> Any:
+    def initial_memory(self) -> Any:
         if self.wrong == "remembers nothing":
             return ()
         return jnp.zeros(2, jnp.complex64 if self.wrong == "complex" else jnp.float32)
@@ -319,10 +321,13 @@ class Odd(Counting):
             RecurrentActorCritic(MLPActorCritic(None, (5,)), nn.GRUCell(SIZE), Heads(2)),
             r"cell must have a method start, got flax's GRUCell; use cells.FlaxCell of it",
         ),
-        (Odd(2, wrong="remembers nothing"), r"network.start\(\) must give a memory of at least one array, got \(\)"),
+        (
+            Odd(2, wrong="remembers nothing"),
+            r"network.initial_memory\(\) must give a memory of at least one array, got \(\)",
+        ),
         (Odd(3), r"network must return \(outputs \[2\], .* got shapes \(3,\) and \(\)"),
         (Odd(2, wrong="shrinks"), r"memory like that of its start, {'memory': 'float32\[2\]'}, got .*'float32\[1\]'"),
-        (Odd(2, wrong="complex"), r"network.start\(\) must give real arrays, got complex64\[2\]"),
+        (Odd(2, wrong="complex"), r"network.initial_memory\(\) must give real arrays, got complex64\[2\]"),
     ],
 )
 def test_a_network_that_cannot_be_used_gets_a_sentence(network: Any, sentence: str) -> None:
@@ -362,7 +367,7 @@ def test_every_encoder_takes_a_memory(kind: Any) -> None:
         OBSERVATIONS[kind], 2, 3
     )
     check_recurrent(network, OBSERVATIONS[kind], 2, 3)
-    start: Any = network.start()  # pyright: ignore[reportAttributeAccessIssue]
+    start: Any = network.initial_memory()  # pyright: ignore[reportAttributeAccessIssue]
     shapes: Any = jax.eval_shape(network.init, jax.random.key(0), OBSERVATIONS[kind], start)
     assert all(name.startswith("trunk") for name in shapes["params"]["encoder"])
     assert shapes["params"]["cell"]["input_kernel"].shape == (5, 2 * SIZE)
@@ -371,17 +376,17 @@ def test_every_encoder_takes_a_memory(kind: Any) -> None:
 class Biased(GRU):
     """A cell whose memory at the start is not 0."""
 
-    def start(self) -> dict[str, jax.Array]:
+    def initial_memory(self) -> dict[str, jax.Array]:
         return {"hidden": jnp.full(self.size, 0.5)}
 
 
 @pytest.mark.slow
 def test_a_reset_leads_to_the_cells_own_start(key: jax.Array) -> None:
     cell, features = Biased(SIZE), jax.random.normal(key, (STEPS, WIDTH))
-    params = cell.init(key, features[0], cell.start())
+    params = cell.init(key, features[0], cell.initial_memory())
     reset = jnp.arange(STEPS) % 4 == 3
-    at_once = cell.unroll(params, features, cell.start(), reset)[0]
-    in_steps = unroll_by_steps(cell, params, features, cell.start(), reset)[0]
+    at_once = cell.unroll(params, features, cell.initial_memory(), reset)[0]
+    in_steps = unroll_by_steps(cell, params, features, cell.initial_memory(), reset)[0]
     # Some ten roundings of numbers below 1 at each step, of which those of the last four steps remain.
     np.testing.assert_allclose(at_once, in_steps, rtol=0, atol=4 * 10 * EPS)
 

@@ -13,7 +13,7 @@ from jaxrl.learning import priorities as prioritised
 from jaxrl.learning.replay import Ring, Rows, init_buffer, uniform_rows, window, write
 from jaxrl.learning.rollout import Transition
 
-CAPACITY, NUM_ENVS, NUM_STEPS, WARM_UP, AGENTS = 12, 2, 3, 6, 2
+CAPACITY, NUM_ENVS, NUM_STEPS, PREFILL, AGENTS = 12, 2, 3, 6, 2
 RNG = np.random.default_rng(0)
 
 
@@ -60,10 +60,10 @@ def slow_window(history: list[Transition], age: int, env: int, agent: int, n: in
 def filled() -> list[tuple[Ring, Any, list[Transition]]]:
     """The ring, the buffer and the history after each of eleven iterations, which wrap around almost three times."""
     write_at = jax.jit(write)
-    first = transitions(WARM_UP, 0)
+    first = transitions(PREFILL, 0)
     buffer, history, stages = write_at(init_buffer(first, CAPACITY), first, jnp.int32(0)), rows_of(first), []
     for iteration in range(11):
-        ring = Ring.at(jnp.int32(iteration), WARM_UP, NUM_STEPS, CAPACITY)
+        ring = Ring.at(jnp.int32(iteration), PREFILL, NUM_STEPS, CAPACITY)
         new = transitions(NUM_STEPS, len(history) * NUM_ENVS)
         buffer, history = write_at(buffer, new, ring.end), [*history, *rows_of(new)]
         stages.append((ring.after(NUM_STEPS, CAPACITY), buffer, history))
@@ -84,8 +84,8 @@ def test_the_ring_holds_the_newest_transitions_in_their_dtypes(filled: Any) -> N
 
 
 def test_the_ring_of_a_late_iteration_does_not_overflow() -> None:
-    ring = Ring.at(jnp.int32(2**31 - 1), WARM_UP, NUM_STEPS, CAPACITY)
-    assert (int(ring.end), int(ring.filled)) == (((2**31 - 1) * NUM_STEPS + WARM_UP) % CAPACITY, CAPACITY)
+    ring = Ring.at(jnp.int32(2**31 - 1), PREFILL, NUM_STEPS, CAPACITY)
+    assert (int(ring.end), int(ring.filled)) == (((2**31 - 1) * NUM_STEPS + PREFILL) % CAPACITY, CAPACITY)
 
 
 @pytest.mark.parametrize("n", [1, 3, 5])

@@ -70,7 +70,7 @@ def test_ppo_takes_the_axes_in_front_for_agents(env: agents.Crowd) -> None:
     policy = jax.eval_shape(algo.policy, state, algo.hparams)
 
     def act(policy: Any) -> Any:
-        scores, memory = algo.actor.scores(policy, algo.actor.start(policy), obs, mask)
+        scores, memory = algo.actor.scores(policy, algo.actor.initial_memory(policy), obs, mask)
         return algo.actor.choose(algo.actor.noise(key, (3,)), scores, memory, False, mask)
 
     action, raw, memory = jax.eval_shape(act, policy)

@@ -99,7 +99,7 @@ def test_results_load_and_are_evaluated_again(
 def test_the_users_loop_reaches_the_optimum(task: Any, result: Result, greedy: bool) -> None:
     algo, optimum, length = task
     env, params, policy = algo.env, algo.env.default_params, result.policy(seed=0, strength=1e4)
-    memory, total = policy.start(), 0.0
+    memory, total = policy.initial_memory(), 0.0
     step = jax.jit(env.step_env)
     obs, state = env.reset_env(jax.random.key(0), params)
     for t in range(3 * length):
@@ -111,7 +111,8 @@ def test_the_users_loop_reaches_the_optimum(task: Any, result: Result, greedy: b
         memory = policy.remembered(memory, done)
         if done:
             assert all(
-                np.array_equal(a, b) for a, b in zip(*map(jax.tree.leaves, (memory, policy.start())), strict=True)
+                np.array_equal(a, b)
+                for a, b in zip(*map(jax.tree.leaves, (memory, policy.initial_memory())), strict=True)
             )
             obs, state = env.reset_env(jax.random.key(100 + t), params)
     assert total == 3 * optimum
@@ -125,7 +126,7 @@ def test_a_batch_keeps_memories_apart(task: Any, result: Result) -> None:
     count, shape = 6, (2, 3)
     front = lambda leaf: leaf.reshape(*shape, *leaf.shape[1:])  # noqa: E731
     obs, state = reset(jax.random.split(jax.random.key(1), count), params)
-    memory, total = policy.start(*shape), np.zeros(count)
+    memory, total = policy.initial_memory(*shape), np.zeros(count)
     for t in range(length):
         action, memory = policy(front(obs), key=jax.random.key(t), greedy=False, memory=memory)
         assert action.shape == shape
@@ -155,7 +156,7 @@ def test_a_policy_without_its_memory_is_refused(task: Any, result: Result) -> No
     with pytest.raises(ValueError, match=r"^memory is None, .*policy\.start\(\) at the start .* policy\(obs, memory"):
         policy(obs)
     with pytest.raises(ValueError, match=r"^memory has the shapes .* as policy\.start\(2\) returns it\.$"):
-        policy(jnp.stack([obs, obs]), memory=policy.start())
+        policy(jnp.stack([obs, obs]), memory=policy.initial_memory())
     memoryless = TrainedPolicy(jaxrl.ppo(envs.make("cartpole")), None)
     with pytest.raises(ValueError, match="memory has no effect on a policy without a memory"):
         memoryless(jnp.zeros(4), memory={"first": jnp.zeros(4)})
@@ -189,7 +190,7 @@ def test_gymnasium_single_and_many(task: Any) -> None:
     single = as_gymnasium(algo.env)
     for seed in range(3):
         obs, _ = single.reset(seed=seed)
-        memory, total, done = policy.start(), 0.0, False
+        memory, total, done = policy.initial_memory(), 0.0, False
         while not done:
             action, memory = policy(obs, memory=memory)
             obs, reward, terminated, truncated, _ = single.step(int(action))
@@ -197,7 +198,7 @@ def test_gymnasium_single_and_many(task: Any) -> None:
         assert total == optimum
     many = as_gymnasium_vector(algo.env, 4, autoreset_mode="SameStep")
     obs, _ = many.reset(seed=0)
-    memory, total = policy.start(4), np.zeros(4)
+    memory, total = policy.initial_memory(4), np.zeros(4)
     for _ in range(3 * length):
         action, memory = policy(obs, memory=memory)
         obs, reward, terminated, truncated, _ = many.step(np.asarray(action))
@@ -213,7 +214,7 @@ def test_a_next_step_autoreset_forgets_with_the_first_observation() -> None:
     algo = echo(Repeat())
     policy, many = policy_of(algo), as_gymnasium_vector(algo.env, 3)  # the step after an end restarts and pays 0
     obs, _ = many.reset(seed=0)
-    memory, total, began = policy.start(3), np.zeros(3), np.zeros(3, bool)
+    memory, total, began = policy.initial_memory(3), np.zeros(3), np.zeros(3, bool)
     for _ in range(17):
         action, memory = policy(obs, memory=memory)
         obs, reward, terminated, truncated, _ = many.step(np.asarray(action))

@@ -59,7 +59,7 @@ def test_memories_of_any_number_are_each_ones_own(policy: TrainedPolicy) -> None
     draws = jax.random.normal(jax.random.key(0), (2, count, size["own"]))
     others = {"neighbours": jnp.zeros((count, 2, size["neighbours"])), "neighbours_present": jnp.zeros((count, 2))}
     obs = [{"own": own, **others} for own in draws]
-    memory = walkers.start(count)
+    memory = walkers.initial_memory(count)
     first, memory = walkers.act(obs[0], memory)
     np.testing.assert_array_equal(first, np.sign(draws[0, :, :2]))
     ended = jnp.arange(count) == 4
@@ -130,7 +130,7 @@ def test_a_file_remembers_for_a_crowd_of_any_size(policy: TrainedPolicy, name: s
     assert shapes["memory.heading"] == ["batch", "agents", 2] and shapes["memory.decisions"] == ["batch", "agents"]
     obs = {part: np.ones((6, *shapes[f"obs.{part}"][2:]), np.float32) for part in ("neighbours", "neighbours_present")}
     draws = np.random.default_rng(0).normal(size=(DECISIONS + 1, 6, shapes["obs.own"][2])).astype(np.float32)
-    memory = exported.start(6)
+    memory = exported.initial_memory(6)
     for t, own in enumerate(draws):
         action, memory = exported({"own": own, **obs}, memory=memory)
         np.testing.assert_array_equal(action, np.sign(draws[0, :, :2]) if t < DECISIONS else 0)

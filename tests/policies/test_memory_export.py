@@ -44,7 +44,7 @@ def test_a_file_solves_the_task_one_by_one_and_many_at_a_time(exported: Any) -> 
         count = int(np.prod(front))
         reset, step = jax.vmap(env.reset_env, (0, None)), jax.jit(jax.vmap(env.step_env, (0, 0, 0, None)))
         obs, state = reset(jax.random.split(jax.random.key(count), count), params)
-        memory, total = policy.start(*front), np.zeros(count)
+        memory, total = policy.initial_memory(*front), np.zeros(count)
         for t in range(length):
             action, memory = policy(np.reshape(obs, (*front, -1)), memory=memory)
             assert np.shape(action) == front
@@ -59,7 +59,7 @@ def test_an_end_clears_that_memory_alone(exported: Any) -> None:
     policy = load_exported(exported[-1], allow="remembering")
     size = policy.spec["inputs"][0]["shape"][1]
     obs = (np.arange(6 * size) % 2).reshape(3, 2, size).astype(np.float32)
-    _, memory = policy(obs, memory=policy.start(3, 2))
+    _, memory = policy(obs, memory=policy.initial_memory(3, 2))
     ended = np.array([[True, False], [False, False], [False, True]])
     after = policy.remembered(memory, ended)
     np.testing.assert_array_equal(after["memory.seen"], np.where(ended, 0, 1))
@@ -91,7 +91,7 @@ def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
     with pytest.raises(ValueError, match=r"^memory is None, .*policy\.start\(\) at the start .* policy\(obs, memory"):
         policy(obs)
     with pytest.raises(ValueError, match=r"memory\.first has the shape"):
-        policy(np.stack([obs, obs]), memory=policy.start())
+        policy(np.stack([obs, obs]), memory=policy.initial_memory())
     with pytest.raises(ValueError, match=r"obs, mask and memory give obs, memory\.seen; this policy takes obs, memory"):
         policy(obs, memory={"memory.seen": np.int32(0)})
 
@@ -119,7 +119,7 @@ def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_
     policy = TrainedPolicy(algo, params, {}, 0)
     exported = load_exported(export_policy(policy, tmp_path / f"policy.{file_format}"), allow="remembering")
     assert [port["name"] for port in exported.spec["inputs"]] == ["obs", *(f"memory.{name}" for name in names)]
-    memory, copied = policy.start(3), exported.start(3)
+    memory, copied = policy.initial_memory(3), exported.initial_memory(3)
     for obs in draws.uniform(size=(4, 3, 4)).astype(np.float32):
         response = exported.respond(obs, memory=copied)
         scores, memory = algo.actor.scores(params, memory, jnp.asarray(obs), None)
@@ -185,12 +185,12 @@ def test_a_memory_may_stay_as_it_is_or_be_a_score(name: str, tmp_path: Path) -> 
         numbers, _ = algo.actor.scores(policy, {"first": memory["first"], "seen": memory["flag"] * 0}, obs, mask)
         return numbers, {**memory, "first": numbers["logits"]}
 
-    def start(policy: Any) -> Any:
+    def initial_memory(policy: Any) -> Any:
         return {"first": jnp.zeros(4), "flag": jnp.int32(3)}
 
-    policy = policy_of(with_actor(algo, scores=scores, start=start))
+    policy = policy_of(with_actor(algo, scores=scores, initial_memory=initial_memory))
     exported = load_exported(export_policy(policy, tmp_path / f"policy.{name}"), policy.algo)
-    action, memory = exported(np.eye(4, dtype=np.float32)[2], memory=exported.start())
+    action, memory = exported(np.eye(4, dtype=np.float32)[2], memory=exported.initial_memory())
     assert int(action) == 2 and int(memory["memory.flag"]) == 3
     np.testing.assert_array_equal(memory["memory.first"], [0, 0, 1e4, 0])
 
@@ -204,5 +204,5 @@ def test_the_command_line_exports_a_memory(tmp_path: Path, capsys: pytest.Captur
     printed = capsys.readouterr().out
     assert "takes obs float32[batch, 4]; memory.first float32[batch, 4]; memory.seen int32[batch]" in printed
     policy = load_exported(tmp_path / "run" / "policy.onnx")
-    _, memory = policy(np.eye(4, dtype=np.float32)[1], memory=policy.start())
+    _, memory = policy(np.eye(4, dtype=np.float32)[1], memory=policy.initial_memory())
     assert int(policy(np.eye(4, dtype=np.float32)[3], memory=memory)[0]) == 1

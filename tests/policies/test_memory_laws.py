@@ -51,7 +51,7 @@ def idle(env: envs.Environment, actor: Actor) -> Algorithm:
 def test_replaying_a_trajectory_gives_the_memory_that_was_stepped(ends: Any, key: jax.Array) -> None:
     env, steps, num_envs = Repeat(ends), 13, 4
     actor, params = echo(env).actor, env.default_params
-    start = actor.start(POLICY)
+    start = actor.initial_memory(POLICY)
     first = reset_all(env, key, params, num_envs, memory=start)
     after, trajectory = played(env, actor, POLICY, key, first, params, steps)
     ended = episode_ends(trajectory)
@@ -75,7 +75,7 @@ def test_terminations_and_time_limits_reset_alike(key: jax.Array) -> None:
     for ends in ("terminated", "truncated"):
         env = Repeat(ends)
         actor = echo(env).actor
-        first = reset_all(env, key, env.default_params, 4, memory=actor.start(POLICY))
+        first = reset_all(env, key, env.default_params, 4, memory=actor.initial_memory(POLICY))
         carries.append(played(env, actor, POLICY, key, first, env.default_params)[0])
     jax.tree.map(np.testing.assert_array_equal, *carries)
 
@@ -85,7 +85,7 @@ def test_terminations_and_time_limits_reset_alike(key: jax.Array) -> None:
 def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_in_a_rollout(steps: int, key: jax.Array) -> None:
     env, num_envs = agents.Crowd(3), 2  # agent i has i + 2 steps, and the episode has 4
     actor, params = counting(), env.default_params
-    first = reset_all(env, key, params, num_envs, memory=memories(actor.start(POLICY), (3,)))
+    first = reset_all(env, key, params, num_envs, memory=memories(actor.initial_memory(POLICY), (3,)))
     after, trajectory, _ = rollout(env, params, actor, POLICY, key, first, actor.noise(key, (steps, num_envs, 3)))
     own_steps = np.array([2, 3, 4])
     at = (np.arange(steps) % 4)[:, None]  # the step within the episode
@@ -118,7 +118,7 @@ def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_elsewhere(key
 def test_noise_goes_on_in_the_memory_until_the_episode_ends(key: jax.Array) -> None:
     env, num_envs, steps = Repeat(), 3, 13
     actor, params = correlated(env), env.default_params
-    first = reset_all(env, key, params, num_envs, memory=actor.start(None))
+    first = reset_all(env, key, params, num_envs, memory=actor.initial_memory(None))
     noise_key, _ = jax.random.split(key)
     after, trajectory = played(env, actor, None, key, first, params, steps)
     drawn = np.asarray(actor.noise(noise_key, (steps, num_envs)), np.float64)
@@ -130,7 +130,7 @@ def test_noise_goes_on_in_the_memory_until_the_episode_ends(key: jax.Array) -> N
             level[:] = 0
     np.testing.assert_allclose(after.memory, level, atol=1e-6)
     policy = TrainedPolicy(idle(env, actor), jnp.zeros(()))
-    memory = policy.start(2)
+    memory = policy.initial_memory(2)
     for t in range(3):  # and in a user's loop, as long as actions are sampled
         _, next_memory = policy(jnp.zeros((2, 4)), key=jax.random.key(t), greedy=False, memory=memory)
         assert len({*np.asarray(next_memory).tolist(), *np.asarray(memory).tolist()} - {0.0}) == (2 if t == 0 else 4)
@@ -213,10 +213,10 @@ def test_a_state_without_the_memories_of_its_actor_is_refused() -> None:
 def test_a_memory_goes_back_to_the_start_that_the_policy_says(key: jax.Array) -> None:
     env = Repeat()
     actor = first_seen(env, lambda first, obs: first)
-    actor = actor._replace(start=lambda policy: {"first": jnp.full(4, policy.strength), "seen": jnp.int32(7)})
-    start = actor.start(POLICY)
+    actor = actor._replace(initial_memory=lambda policy: {"first": jnp.full(4, policy.strength), "seen": jnp.int32(7)})
+    start = actor.initial_memory(POLICY)
     first = reset_all(env, key, env.default_params, 2, memory=start)
     after, _ = played(env, actor, POLICY, key, first, env.default_params, 10)
     jax.tree.map(np.testing.assert_array_equal, after.memory, memories(start, (2,)))
     policy = TrainedPolicy(idle(env, actor), POLICY)
-    jax.tree.map(np.testing.assert_array_equal, policy.start(2), memories(start, (2,)))
+    jax.tree.map(np.testing.assert_array_equal, policy.initial_memory(2), memories(start, (2,)))

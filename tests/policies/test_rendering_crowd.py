@@ -49,7 +49,7 @@ def test_everybody_acts_alone_however_many_there_are(policy, count):
     }
     alone = [policy(jax.tree.map(lambda leaf, i=i: jnp.stack([leaf[i]] * 4), obs))[0] for i in range(count)]
     crowd = for_any_number(policy)
-    action, memory = crowd.act(obs, crowd.start(count))
+    action, memory = crowd.act(obs, crowd.initial_memory(count))
     assert memory == ()
     assert np.ptp(np.asarray(action), axis=0).min() > 0.01 or count == 1
     # The same four layers, each of at most 68 products of size 1, perhaps summed in another order.

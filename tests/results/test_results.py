@@ -252,7 +252,7 @@ def counting(env: Any) -> TrainedPolicy:
 def test_a_policy_that_remembers_takes_and_returns_its_memory(batch: tuple[int, ...]):
     policy = counting(agents.Crowd(2))
     assert policy.remembers and not small_result().policy(lr=1e-3, discount=0.98, seed=12).remembers
-    obs, memory = np.zeros((*batch, 2, 2), np.float32), policy.start(*batch)
+    obs, memory = np.zeros((*batch, 2, 2), np.float32), policy.initial_memory(*batch)
     for step in range(3):
         action, memory = policy(obs, memory=memory)
         np.testing.assert_array_equal(action, np.full((*batch, 2), step))
@@ -260,7 +260,7 @@ def test_a_policy_that_remembers_takes_and_returns_its_memory(batch: tuple[int, 
     np.testing.assert_array_equal(policy.remembered(memory, ended)["steps"], np.where(ended, 0, 3))
     over = np.zeros(batch, bool)
     np.testing.assert_array_equal(policy.remembered(memory, over)["steps"], memory["steps"])
-    np.testing.assert_array_equal(policy.remembered(memory, ~over)["steps"], policy.start(*batch)["steps"])
+    np.testing.assert_array_equal(policy.remembered(memory, ~over)["steps"], policy.initial_memory(*batch)["steps"])
 
 
 def test_a_missing_or_wrong_memory_gets_one_sentence():
@@ -268,7 +268,7 @@ def test_a_missing_or_wrong_memory_gets_one_sentence():
     with pytest.raises(ValueError, match=r"^memory is None, but this policy remembers; it takes policy\.start\(\)"):
         policy(obs)
     with pytest.raises(ValueError, match=r"^memory has the shapes \[\(2,\)\]; .* it takes \[\(4, 2\)\], as policy"):
-        policy(obs, memory=policy.start())
+        policy(obs, memory=policy.initial_memory())
     without = small_result().policy(lr=1e-3, discount=0.98, seed=12)
     with pytest.raises(ValueError, match=r"^memory has no effect on a policy without a memory; leave it out\.$"):
         without(np.zeros(3, np.float32), memory={"steps": 0})

@@ -177,8 +177,8 @@ def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: P
         jaxrl.train(ppo, warm_start=kept, **RUN)
     with pytest.raises(ResultError, match=r"does not fit the algorithm ppo: \.params"):
         jaxrl.train(ppo, warm_start=tmp_path / "wider", **RUN)
-    with pytest.raises(ValueError, match="takes an algorithm that has `warm`, which wander does not have"):
-        jaxrl.train(algo._replace(warm=None), warm_start=source, **RUN)
+    with pytest.raises(ValueError, match="takes an algorithm that has `warm_start`, which wander does not have"):
+        jaxrl.train(algo._replace(warm_start=None), warm_start=source, **RUN)
     with pytest.raises(TypeError, match="warm_start takes a policy, a result or the directory of one, got int"):
         jaxrl.train(algo, warm_start=3, **RUN)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="warm_start cannot be combined with shard_environments"):

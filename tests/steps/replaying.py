@@ -42,7 +42,7 @@ class Replay:
     """What an off-policy algorithm knows apart from its networks.
 
     Attributes:
-      steps: All steps since the first one of the warm-up, also those that the buffer has lost, `[T, N, ...]`.
+      steps: All steps since the first one of the prefill, also those that the buffer has lost, `[T, N, ...]`.
     """
 
     steps: Steps

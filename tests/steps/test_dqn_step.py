@@ -18,7 +18,7 @@ import jaxrl
 ITERATIONS = 4  # the buffer is full after two
 GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
 NETWORK = {"hidden": (3,), "activation": "tanh"}
-SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "warm_up": 16, "buffer_size": 32, "batch_size": 16}
+SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "prefill": 16, "buffer_size": 32, "batch_size": 16}
 HPARAMS = {"lr": 0.05, "adam_eps": 0.1, "max_grad_norm": 0.5, "epsilon_start": 0.8, "epsilon_end": 0.2}
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "prioritised, 3 steps": (
@@ -58,7 +58,7 @@ class DQN:
         self.adam, self.epsilon, self.count = Adam(hparams), 1.0, 0
         _, reset_key, collect_key = jax.random.split(key, 3)
         self.replay = Replay(algo, hparams, self.nodes, reset_key)
-        self._collect(collect_key, self.config.warm_up // self.config.num_envs)
+        self._collect(collect_key, self.config.prefill // self.config.num_envs)
 
     def values(self, params: Any, obs: Any) -> Any:
         """Values u_k of every action, `[..., ACTIONS, K]`."""

@@ -20,7 +20,7 @@ import jaxrl
 ITERATIONS = 4
 GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
 NETWORK = {"hidden": (3,), "activation": "tanh"}
-SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "warm_up": 16, "buffer_size": 32, "batch_size": 16}
+SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "prefill": 16, "buffer_size": 32, "batch_size": 16}
 HPARAMS = {"lr": 0.05, "policy_lr": 0.04, "adam_eps": 0.1, "target_rate": 0.2, "temperature": 0.3}
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "continuous": (RecordedEnv(discrete=False), {}, {"max_grad_norm": 0.7}),
@@ -43,7 +43,7 @@ class SAC(Critics):
         super().__init__(algo, hparams, learner, curve, reset_key)
         self.log_temperature = math.log(float(hparams.temperature))
         self.of_temperature = Adam(hparams) if self.config.automatic_temperature else None
-        self._collect(collect_key, self.config.warm_up // self.config.num_envs, warming=True)
+        self._collect(collect_key, self.config.prefill // self.config.num_envs, warming=True)
 
     def _collect(self, key: jax.Array, num_steps: int, warming: bool = False) -> None:
         if self.discrete:

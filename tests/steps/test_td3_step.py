@@ -18,7 +18,7 @@ import jaxrl
 ITERATIONS = 4
 GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
 NETWORK = {"hidden": (3,), "activation": "tanh"}
-SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "warm_up": 16, "buffer_size": 32, "batch_size": 16}
+SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "prefill": 16, "buffer_size": 32, "batch_size": 16}
 HPARAMS = {"lr": 0.05, "policy_lr": 0.04, "adam_eps": 0.1, "target_rate": 0.2, "noise_std": 0.4}
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "td3, 3 steps": (
@@ -54,7 +54,7 @@ class TD3(Critics):
         def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.uniform(key, (*shape, 2), minval=-1.0, maxval=1.0)
 
-        warm_slots = self.config.warm_up // self.config.num_envs
+        warm_slots = self.config.prefill // self.config.num_envs
         self.replay.collect(collect_key, warm_slots, uniform, lambda noise, obs, mask: noise)
 
     def step(self, key: jax.Array) -> None:

@@ -39,7 +39,7 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> N
     mask = algo.env.action_mask(env_state, params)
     agents = agent_axes(algo.env.observation_space(params), obs)
     actor = algo.actor
-    start = memories(actor.start(policy), agents)
+    start = memories(actor.initial_memory(policy), agents)
 
     def one(key: jax.Array, greedy: Any) -> tuple[Any, Any]:
         scores, memory = scored(actor, policy, start, obs, mask)
@@ -73,7 +73,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Policy, agents: tuple
 
     @jax.jit
     def both(policy: Policy) -> tuple[Any, Any]:
-        start = actor.start(policy)
+        start = actor.initial_memory(policy)
         first = reset_all(env, reset_key, params, REPLAYED_ENVS, memory=memories(start, agents))
         noise = actor.noise(noise_key, (REPLAYED_STEPS, REPLAYED_ENVS, *agents))
         carry, steps, _ = rollout(env, params, actor, policy, env_key, first, noise, num_steps=REPLAYED_STEPS)
