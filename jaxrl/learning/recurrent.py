@@ -2,11 +2,11 @@
 
 A recurrent network is a flax module that is called as `(obs, memory) -> (outputs, value, memory)` on one observation
 and the memory of one agent, and has a method `initial_memory() -> memory`, the memory at the start of an episode: a
-pytree of real arrays. It may have a method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does the
-same for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, is True for steps before which
-the memory is reset to the initial one, and `memories` are those after each step. A memory cell has the same interface
-with features instead of observations: `(features, memory) -> (features, memory)`, with `initial_memory` and optionally
-`unroll`.
+pytree of real arrays. It may have a method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does
+the same for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, is True for steps before
+which the memory is reset to the initial one, and `memories` are those after each step. A memory cell has the same
+interface with features instead of observations: `(features, memory) -> (features, memory)`, with `initial_memory` and
+optionally `unroll`.
 """
 
 import inspect

@@ -48,7 +48,7 @@ def test_correlated_noise_is_standard_normal_at_every_step() -> None:
 
 def test_a_walk_begins_anew_where_an_episode_begins() -> None:
     noisy = actor(True)
-    start = noisy.start(None)
+    start = noisy.initial_memory(None)
     obs, noise = jnp.zeros(2), jnp.float32([0.5, -0.25])
     scores, memory = noisy.scores(None, start, obs, None)
     action, raw, memory = noisy.choose(noise, scores, memory, False, None)
@@ -59,12 +59,12 @@ def test_a_walk_begins_anew_where_an_episode_begins() -> None:
     _, greedy, kept = noisy.choose(None, scores, after, True, None)
     np.testing.assert_array_equal(greedy, [0.0, 0.0])
     np.testing.assert_array_equal(kept.noise, after.noise)
-    assert actor(False).start(None) == ()
+    assert actor(False).initial_memory(None) == ()
 
 
 def test_uniform_actions_fill_the_bounds() -> None:
     uniform = uniform_actor(actor(True), HEAD)
-    memory = uniform.start(None)
+    memory = uniform.initial_memory(None)
     action, raw, after = uniform.choose(uniform.noise(jax.random.key(0), (4_000,)), {}, memory, False, None)
     assert after is memory
     assert action.shape == (4_000, 2) and raw.min() < -0.99 and raw.max() > 0.99
@@ -92,7 +92,7 @@ def actions_of(correlation: float, logits: jax.Array, mask: jax.Array | None, st
     """Actions `[steps, runs]` of independent episodes with the same scores at every step."""
     acting = persistent(correlation)
     scores, memory = acting.scores(
-        None, memories(acting.start(None), (runs,)), jnp.broadcast_to(logits, (runs, 3)), mask
+        None, memories(acting.initial_memory(None), (runs,)), jnp.broadcast_to(logits, (runs, 3)), mask
     )
     rows = []
     for key in jax.random.split(jax.random.key(3), steps):

@@ -330,7 +330,7 @@ def counting() -> Actor:
 def test_a_memory_restarts_with_the_step_after_an_end() -> None:
     """One agent that counts the steps of its episode, of which each has two."""
     env, params, key = agents.Crowd(1), agents.CrowdParams(max_steps_in_episode=100), jax.random.key(0)
-    carry = reset_all(env, key, params, 1, memory=memories(counting().start(None), (1,)))
+    carry = reset_all(env, key, params, 1, memory=memories(counting().initial_memory(None), (1,)))
     _, steps, _ = jax.jit(lambda carry: rollout(env, params, counting(), None, key, carry, jnp.zeros((7, 1))))(carry)
     np.testing.assert_array_equal(steps.raw_action[:, 0, 0], np.arange(7) % 2)
 
@@ -339,7 +339,7 @@ def test_a_memory_restarts_with_the_step_after_an_end() -> None:
 def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> None:
     """Three agents of 2, 3 and 4 steps: finished agents restart at every step, and all agents with the episode."""
     env, params, key = agents.Crowd(3), agents.CrowdParams(max_steps_in_episode=100), jax.random.key(0)
-    memory = memories(counting().start(None), (3,))
+    memory = memories(counting().initial_memory(None), (3,))
 
     @jax.jit
     def go(carry: Carry) -> Any:
@@ -355,7 +355,7 @@ def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> 
 
 @pytest.mark.slow
 def test_memories_start_anew_after_a_time_limit(start: Carry) -> None:
-    carry = start._replace(memory=memories(counting().start(None), (NUM_ENVS,)))
+    carry = start._replace(memory=memories(counting().initial_memory(None), (NUM_ENVS,)))
     _, steps, _ = rollout(Mortal(), Params(), counting(), None, jax.random.key(2), carry, wishes(), NUM_STEPS)
     assert np.any(steps.truncated)
     np.testing.assert_array_equal(steps.raw_action, steps.obs["numbers"][..., 2])  # the time of the episode
