@@ -184,7 +184,7 @@ def assembled(
     effects: Mapping[str, bool],
     **members: Any,
 ) -> Algorithm:
-    """Algorithm with a discount, whose name is that of its builder.
+    """Algorithm with a discount, whose name is that of its builder, or the whole path of a builder outside jaxrl.
 
     Args:
       builder: Path `"module:name"` of its builder.
@@ -195,7 +195,7 @@ def assembled(
       **members: Other members of `Algorithm`.
     """
     return Algorithm(
-        name=builder.partition(":")[2],
+        name=builder.partition(":")[2] if builder.startswith("jaxrl.") else builder,
         env=env,
         config=config,
         hparams=hparams(**{name: None for name, has_effect in effects.items() if not has_effect}),

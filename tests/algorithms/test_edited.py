@@ -1,17 +1,22 @@
-"""An algorithm whose functions were replaced is not treated like the one from its builder."""
+"""Edited copies of an algorithm, or of its file, are not treated like the original."""
 
 import dataclasses
 import importlib
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from same_bits import assert_same_bits
 
 import envs
 import jaxrl
 from jaxrl.algorithms import registry
+from jaxrl.cli import main as cli
 from jaxrl.results.dataset import ResultError
 
 SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=4, num_epochs=1, num_minibatches=1, hidden=(4,))
@@ -78,16 +83,81 @@ def test_unknown_rules_of_metrics_are_refused(rules: Any, sentence: str) -> None
         jaxrl.train(algo, env_steps=8, evals=1, eval_episodes=1, progress=False)
 
 
+# A line of each algorithm's loss, or of its targets, and one that makes it maximise the opposite.
+EDITS = {
+    "ppo": ("policy_loss = clipped_surrogate(", "policy_loss = -clipped_surrogate("),
+    "a2c": ("policy_loss = policy_gradient(", "policy_loss = -policy_gradient("),
+    "reinforce": ("policy_loss = policy_gradient(", "policy_loss = -policy_gradient("),
+    "mdpo": ("policy_loss = surrogate(", "policy_loss = -surrogate("),
+    "ppo_kl": ("policy_loss = surrogate(", "policy_loss = -surrogate("),
+    "spo": ("policy_loss = quadratic_surrogate(", "policy_loss = -quadratic_surrogate("),
+    "dqn": ("        reward = batch.reward\n", "        reward = -batch.reward\n"),
+    "pqn": ("lambda_targets(hparams.lam, steps.reward,", "lambda_targets(hparams.lam, -steps.reward,"),
+    "sac": ("weighted_mean(temperature * log_prob - q, active)", "weighted_mean(temperature * log_prob + q, active)"),
+    "td3": ("return -weighted_mean(q,", "return weighted_mean(q,"),
+    "evolve": ("population, episodes.returns, asked", "population, -episodes.returns, asked"),
+}
+
+
+def own_module(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch, edit: tuple[str, str] = ("", "")) -> Any:
+    """Copy `own_NAME` of an algorithm's file, with an edit of one place, in the current directory."""
+    text = Path(str(importlib.import_module(f"jaxrl.algorithms.{name}").__file__)).read_text()
+    old, new = edit
+    assert not old or text.count(old) == 1
+    (directory / f"own_{name}.py").write_text(text.replace(old, new) if old else text)
+    monkeypatch.chdir(directory)
+    monkeypatch.syspath_prepend(directory)
+    monkeypatch.delitem(sys.modules, f"own_{name}", raising=False)
+    return importlib.import_module(f"own_{name}")
+
+
+def env_of(name: str) -> str:
+    return "pendulum" if name in ("sac", "td3") else "cartpole"
+
+
 @pytest.mark.parametrize("name", registry.ROWS)
 def test_a_copy_of_an_algorithms_file_is_recorded_by_its_own_module(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = importlib.import_module(f"jaxrl.algorithms.{name}")
-    (tmp_path / f"own_{name}.py").write_text(Path(str(module.__file__)).read_text())
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, f"own_{name}", raising=False)
-    build = getattr(importlib.import_module(f"own_{name}"), name)
-    algo = build(envs.make("pendulum" if name == "td3" else "cartpole"))
-    assert algo.builder == f"own_{name}:{name}"
+    algo = getattr(own_module(name, tmp_path, monkeypatch), name)(envs.make(env_of(name)))
+    assert algo.name == algo.builder == f"own_{name}:{name}"
     assert registry.describe(algo)["algorithm"] == f"own_{name}:{name}"
     assert registry.row_of(algo) is None
+
+
+@pytest.mark.fast_rows("evolve")
+@pytest.mark.parametrize("name", registry.ROWS)
+def test_an_edited_copy_of_an_algorithms_file_is_trained_resumed_and_searched(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module, path = own_module(name, tmp_path, monkeypatch, EDITS[name]), f"own_{name}:{name}"
+    env, small = envs.make(env_of(name)), registry.ROWS[name].small
+    original, edited = (getattr(one, name) for one in (importlib.import_module(f"jaxrl.algorithms.{name}"), module))
+    algo = edited(env, dataclasses.replace(edited(env).config, **small))
+    run: Any = {"seeds": 2, "env_steps": 4 * algo.env_steps_per_iteration, "evals": 4, "eval_episodes": 1}
+    whole = jaxrl.train(algo, **run, progress=False)
+    assert whole.metrics.attrs["algorithm"] == path
+    unedited = jaxrl.train(original(env, dataclasses.replace(original(env).config, **small)), **run, progress=False)
+    leaves = (jax.tree.leaves(result.policies) for result in (whole, unedited))
+    assert any(np.any(one != other) for one, other in zip(*leaves, strict=True))
+
+    def stop(env_step: int, metrics: Any) -> None:
+        if env_step >= run["env_steps"] // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), pytest.warns(RuntimeWarning, match="interrupted: progress is kept"):
+        jaxrl.train(algo, **run, progress=False, out="run", checkpoint_minutes=1e-9, on_chunk=stop)
+    with pytest.raises(ValueError, match=f"own_{name}"):
+        jaxrl.resume("run", progress=False)
+    assert_same_bits(jaxrl.resume("run", allow=f"own_{name}", progress=False), whole)
+    assert json.loads(Path("run/run.json").read_text())["algorithm"] == path
+    jaxrl.load_result("run", allow=f"own_{name}").policy(seed=0)
+    fields = [
+        part
+        for field, value in small.items()
+        for part in (f"--config.{field.replace('_', '-')}", *map(str, value if isinstance(value, tuple) else (value,)))
+    ]
+    words = f"search {path} {env_of(name)} --space lr=1e-4,1e-3 --search random --trials 2 --seeds 1 --out search"
+    steps = ["--env-steps", str(2 * algo.env_steps_per_iteration), "--eval-episodes", "1", "--no-progress"]
+    assert cli.main([*words.split(), *steps, *fields]) == 0
+    assert path in capsys.readouterr().out

@@ -205,12 +205,12 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
             (
                 f"cells.{name.upper()}.__call__",
                 "features",
-                lambda cell=cell: cell(3).init(jax.random.key(0), ones(4, 2), cell(3).start()),
+                lambda cell=cell: cell(3).init(jax.random.key(0), ones(4, 2), cell(3).initial_memory()),
             ),
             (
                 f"cells.{name.upper()}.unroll",
                 "reset",
-                lambda cell=cell: cell(3).unroll({"params": {}}, ones(4, 2), cell(3).start(), flags(3)),
+                lambda cell=cell: cell(3).unroll({"params": {}}, ones(4, 2), cell(3).initial_memory(), flags(3)),
             ),
         )
     ),
@@ -362,7 +362,9 @@ EXEMPT = {
     "networks.last_layers": ANY_SHAPE,
     "networks.last_of_actor": ANY_SHAPE,
     "networks.last_of_critic": ANY_SHAPE,
+    "networks.leading_axes": ANY_SHAPE,
     "networks.perceptron": ANY_SHAPE,
+    "networks.zeros": "takes shapes alone, any",
     "output_networks.OutputNetwork.__call__": ANY_SHAPE,
     "output_networks.with_action": ANY_SHAPE,
     "optimisers.adam": "takes scalars of the hyper-parameters, which prepare has checked",

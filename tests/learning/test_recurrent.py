@@ -212,7 +212,7 @@ def test_initial_weights_are_orthogonal_gate_by_gate(key: jax.Array) -> None:
                 np.testing.assert_allclose(gate.T @ gate, np.eye(SIZE), rtol=0, atol=2 * 2 * SIZE * EPS)
     assert weights["bias"].tolist() == [0.0] * SIZE + [1.0] * SIZE + [0.0] * 2 * SIZE
     big = LRU(2000)
-    weights = jax.jit(big.init)(key, jnp.zeros(1), big.start())["params"]
+    weights = jax.jit(big.init)(key, jnp.zeros(1), big.initial_memory())["params"]
     size, phase = np.exp(-np.exp(weights["nu"])), np.exp(weights["theta"])
     assert size.min() >= 0.9 and size.max() <= 0.999 + 4 * EPS and phase.max() <= np.pi / 10
     # Uniform: the mean of 2000 is within 5 of its standard errors, 1 / sqrt(12 * 2000) of the width each.
@@ -319,7 +319,7 @@ class Odd(Counting):
         (Odd(2, wrong="forgets"), r"network must return \(outputs \[2\], value \[\], memory\) for one observation and"),
         (
             RecurrentActorCritic(MLPActorCritic(None, (5,)), nn.GRUCell(SIZE), Heads(2)),
-            r"cell must have a method start, got flax's GRUCell; use cells.FlaxCell of it",
+            r"cell must have a method initial_memory, got flax's GRUCell; use cells.FlaxCell of it",
         ),
         (
             Odd(2, wrong="remembers nothing"),

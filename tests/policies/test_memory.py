@@ -153,9 +153,11 @@ def test_a_batch_keeps_memories_apart(task: Any, result: Result) -> None:
 def test_a_policy_without_its_memory_is_refused(task: Any, result: Result) -> None:
     policy = result.policy(seed=0, strength=1e4)
     obs = jnp.zeros(task[0].env.observation_space(task[0].env.default_params).shape)
-    with pytest.raises(ValueError, match=r"^memory is None, .*policy\.start\(\) at the start .* policy\(obs, memory"):
+    with pytest.raises(
+        ValueError, match=r"^memory is None, .*policy\.initial_memory\(\) at the start .* policy\(obs, memory"
+    ):
         policy(obs)
-    with pytest.raises(ValueError, match=r"^memory has the shapes .* as policy\.start\(2\) returns it\.$"):
+    with pytest.raises(ValueError, match=r"^memory has the shapes .* as policy\.initial_memory\(2\) returns it\.$"):
         policy(jnp.stack([obs, obs]), memory=policy.initial_memory())
     memoryless = TrainedPolicy(jaxrl.ppo(envs.make("cartpole")), None)
     with pytest.raises(ValueError, match="memory has no effect on a policy without a memory"):

@@ -88,7 +88,9 @@ def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
     algo, _, _, path = exported
     policy = load_exported(path, allow="remembering")
     obs = np.zeros(algo.env.observation_space(algo.env.default_params).shape, np.float32)
-    with pytest.raises(ValueError, match=r"^memory is None, .*policy\.start\(\) at the start .* policy\(obs, memory"):
+    with pytest.raises(
+        ValueError, match=r"^memory is None, .*policy\.initial_memory\(\) at the start .* policy\(obs, memory"
+    ):
         policy(obs)
     with pytest.raises(ValueError, match=r"memory\.first has the shape"):
         policy(np.stack([obs, obs]), memory=policy.initial_memory())

@@ -265,7 +265,9 @@ def test_a_policy_that_remembers_takes_and_returns_its_memory(batch: tuple[int, 
 
 def test_a_missing_or_wrong_memory_gets_one_sentence():
     policy, obs = counting(agents.Crowd(2)), np.zeros((4, 2, 2), np.float32)
-    with pytest.raises(ValueError, match=r"^memory is None, but this policy remembers; it takes policy\.start\(\)"):
+    with pytest.raises(
+        ValueError, match=r"^memory is None, but this policy remembers; it takes policy\.initial_memory\(\)"
+    ):
         policy(obs)
     with pytest.raises(ValueError, match=r"^memory has the shapes \[\(2,\)\]; .* it takes \[\(4, 2\)\], as policy"):
         policy(obs, memory=policy.initial_memory())

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from chaotic_algorithm import PER_ITERATION, wandering
 from previous_format import write_json
+from same_bits import assert_same_bits
 
 import envs
 import jaxrl
@@ -65,12 +66,6 @@ def whole(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def content_of(directory: Path) -> dict[str, tuple[bytes, int]]:
     files = [file for file in directory.rglob("*") if file.is_file()]
     return {str(file.relative_to(directory)): (file.read_bytes(), file.stat().st_mtime_ns) for file in files}
-
-
-def assert_same_bits(one: Result, other: Result) -> None:
-    for name in other.metrics.data_vars:
-        np.testing.assert_array_equal(one.values(str(name)), other.values(str(name)))
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(one.policies), jax.tree.leaves(other.policies))
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 import pytest
 from previous_format import write_json
+from same_bits import assert_same_bits
 
 import envs
 import jaxrl
@@ -41,13 +42,6 @@ def algo() -> Algorithm:
 @pytest.fixture(scope="module")
 def whole(algo: Algorithm) -> Result:
     return jaxrl.train(algo, **RUN)
-
-
-def assert_same_bits(one: Result, other: Result) -> None:
-    assert one.metrics.sizes == other.metrics.sizes
-    for name in one.metrics.data_vars:
-        np.testing.assert_array_equal(one.values(str(name)), other.values(str(name)), err_msg=str(name))
-    jax.tree.map(np.testing.assert_array_equal, one.policies, other.policies)
 
 
 def stopped(algo: Algorithm, out: Path, after: int, number: int = signal.SIGTERM, **changes: Any) -> Result:

@@ -15,6 +15,7 @@ import pytest
 from chaotic_algorithm import PER_ITERATION, HParams, wandering
 from out_of_memory import exhausted_at
 from previous_format import write_json
+from same_bits import assert_same_bits
 
 import envs
 import jaxrl
@@ -50,14 +51,6 @@ def run(algo: Algorithm, hparams: Any = None, **changes: Any) -> Result:
 @pytest.fixture(scope="module")
 def whole(algo: Algorithm) -> Result:
     return run(algo)
-
-
-def assert_same_bits(one: Result, other: Result) -> None:
-    assert one.seeds == other.seeds and one.settings == other.settings
-    assert one.metrics["env_step"].values.tolist() == other.metrics["env_step"].values.tolist()
-    for name in other.metrics.data_vars:
-        np.testing.assert_array_equal(one.values(str(name)), other.values(str(name)))
-    jax.tree.map(np.testing.assert_array_equal, jax.tree.leaves(one.policies), jax.tree.leaves(other.policies))
 
 
 def stop(env_step: int, metrics: Any) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.stats
 from jax.sharding import Mesh, PartitionSpec
+from same_bits import assert_same_bits
 
 import envs
 import jaxrl
@@ -171,12 +172,6 @@ def test_two_shards_do_the_iteration_that_one_device_does(
 
 
 # --- whole runs ----------------------------------------------------------------------------
-
-
-def assert_same_bits(one: jaxrl.Result, other: jaxrl.Result) -> None:
-    for name in one.metrics.data_vars:
-        np.testing.assert_array_equal(one.values(str(name)), other.values(str(name)), err_msg=str(name))
-    jax.tree.map(np.testing.assert_array_equal, one.policies, other.policies)
 
 
 def stop_at(evaluation: int) -> Callable[[int, Any], None]:

@@ -11,6 +11,7 @@ import numpy as np
 import previous_format
 import pytest
 from chaotic_algorithm import PER_ITERATION, wandering
+from same_bits import assert_same_bits
 
 import envs
 import jaxrl
@@ -41,13 +42,6 @@ def algo() -> Algorithm:
 def source(algo: Algorithm) -> Result:
     """A result of two settings and three seeds, trained from other keys than the runs that begin with it."""
     return jaxrl.train(algo, jaxrl.grid(algo.hparams, SWEEP), **RUN | {"env_steps": 3 * PER_ITERATION, "block": 2})
-
-
-def assert_same_bits(one: Result, other: Result) -> None:
-    for name in map(str, one.metrics.data_vars):
-        np.testing.assert_array_equal(one.values(name), other.values(name), err_msg=name)
-    for a, b in zip(jax.tree.leaves(one.policies), jax.tree.leaves(other.policies), strict=True):
-        np.testing.assert_array_equal(a, b)
 
 
 def beginnings(algo: Algorithm, result: Result, **run: Any) -> Result:
