@@ -11,5 +11,5 @@ OPTIONS: dict[str, bool | int | str] = {"xla_backend_optimization_level": 0, "xl
 
 
 def quick_jit(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, compiled in little time; for short programs, since it runs slower, and not for equality of bits."""
+    """The function, compiled in little time; for short programs, since it runs slower."""
     return jax.jit(function, compiler_options=OPTIONS)

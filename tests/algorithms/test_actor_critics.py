@@ -11,6 +11,7 @@ import linear_task
 import numpy as np
 import pytest
 from linear_task import LinearTask
+from quick_jit import quick_jit
 from reference.actor_critic import ActorCritic, Adam, Batch, Perceptron, Truncated
 
 import envs
@@ -333,15 +334,17 @@ def test_the_scale_of_observations_leaves_actions_as_they_are() -> None:
     env = wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 3.0)
     configs = (jaxrl.TD3Config(hidden=(4,), own_scale=scale) for scale in (1.0, 8.0))
     plain, scaled = (actor_critic("td3", env, config, (3,)) for config in configs)
-    keys = iter(jax.random.split(jax.random.key(0), 9))
-    obs = jax.tree.map(lambda leaf: jax.random.uniform(next(keys), (1, 3, *leaf.shape)), plain.replay.obs_shape)
-    action = jax.random.normal(next(keys), (1, 3, plain.head.num_outputs))
+    rng = np.random.default_rng(0)
+    shapes = plain.replay.obs_shape
+    obs = jax.tree.map(lambda leaf: rng.uniform(size=(1, 3, *leaf.shape)).astype(np.float32), shapes)
+    action = rng.normal(size=(1, 3, plain.head.num_outputs)).astype(np.float32)
     rows = ("neighbours", "neighbours_present")
-    larger = {name: leaf if name in rows else 8.0 * leaf for name, leaf in obs.items()}
-    params = plain.init(next(keys))[1]
-    expected = plain.values(params, larger, action)
-    np.testing.assert_array_equal(scaled.values(params, obs, action), expected)  # a power of two rounds nothing
-    assert np.all(plain.values(params, larger, 2 * action) != expected)
+    larger = {name: leaf if name in rows else 8 * leaf for name, leaf in obs.items()}
+    params, values = quick_jit(plain.init)(jax.random.key(0))[1], quick_jit(plain.values)
+    expected = values(params, larger, action)
+    scaled_values = quick_jit(scaled.values)(params, obs, action)
+    np.testing.assert_array_equal(scaled_values, expected)  # a power of two rounds nothing
+    assert np.all(values(params, larger, 2 * action) != expected)
 
 
 @pytest.mark.parametrize(("pool", "states"), [(1, 5), (2, 9)])
@@ -349,7 +352,7 @@ def test_the_pool_of_a_prefill_grows_with_its_length(pool: int, states: int) -> 
     """Of 20 steps in place of the 4 of an iteration, in episodes of 2 steps."""
     algo = small("td3", reset_pool=pool, prefill=40)
     params = algo.env.default_params.replace(max_steps_in_episode=2)
-    state = jax.jit(algo.init)(jax.random.key(0), algo.prepare(algo.hparams), params)
+    state = quick_jit(algo.init)(jax.random.key(0), algo.prepare(algo.hparams), params)
     places = np.asarray(state.buffer.obs)[2:20:2, :, 0]  # of the first steps of episodes after a reset
     assert [len(np.unique(places[:, env])) for env in range(2)] == [states, states]
 
@@ -507,7 +510,8 @@ def test_a_search_knows_what_to_try(name: str) -> None:
 def test_a_warm_start_takes_the_policy_and_leaves_the_critics(name: str) -> None:
     algo = small(name, normalise_observation=True)
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
-    of_other, state = (jax.jit(algo.init)(jax.random.key(seed), hparams, params) for seed in (0, 1))
+    init = quick_jit(algo.init)
+    of_other, state = (init(jax.random.key(seed), hparams, params) for seed in (0, 1))
     policy = algo.policy(of_other, hparams)
     assert algo.warm_start is not None
     warmed = algo.warm_start(state, policy)

@@ -18,6 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import struct
+from quick_jit import quick_jit
 
 import envs
 import jaxrl
@@ -366,7 +367,7 @@ def test_inactive_transitions_do_not_change_the_update(where: Any, key: jax.Arra
     )
     algo = jaxrl.ppo(NoisyCrowd(3), config)
 
-    @jax.jit
+    @quick_jit
     def three_iterations(env_params: NoisyParams) -> Any:
         state = algo.init(key, algo.hparams, env_params)
         step = lambda state, at: algo.step(at[0], at[1], state, algo.hparams, env_params)  # noqa: E731

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_jit import quick_jit
 
 import envs
 import jaxrl
@@ -111,8 +112,8 @@ def test_an_agent_that_outlives_the_episode_has_a_value_at_its_end() -> None:
     def learned(time_limits: str) -> Any:
         algo = small("a2c", agents.Outlived(), time_limits=time_limits)
         hparams, params, key = algo.prepare(algo.hparams), algo.env.default_params, jax.random.key(0)
-        state = jax.jit(algo.init)(key, hparams, params)
-        return jax.jit(algo.step)(key, jnp.int32(0), state, hparams, params)
+        state = quick_jit(algo.init)(key, hparams, params)
+        return quick_jit(algo.step)(key, jnp.int32(0), state, hparams, params)
 
     jax.tree.map(np.testing.assert_array_equal, learned("terminal"), learned("bootstrap"))
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probe_values import PROBES, values_after
+from quick_jit import quick_jit
 
 import envs
 import jaxrl
@@ -113,7 +114,7 @@ def test_an_iteration_obeys_masks_and_learns_the_targets_of_a_loop(fields: dict[
     sizes = {"num_envs": 4, "num_steps": 32, "num_epochs": 1, "num_minibatches": 1}
     algo = small(Masked(), **sizes, **fields)
     hparams = algo.prepare(dataclasses.replace(algo.hparams, lam=0.65, discount=discount))
-    policy, steps, state, metrics = jax.jit(lambda: one_iteration(algo, hparams))()
+    policy, steps, state, metrics = quick_jit(lambda: one_iteration(algo, hparams))()
     steps = jax.tree.map(np.asarray, steps)
     assert steps.terminated.any() and steps.truncated.any() and not steps.mask.all()
     assert np.take_along_axis(steps.mask, steps.raw_action[..., None], axis=-1).all()
@@ -166,8 +167,8 @@ def test_an_agent_that_outlives_the_episode_has_a_value_at_its_end() -> None:
     def learned(time_limits: str) -> Any:
         algo = small(agents.Outlived(), num_epochs=1, time_limits=time_limits)
         hparams, params, key = algo.prepare(algo.hparams), algo.env.default_params, jax.random.key(0)
-        state = jax.jit(algo.init)(key, hparams, params)
-        return jax.jit(algo.step)(key, jnp.int32(0), state, hparams, params)
+        state = quick_jit(algo.init)(key, hparams, params)
+        return quick_jit(algo.step)(key, jnp.int32(0), state, hparams, params)
 
     jax.tree.map(np.testing.assert_array_equal, learned("terminal"), learned("bootstrap"))
 

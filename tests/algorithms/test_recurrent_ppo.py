@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 from observed_learning import observed
+from quick_jit import quick_jit
 from remembering import Repeat
 
 import envs
@@ -58,7 +59,7 @@ def second_iteration(env: Any, config: Any, key: jax.Array, network: Any = None)
     hparams = algo.prepare(algo.hparams.replace(lam=LAM, discount=0.9))
     params = env.default_params
 
-    @jax.jit
+    @quick_jit
     def run(key: jax.Array) -> Any:
         state = shaken(algo.init(key, hparams, params), key)
         state = algo.step(key, jnp.int32(0), state, hparams, params)[0]
@@ -78,8 +79,7 @@ def second_iteration(env: Any, config: Any, key: jax.Array, network: Any = None)
 
 def replayed(algo: Any, policy: Any, memory: Any, steps: Transition, network: Any) -> tuple[np.ndarray, ...]:
     """Each agent alone, step by step: log-probabilities, and values of next observations before a reset."""
-    head_scores = jax.jit(algo.actor.scores)
-    apply = jax.jit(network.apply)
+    head_scores, apply = quick_jit(algo.actor.scores), quick_jit(network.apply)
     done, start = np.asarray(episode_ends(steps)), algo.actor.initial_memory(policy)
     shape = done.shape
     log_prob, next_value, forgotten = (np.zeros(shape) for _ in range(3))

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_jit import quick_jit
 
 import envs
 import jaxrl
@@ -143,7 +144,7 @@ def test_ppo_reaches_the_value_of_each_probe(name: str, static: dict[str, int], 
     env_params = jax.tree.map(jnp.asarray, env.default_params)
     loop = make_loop(algo, eval_episodes=1)
 
-    @jax.jit
+    @quick_jit
     @jax.vmap
     def train(key: Any, hparams: Any) -> Any:
         return loop.advance(loop.init(key, hparams, env_params), key, hparams, env_params, 0, iterations).state.weights
