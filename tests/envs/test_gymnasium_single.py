@@ -63,8 +63,12 @@ def native(env: Any, params: Any, seed: int, actions: list[Any]) -> list[tuple]:
 
 def close(a: Any, b: Any) -> bool:
     """Check equality up to the differences of two compilations of a step, over the steps of these rollouts."""
-    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    return bool(np.allclose(a, b, rtol=0, atol=TOLERANCE * max(1.0, np.abs(b).max(initial=0.0))))
+
+    def close_leaf(a: Any, b: Any) -> bool:
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        return bool(np.allclose(a, b, rtol=0, atol=TOLERANCE * max(1.0, np.abs(b).max(initial=0.0))))
+
+    return jax.tree.all(jax.tree.map(close_leaf, a, b))
 
 
 @pytest.mark.slow
