@@ -11,7 +11,7 @@ from flax import struct
 import jaxrl
 from envs.base import Environment
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.on_policy import OnPolicyPolicy
+from jaxrl.algorithms.on_policy_state import OnPolicyPolicy
 from jaxrl.checks import check_count
 from jaxrl.learning.rollout import step_once
 

@@ -8,8 +8,8 @@ import jax
 import jaxrl
 from envs.threefry import unrolled
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.algorithms.on_policy import Learner, OnPolicy, agents_of, on_policy
-from jaxrl.algorithms.on_policy_samples import Samples
+from jaxrl.algorithms.on_policy import OnPolicy, agents_of, on_policy
+from jaxrl.algorithms.on_policy_state import Learner, Samples
 
 # `(agent, key, weights, samples, hparams) -> metrics`, pytrees of any shapes.
 Show = Callable[[OnPolicy, jax.Array, Any, Samples, Any], dict[str, Any]]

@@ -15,7 +15,17 @@ from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled, longest_episode
 from jaxrl.algorithms.on_policy_config import choose_network, shapes_of
-from jaxrl.algorithms.on_policy_samples import Evaluation, Rollout, Samples, Start, last_steps, nothing_before
+from jaxrl.algorithms.on_policy_state import (
+    Evaluation,
+    Learner,
+    OnPolicyPolicy,
+    OnPolicyState,
+    Rollout,
+    Samples,
+    Start,
+    last_steps,
+    nothing_before,
+)
 from jaxrl.algorithms.rollout_config import check_num_rows, prepared, stopped
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor, Memory, Scores, head_actor, memories, recurrent_actor
@@ -26,85 +36,18 @@ from jaxrl.learning.losses import explained_variance
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
 from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
 from jaxrl.learning.normalisation import (
-    RewardScale,
-    RunningStatistics,
     init_reward_scale,
     init_statistics,
-    normalise,
     scale_rewards,
     update_statistics,
 )
 from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
-from jaxrl.learning.rollout import Carry, episode_ends, reset_all, rollout, value_ends
+from jaxrl.learning.rollout import episode_ends, reset_all, rollout, value_ends
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 from jaxrl.pytrees import EnvParams, HParams, Params
 
-__all__ = ["Learner", "OnPolicy", "OnPolicyPolicy", "OnPolicyState", "agents_of", "on_policy"]
-
-
-class OnPolicyPolicy(NamedTuple):
-    """Policy of an on-policy algorithm.
-
-    Attributes:
-      params: Parameters of the network.
-      log_std: Log standard deviations of continuous actions, float32 `[num_outputs]`, otherwise None.
-      observations: Running statistics of observations, None without normalisation.
-      observation_clip: Bound of normalised observations, float32 `[]`, None without normalisation.
-      global_observations: Running statistics of global observations, which the critic takes; None without them or
-        without normalisation.
-    """
-
-    params: Any
-    log_std: jax.Array | None
-    observations: RunningStatistics | None
-    observation_clip: jax.Array | None
-    global_observations: RunningStatistics | None = None
-
-    def see(self, obs: Any) -> Any:
-        """Observations in the form that the network takes."""
-        return normalise(self.observations, obs, self.observation_clip)
-
-    def see_globally(self, global_obs: Any) -> Any:
-        """Global observations in the form that the critic takes."""
-        return normalise(self.global_observations, global_obs, self.observation_clip)
-
-
-class OnPolicyState(NamedTuple):
-    """State of one run between iterations.
-
-    Attributes:
-      weights: Parameters of the network, and log standard deviations or None.
-      observations: Running statistics of observations, None without normalisation.
-      optimiser: State of the optimiser.
-      carry: Environments.
-      rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
-        `[num_envs, *A]`; None without normalisation.
-      own: Additional state of one algorithm, such as an adaptive coefficient; None for most.
-      start: Steps from which the memories at the start of the next rollout are recomputed, () without `burn_in`.
-      global_observations: Running statistics of global observations; None without them or without normalisation.
-    """
-
-    weights: tuple[Any, jax.Array | None]
-    observations: RunningStatistics | None
-    optimiser: optax.OptState
-    carry: Carry
-    rewards: RewardScale | None
-    own: Any = None
-    start: Any = ()
-    global_observations: RunningStatistics | None = None
-
-
-class Learner(NamedTuple):
-    """State that learning updates.
-
-    Attributes:
-      weights: Parameters of the network, and log standard deviations or None.
-      optimiser: State of the optimiser.
-    """
-
-    weights: Any
-    optimiser: Any
+__all__ = ["OnPolicy", "agents_of", "on_policy"]
 
 
 class OnPolicy(NamedTuple):

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.algorithms.contract import Algorithm, Metrics
-from jaxrl.algorithms.on_policy import Learner, OnPolicy
+from jaxrl.algorithms.on_policy import OnPolicy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig
-from jaxrl.algorithms.on_policy_samples import Samples
+from jaxrl.algorithms.on_policy_state import Learner, Samples
 from jaxrl.checks import check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.action_heads import Scores

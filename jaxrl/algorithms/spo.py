@@ -11,9 +11,9 @@ from flax import struct
 from envs.base import Environment
 from envs.threefry import unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
-from jaxrl.algorithms.on_policy import Learner, OnPolicyState, agents_of, on_policy
+from jaxrl.algorithms.on_policy import agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
-from jaxrl.algorithms.on_policy_samples import Samples
+from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
     Space,

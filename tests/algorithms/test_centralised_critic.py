@@ -17,7 +17,7 @@ from team_task import Team
 import envs
 import jaxrl
 from jaxrl.algorithms.on_policy import OnPolicy
-from jaxrl.algorithms.on_policy_samples import Samples
+from jaxrl.algorithms.on_policy_state import Samples
 from jaxrl.learning.centralised import critic_observation
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.learning.rollout import episode_ends, rollout

@@ -17,7 +17,7 @@ from remembering import Repeat
 import envs
 import jaxrl
 from jaxrl.algorithms.on_policy import OnPolicy
-from jaxrl.algorithms.on_policy_samples import Samples, Start
+from jaxrl.algorithms.on_policy_state import Samples, Start
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.rollout import Transition, episode_ends, rollout
 from jaxrl.learning.shards import EnvShards

@@ -1,15 +1,91 @@
-"""Samples of on-policy algorithms, and the memories at the start of a rollout."""
+"""State, policy and samples of on-policy algorithms, and the memories at the start of a rollout."""
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import optax
 
 from jaxrl.learning.action_heads import Scores
 from jaxrl.learning.actor import Memory
+from jaxrl.learning.normalisation import RewardScale, RunningStatistics, normalise
 from jaxrl.learning.rollout import Carry, Transition
 
-__all__ = ["Evaluation", "Rollout", "Samples", "Start", "last_steps", "nothing_before"]
+__all__ = [
+    "Evaluation",
+    "Learner",
+    "OnPolicyPolicy",
+    "OnPolicyState",
+    "Rollout",
+    "Samples",
+    "Start",
+    "last_steps",
+    "nothing_before",
+]
+
+
+class OnPolicyPolicy(NamedTuple):
+    """Policy of an on-policy algorithm.
+
+    Attributes:
+      params: Parameters of the network.
+      log_std: Log standard deviations of continuous actions, float32 `[num_outputs]`, otherwise None.
+      observations: Running statistics of observations, None without normalisation.
+      observation_clip: Bound of normalised observations, float32 `[]`, None without normalisation.
+      global_observations: Running statistics of global observations, which the critic takes; None without them or
+        without normalisation.
+    """
+
+    params: Any
+    log_std: jax.Array | None
+    observations: RunningStatistics | None
+    observation_clip: jax.Array | None
+    global_observations: RunningStatistics | None = None
+
+    def see(self, obs: Any) -> Any:
+        """Observations in the form that the network takes."""
+        return normalise(self.observations, obs, self.observation_clip)
+
+    def see_globally(self, global_obs: Any) -> Any:
+        """Global observations in the form that the critic takes."""
+        return normalise(self.global_observations, global_obs, self.observation_clip)
+
+
+class OnPolicyState(NamedTuple):
+    """State of one run between iterations.
+
+    Attributes:
+      weights: Parameters of the network, and log standard deviations or None.
+      observations: Running statistics of observations, None without normalisation.
+      optimiser: State of the optimiser.
+      carry: Environments.
+      rewards: Running statistics of the exponentially discounted sum of rewards, and that sum
+        `[num_envs, *A]`; None without normalisation.
+      own: Additional state of one algorithm, such as an adaptive coefficient; None for most.
+      start: Steps from which the memories at the start of the next rollout are recomputed, () without `burn_in`.
+      global_observations: Running statistics of global observations; None without them or without normalisation.
+    """
+
+    weights: tuple[Any, jax.Array | None]
+    observations: RunningStatistics | None
+    optimiser: optax.OptState
+    carry: Carry
+    rewards: RewardScale | None
+    own: Any = None
+    start: Any = ()
+    global_observations: RunningStatistics | None = None
+
+
+class Learner(NamedTuple):
+    """State that learning updates.
+
+    Attributes:
+      weights: Parameters of the network, and log standard deviations or None.
+      optimiser: State of the optimiser.
+    """
+
+    weights: Any
+    optimiser: Any
 
 
 class Rollout(NamedTuple):
