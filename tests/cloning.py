@@ -87,7 +87,7 @@ def cloning(env: Environment, config: CloningConfig | None = None) -> Algorithm:
     base = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=1, num_steps=4, num_minibatches=1, hidden=config.hidden))
 
     def init(key: jax.Array, hparams: CloningHParams, env_params: Any) -> CloningState:
-        network_key, reset_key, warm_key = jax.random.split(key, 3)
+        network_key, reset_key, prefill_key = jax.random.split(key, 3)
 
         def one_step(carry: Any, key: jax.Array) -> tuple[Any, jax.Array]:
             obs, state = carry
@@ -98,7 +98,7 @@ def cloning(env: Environment, config: CloningConfig | None = None) -> Algorithm:
             over = terminated | truncated
             return jax.tree.map(lambda new, old: jnp.where(over, new, old), fresh, (after, state)), obs
 
-        first, keys = env.reset_env(reset_key, env_params), jax.random.split(warm_key, config.prefill)
+        first, keys = env.reset_env(reset_key, env_params), jax.random.split(prefill_key, config.prefill)
         _, seen = jax.lax.scan(one_step, first, keys)
         weights = base.init(network_key, base.hparams, env_params).weights
         return CloningState(weights, seen, expert(seen))

@@ -8,24 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs.base import Environment, spaces
+from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
 from jaxrl.algorithms.contract import Algorithm, longest_episode
-from jaxrl.algorithms.off_policy import OffPolicyPolicy
+from jaxrl.algorithms.off_policy import OffPolicy, OffPolicyPolicy
 from jaxrl.algorithms.rollout_config import (
     INFINITE,
     RolloutConfig,
     TransitionsHParams,
-    check_normalised,
     prepared,
 )
-from jaxrl.algorithms.value_function import Nodes, ValueFunction, prepare_discount
+from jaxrl.algorithms.value_function import Nodes, ValueFunction, outputs_of, prepare_discount
 from jaxrl.checks import Range, check_choice, check_count, is_concrete
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Actor, Scores, memoryless
-from jaxrl.learning.networks import leading_axes, observation_shapes
+from jaxrl.learning.networks import leading_axes
 from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.output_networks import QNetwork
 from jaxrl.learning.q_targets import masked_values
@@ -131,7 +130,7 @@ class EpsilonGreedy(NamedTuple):
       scale: Parameters of the value loss.
     """
 
-    params: Any
+    params: Params
     epsilon: jax.Array
     shares: jax.Array
     scale: value_losses.Scale
@@ -225,13 +224,18 @@ class ActionValues(NamedTuple):
         )
 
 
-def action_values(name: str, env: Environment, config: QConfig, agents: tuple[int, ...]) -> ActionValues:
-    """Action values of the algorithm `name` on an environment with agents of the shape `agents`.
+def action_values(name: str, toolbox: OffPolicy) -> ActionValues:
+    """Action values of an algorithm.
+
+    Args:
+      name: Name of the algorithm, for error messages.
+      toolbox: Its toolbox, with its environment and a `QConfig`.
 
     Raises:
       TypeError: The actions are not discrete.
       ValueError: A field of the configuration does not fit the observations.
     """
+    env, config, obs_shape = toolbox.env, toolbox.config, toolbox.obs_shape
     space = env.action_space(env.default_params)
     if not isinstance(space, spaces.Discrete):
         numbers = isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating)
@@ -241,10 +245,7 @@ def action_values(name: str, env: Environment, config: QConfig, agents: tuple[in
             else ""
         )
         raise UserTypeError(f"{name} takes an environment with a Discrete action space, got {space!r}{hint}")
-    obs_shape = observation_shapes(env, agents)
-    check_normalised(config.normalise_observation, obs_shape)
-    num_heads = 1 if config.heads == "single" else config.num_heads
-    loss = value_losses.value_loss(config.value_loss, config.num_atoms)
+    loss, num_heads = outputs_of(config)
     network = QNetwork(
         config.encoder(obs_shape),
         space.n,

@@ -24,7 +24,15 @@ from jaxrl.algorithms.off_policy import (
     off_policy,
 )
 from jaxrl.algorithms.rollout_config import INFINITE, prepared
-from jaxrl.algorithms.value_function import Nodes, Target, ValueFunction, prepare_discount, row_errors, window_atoms
+from jaxrl.algorithms.value_function import (
+    Nodes,
+    Target,
+    ValueFunction,
+    outputs_of,
+    prepare_discount,
+    row_errors,
+    window_atoms,
+)
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
@@ -139,7 +147,7 @@ class Acting(NamedTuple):
       correlation: Correlation of the noise of two steps, float32 `[]`; None for independent noise.
     """
 
-    params: Any
+    params: Params
     noise_std: jax.Array | None
     correlation: jax.Array | None
 
@@ -175,7 +183,7 @@ class ActorCritic(NamedTuple):
         return 1 + len(self.replay.agents)
 
     @property
-    def walks(self) -> bool:
+    def correlated_noise(self) -> bool:
         """Whether the noise is correlated within an episode."""
         return self.config.noise == "ornstein-uhlenbeck"
 
@@ -204,11 +212,11 @@ class ActorCritic(NamedTuple):
             value = getattr(hparams, name, None)
             return None if value is None else jnp.asarray(value, jnp.float32)
 
-        return Acting(params, number("noise_std"), number("noise_correlation") if self.walks else None)
+        return Acting(params, number("noise_std"), number("noise_correlation") if self.correlated_noise else None)
 
     def policy(self, state: OffPolicyState, hparams: HParams) -> OffPolicyPolicy:
         """Policy that acts, for `Algorithm.policy`."""
-        return self.replay.policy(self.acting(state.learner.policy, hparams), state.observations, hparams)
+        return self.replay.policy_of(self.acting(state.learner.policy, hparams), state.observations, hparams)
 
     def outputs(self, params: Params, obs: Any) -> jax.Array:
         """Outputs of the policy for observations with any leading axes."""
@@ -216,7 +224,7 @@ class ActorCritic(NamedTuple):
 
     def correlation(self, policy: OffPolicyPolicy, outputs: jax.Array) -> dict[str, jax.Array]:
         """Entry of an actor's scores if the noise is correlated, from outputs of the policy `[*B, n]`."""
-        if not self.walks:
+        if not self.correlated_noise:
             return {}
         return {CORRELATION: jnp.broadcast_to(policy.acting.correlation, outputs.shape[:-1])}
 
@@ -259,7 +267,7 @@ class ActorCritic(NamedTuple):
         params: Params,
         optimiser: optax.OptState,
         batch: Window,
-        following: Target,
+        next_values: Target,
         weight: jax.Array,
         nodes: Nodes,
         hparams: HParams,
@@ -270,7 +278,7 @@ class ActorCritic(NamedTuple):
           params: Parameters.
           optimiser: State of Adam.
           batch: Transitions.
-          following: Distribution of values after the last step of each window, `[B, *A, K, M]`.
+          next_values: Distribution of values after the last step of each window, `[B, *A, K, M]`.
           weight: Weights of the transitions in the loss, `[B, *A]`.
           nodes: Exponentials of the discount.
           hparams: Hyper-parameters, prepared.
@@ -278,14 +286,14 @@ class ActorCritic(NamedTuple):
         Returns:
           Parameters, state of Adam, mean absolute error of each row `[B]`, and metrics.
         """
-        atoms = window_atoms(batch, batch.reward, following.atoms, nodes, self.config.time_limits)
+        atoms = window_atoms(batch, batch.reward, next_values.atoms, nodes, self.config.time_limits)
         continuous, action = self.head.continuous, batch.raw_action
         params, optimiser, error, metrics = self.critics.descend(
             params,
             optimiser,
             with_action(batch.obs, action) if continuous else batch.obs,
             None if continuous else action,
-            following._replace(atoms=atoms),
+            next_values._replace(atoms=atoms),
             batch.active,
             weight,
             nodes.shares,
@@ -297,20 +305,17 @@ class ActorCritic(NamedTuple):
 
     # The result.
 
-    def algorithm(self, builder: str, hparams: Callable[..., HParams], init: Any, step: Any, actor: Actor) -> Algorithm:
-        """Algorithm of the given functions, whose learner has the field `policy`, and perhaps `target_policy`.
+    def algorithm(
+        self, builder: str, hparams: Callable[..., HParams], init: Any, step: Any, warm_start: Any, actor: Actor
+    ) -> Algorithm:
+        """Algorithm of functions whose learner has the parameters of its policy in the field `policy`.
 
         Args:
           builder: Path `"module:name"` of its builder.
           hparams: Class of the hyper-parameters, a subclass of `ActorCriticHParams`.
-          init, step: Functions, as in `Algorithm`.
+          init, step, warm_start: Functions, as in `Algorithm`.
           actor: Actor of the policy.
         """
-
-        def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
-            names = {"policy", "target_policy"} & set(state.learner._fields)
-            learner = state.learner._replace(**dict.fromkeys(names, policy.acting.params))
-            return state._replace(learner=learner, observations=policy.observations)
 
         def of_fields(**fields: Any) -> HParams:
             return hparams(**{**self.defaults, **fields})
@@ -337,7 +342,7 @@ def actor_critic(
     config: ActorCriticConfig,
     agents: tuple[int, ...],
     outputs_per_component: int = 1,
-    kinds: str = "a Box of floats",
+    takes_discrete: bool = False,
     defaults: Mapping[str, float] = MappingProxyType({}),
 ) -> ActorCritic:
     """Toolbox of an algorithm with a policy and critics; discrete actions are those of a policy with logits.
@@ -348,7 +353,7 @@ def actor_critic(
       config: Configuration.
       agents: Axes of the agents.
       outputs_per_component: Number of outputs of the policy for each component of a continuous action.
-      kinds: Action spaces that the algorithm takes, for error messages; with "Discrete" among them, it takes these.
+      takes_discrete: Whether the algorithm takes discrete actions, by a policy with logits.
       defaults: Defaults of hyper-parameters that depend on the environment, by name.
 
     Raises:
@@ -356,21 +361,20 @@ def actor_critic(
       ValueError: A bound of the actions is infinite, or the network does not fit the observations.
     """
     space, discrete = env.action_space(env.default_params), False
-    if isinstance(space, spaces.Discrete) and "Discrete" in kinds:
+    if isinstance(space, spaces.Discrete) and takes_discrete:
         head, discrete = action_head(space), True
     else:
-        head = _bounded_head(name, space, kinds)
+        head = _bounded_head(name, space, "Discrete or a Box of floats" if takes_discrete else "a Box of floats")
         if config.network == "cnn":
             raise UserValueError(
                 "network takes 'auto', 'mlp', 'simba' or 'relation' where critics take actions, got 'cnn'"
             )
     replay = off_policy(env, config, agents)
-    shapes, loss = replay.obs_shape, value_losses.value_loss(config.value_loss, config.num_atoms)
-    num_heads = 1 if config.heads == "single" else config.num_heads
+    shapes, (loss, num_heads) = replay.obs_shape, outputs_of(config)
     num_values = num_heads * loss.num_outputs
     policy = OutputNetwork(config.encoder(shapes), outputs_per_component * head.num_outputs, 0.01)
     if discrete:
-        critic = QNetwork(config.encoder(shapes), head.num_outputs, num_values, activation=config.activation)
+        critic = QNetwork(config.encoder(shapes), head.num_outputs, num_values)
     else:
         inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
         critic = OutputNetwork(config.encoder(inputs, with_action=True), num_values)

@@ -21,11 +21,11 @@ from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes, Target, row_errors, window_atoms
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning import value_losses
-from jaxrl.learning.actor import Scores
+from jaxrl.learning.actor import Memory, Scores
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Params
 from jaxrl.sweeps.distributions import LogUniform
 
 _MUNCHAUSEN_LOWEST = -1.0  # lower bound of the added term, the log-probability times the temperature
@@ -111,7 +111,7 @@ class Learner(NamedTuple):
     """
 
     acting: EpsilonGreedy
-    target: Any
+    target: Params
     optimiser: optax.OptState
 
 
@@ -120,12 +120,12 @@ def dqn(env: Environment, config: DQNConfig | None = None) -> Algorithm:
     """Deep Q-learning on an environment with discrete actions.
 
     Args:
-      env: Environment of one agent, or a crowd whose agents share the network.
+      env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
 
     Raises:
-      ContractError: The environment violates a law.
-      TypeError, ValueError: A field does not fit the environment; raised before compilation.
+      ContractError: The environment breaks a law.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the other improvements;
     Fedus et al. (2019), arXiv 1902.06865, for `heads`.
@@ -140,10 +140,11 @@ def search_space(algo: Algorithm) -> Space:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algorithm:
-    agent, q = off_policy(env, config, agents), action_values("dqn", env, config, agents)
+    replay = off_policy(env, config, agents)
+    q = action_values("dqn", replay)
     actor, values, axes = q.actor(), q.values, 1 + len(agents)
 
-    def random_scores(policy: OffPolicyPolicy, memory: Any, obs: Any, mask: Any) -> tuple[Scores, Any]:
+    def random_scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         exploring = policy._replace(acting=policy.acting._replace(epsilon=jnp.ones(())))
         return actor.scores(exploring, memory, obs, mask)
 
@@ -153,12 +154,12 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         acting = q.initial(network_key, hparams)
         learner = Learner(acting, acting.params, adam(hparams, hparams.lr).init(acting.params))
         keys, random_actor = (reset_key, collect_key), actor._replace(scores=random_scores)
-        return agent.init(keys, learner, acting, actor, random_actor, hparams, env_params)
+        return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params)
 
     def targets(learner: Learner, batch: Window, hparams: DQNHParams) -> Target:
         """Targets of the first step of each window, `[B, *A, K, M]`."""
         scale, shares = learner.acting.scale, learner.acting.shares
-        following = values.outputs(learner.target, batch.next_obs, axes)
+        next_outputs = values.outputs(learner.target, batch.next_obs, axes)
         reward = batch.reward
         if config.munchausen:
             alpha, temperature = hparams.munchausen_alpha, hparams.munchausen_temperature
@@ -167,13 +168,13 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
             log_prob = jnp.take_along_axis(log_policy, batch.raw_action[..., None], axis=-1)[..., 0]
             bonus = alpha * jnp.clip(temperature * log_prob, _MUNCHAUSEN_LOWEST, 0.0)
             reward = reward + bonus[:, None]
-            after = soft_values(values.loss.value(following, scale)[..., 0], batch.next_mask, temperature)[0]
+            after = soft_values(values.loss.value(next_outputs, scale)[..., 0], batch.next_mask, temperature)[0]
             atoms = after[..., None, None]
             probabilities = jnp.ones_like(atoms)
         else:
-            deciding = values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else following
+            deciding = values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else next_outputs
             action = bootstrap_actions(values.loss.value(deciding, scale), shares, batch.next_mask, config.heads)
-            chosen = jnp.take_along_axis(following, action[..., None, :, None], axis=-3)[..., 0, :, :]
+            chosen = jnp.take_along_axis(next_outputs, action[..., None, :, None], axis=-3)[..., 0, :, :]
             atoms, probabilities = values.loss.distribution(chosen, scale)
         nodes = Nodes.of(hparams.discount)
         return Target(window_atoms(batch, reward, atoms, nodes, config.time_limits), probabilities)
@@ -211,20 +212,20 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         env_steps = jnp.float32(config.steps_per_iteration) * iteration
         learner = state.learner._replace(acting=q.scheduled(state.learner.acting, hparams, env_steps))
         collect_key, learn_key = jax.random.split(unrolled(key))
-        policy = agent.policy(learner.acting, state.observations, hparams)
-        experience = agent.collect(collect_key, iteration, actor, policy, state, env_params)
+        policy = replay.policy_of(learner.acting, state.observations, hparams)
+        experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
 
         def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             learner, priorities = carry
             key, count = inputs
-            draw_key, _ = jax.random.split(key)
-            drawn = agent.draw(draw_key, experience, priorities, hparams)
+            draw_key, _ = jax.random.split(key)  # as in the algorithms whose learning is random
+            drawn = replay.draw(draw_key, experience, priorities, hparams)
             learner, error, metrics = learn(learner, drawn.batch, drawn.weight, hparams, count)
-            return (learner, agent.update_priorities(priorities, drawn, error, hparams)), metrics
+            return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
 
-        updates = agent.updates(learn_key, iteration)
+        updates = replay.updates(learn_key, iteration)
         (learner, priorities), metrics = jax.lax.scan(update, (learner, experience.priorities), updates)
-        state, metrics = agent.finish(learner, priorities, experience, metrics)
+        state, metrics = replay.finish(learner, priorities, experience, metrics)
         return state, metrics | {"epsilon": learner.acting.epsilon}
 
     def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
@@ -240,7 +241,7 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         config.effects,
         init=init,
         step=step,
-        policy=lambda state, hparams: agent.policy(state.learner.acting, state.observations, hparams),
+        policy=lambda state, hparams: replay.policy_of(state.learner.acting, state.observations, hparams),
         actor=actor,
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=q.prepare,

@@ -215,8 +215,8 @@ class OffPolicy(NamedTuple):
 
     # Collecting.
 
-    def policy(self, acting: Any, observations: RunningStatistics | None, hparams: HParams) -> OffPolicyPolicy:
-        """Policy that acts by parameters `acting`."""
+    def policy_of(self, acting: Any, observations: RunningStatistics | None, hparams: HParams) -> OffPolicyPolicy:
+        """Policy that acts by parameters `acting`, on observations normalised by their statistics if configured."""
         clip = jax.tree.map(jnp.float32, hparams.observation_clip) if self.config.normalise_observation else None
         return OffPolicyPolicy(acting, observations, clip)
 
@@ -259,7 +259,7 @@ class OffPolicy(NamedTuple):
 
     def init(
         self,
-        key: tuple[jax.Array, jax.Array],
+        keys: tuple[jax.Array, jax.Array],
         learner: Any,
         acting: Any,
         actor: Actor,
@@ -270,7 +270,7 @@ class OffPolicy(NamedTuple):
         """Initial state of a run, whose buffer has the transitions of random actions.
 
         Args:
-          key: Random keys of the first states, and of the random actions.
+          keys: Random keys of the first states, and of the random actions.
           learner: State of learning.
           acting: Parameters by which its policy acts.
           actor: Actor of the policy.
@@ -278,9 +278,9 @@ class OffPolicy(NamedTuple):
           hparams: Hyper-parameters, prepared.
           env_params: Parameters of the environment.
         """
-        config, (reset_key, collect_key) = self.config, key
+        config, (reset_key, collect_key) = self.config, keys
         observations = self.first_statistics()
-        policy = self.policy(acting, observations, hparams)
+        policy = self.policy_of(acting, observations, hparams)
         memory = memories(actor.initial_memory(policy), self.agents)
         carry = reset_all(self.env, reset_key, env_params, config.num_envs, memory=memory)
         carry, steps, _ = self.rollout(
@@ -301,7 +301,19 @@ class OffPolicy(NamedTuple):
         state: OffPolicyState,
         env_params: EnvParams,
     ) -> Experience:
-        """Steps of the policy in all environments, written to the buffer with the highest priority."""
+        """Steps of the policy in all environments, written to the buffer with the highest priority.
+
+        Args:
+          key: Random key.
+          iteration: Number of previous iterations, int32 `[]`, traced but not batched.
+          actor: Actor.
+          policy: Policy.
+          state: State before the iteration.
+          env_params: Parameters of the environment, traced.
+
+        Returns:
+          Environments, buffer and priorities after the steps, and the policy with new statistics of observations.
+        """
         config = self.config
         carry, steps, reused = self.rollout(key, actor, policy, state.carry, env_params, config.num_steps)
         before = Ring.at(iteration, config.prefill // config.num_envs, config.num_steps, config.capacity)
@@ -320,7 +332,17 @@ class OffPolicy(NamedTuple):
         return jax.random.split(key, self.config.num_updates), count
 
     def draw(self, key: jax.Array, experience: Experience, priorities: Priorities | None, hparams: HParams) -> Draw:
-        """Batch of transitions, drawn uniformly or by their priorities."""
+        """Batch of transitions, drawn uniformly or by their priorities.
+
+        Args:
+          key: Random key.
+          experience: Result of `collect`.
+          priorities: Priorities before the gradient step, None with uniform replay.
+          hparams: Hyper-parameters, prepared, traced.
+
+        Returns:
+          Windows `[batch_size, ...]` with normalised observations, their weights in the loss, and their places.
+        """
         config, filled, index = self.config, experience.filled, None
         if priorities is None:
             rows = uniform_rows(key, filled, config.num_envs, config.batch_size)
@@ -351,7 +373,14 @@ class OffPolicy(NamedTuple):
     def finish(
         self, learner: Any, priorities: Priorities | None, experience: Experience, metrics: Metrics
     ) -> tuple[OffPolicyState, Metrics]:
-        """State after an iteration, and means of the metrics of its gradient steps `[num_updates]`."""
+        """State after an iteration, and its metrics.
+
+        Args:
+          learner: State of learning after the iteration.
+          priorities: Priorities after it, None with uniform replay.
+          experience: Result of `collect`.
+          metrics: Metrics of the gradient steps, leaves `[num_updates]`, whose means are taken.
+        """
         metrics = jax.tree.map(jnp.mean, metrics)
         metrics["reset_reuse"] = experience.reused.astype(jnp.float32)
         observations = experience.policy.observations
@@ -359,7 +388,7 @@ class OffPolicy(NamedTuple):
 
 
 def off_policy(env: Environment, config: RolloutConfig, agents: tuple[int, ...]) -> OffPolicy:
-    """Toolbox of an algorithm that learns from single transitions.
+    """Toolbox of an algorithm that collects by rollouts and, with an `OffPolicyConfig`, draws from a replay buffer.
 
     Args:
       env: Environment of one agent or a crowd.
@@ -371,10 +400,10 @@ def off_policy(env: Environment, config: RolloutConfig, agents: tuple[int, ...])
     """
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation, obs_shape)
-    return OffPolicy(env, config, agents, obs_shape, has_mask(env))
+    return OffPolicy(env, config, agents, obs_shape, _has_mask(env))
 
 
-def has_mask(env: Environment) -> bool:
+def _has_mask(env: Environment) -> bool:
     """Whether the environment forbids actions by a mask."""
     state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[1]
     return jax.eval_shape(env.action_mask, state, env.default_params) is not None

@@ -126,12 +126,12 @@ def pqn(env: Environment, config: PQNConfig | None = None) -> Algorithm:
     """Parallel Q-learning on an environment with discrete actions.
 
     Args:
-      env: Environment of one agent, or a crowd whose agents share the network.
+      env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
 
     Raises:
-      ContractError: The environment violates a law.
-      TypeError, ValueError: A field does not fit the environment; raised before compilation.
+      ContractError: The environment breaks a law.
+      TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Gallici et al. (2024), "Simplifying deep temporal difference learning"; Fedus et al. (2019), arXiv
     1902.06865, for `heads`.
@@ -146,7 +146,8 @@ def search_space(algo: Algorithm) -> Space:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algorithm:
-    agent, q = off_policy(env, config, agents), action_values("pqn", env, config, agents)
+    rollouts = off_policy(env, config, agents)
+    q = action_values("pqn", rollouts)
     actor, values, axes = q.actor(), q.values, 2 + len(agents)
     num_rows = config.steps_per_iteration * math.prod(agents)
     check_num_rows(num_rows)
@@ -157,12 +158,12 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         )
 
     def policy_of(state: PQNState, hparams: PQNHParams) -> OffPolicyPolicy:
-        return agent.policy(state.acting, state.observations, hparams)
+        return rollouts.policy_of(state.acting, state.observations, hparams)
 
     def init(key: jax.Array, hparams: PQNHParams, env_params: EnvParams) -> PQNState:
         hparams = q.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
-        acting, observations = q.initial(network_key, hparams), agent.first_statistics()
+        acting, observations = q.initial(network_key, hparams), rollouts.first_statistics()
         carry = reset_all(env, reset_key, env_params, config.num_envs)
         return PQNState(acting, adam(hparams, hparams.lr).init(acting.params), observations, carry)
 
@@ -186,7 +187,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
         state = state._replace(acting=q.scheduled(state.acting, hparams, env_steps))
         policy = policy_of(state, hparams)
-        carry, steps, reused = agent.rollout(collect_key, actor, policy, state.carry, env_params, config.num_steps)
+        carry, steps, reused = rollouts.rollout(collect_key, actor, policy, state.carry, env_params, config.num_steps)
         target = targets(policy, steps, hparams)
         samples = Samples(policy.see(steps.obs), steps.raw_action, target, steps.active)
         rows = jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[axes:]), samples)
@@ -216,7 +217,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
             lambda carry, minibatches: jax.lax.scan(one_minibatch, carry, minibatches),
             (state.acting, state.optimiser),
         )
-        observations = agent.statistics(state.observations, steps)
+        observations = rollouts.statistics(state.observations, steps)
         metrics = jax.tree.map(jnp.mean, metrics)
         metrics |= {"epsilon": acting.epsilon, "learning_rate": lr, "reset_reuse": reused.astype(jnp.float32)}
         return PQNState(acting, optimiser, observations, carry), metrics

@@ -86,7 +86,7 @@ class RolloutConfig(NetworkConfig):
     def _refuse_memory(self) -> None:
         """Rejects fields of networks that do not fit transitions drawn one by one."""
         if self.shared_trunk:
-            raise UserValueError("shared_trunk has no effect without both an actor and a critic; leave it out")
+            raise UserValueError("shared_trunk takes False where no network is both actor and critic, got True")
         if self.memory != "none":
             raise UserValueError(f"memory takes 'none' where transitions are drawn one by one, got {self.memory!r}")
 
@@ -175,7 +175,8 @@ def prepared(
     """Hyper-parameters with a resolved discount and without those that have no effect, for `Algorithm.prepare`.
 
     Args:
-      hparams: Hyper-parameters, of one setting, or with a leading axis `[num_settings]`.
+      hparams: Hyper-parameters, of one setting, or with a leading axis `[num_settings]`; `annealed_ends`, if the class
+        has it, names the annealed step sizes.
       effects: Whether a hyper-parameter has an effect, by name, for those that do not always have one.
       discount: Resolved discount.
       num_settings: Number of settings; None for a single one.
@@ -187,7 +188,7 @@ def prepared(
         name: effective(name, getattr(hparams, name), defaults.get(name, fields[name].default), on, num_settings)
         for name, on in effects.items()
     }
-    if run_length is not None and "anneal_env_steps" in fields:
+    if run_length is not None and hasattr(hparams, "annealed_ends"):
         changes["anneal_env_steps"] = annealed_over(hparams, run_length)
     return dataclasses.replace(hparams, discount=discount, **changes)
 

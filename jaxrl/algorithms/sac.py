@@ -93,9 +93,9 @@ class Learner(NamedTuple):
       optimisers: States of Adam for the policy, the critics, and the logarithm of the temperature.
     """
 
-    policy: Any
-    critics: Any
-    targets: Any
+    policy: Params
+    critics: Params
+    targets: Params
     log_temperature: jax.Array | None
     optimisers: tuple[Any, Any, Any]
 
@@ -124,7 +124,7 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
     discrete = isinstance(env.action_space(env.default_params), spaces.Discrete)
     defaults = {"target_entropy_fraction": 0.5 if discrete else 1.0}
     outputs_per_component = 1 if discrete else 2
-    agent = actor_critic("sac", env, config, agents, outputs_per_component, "Discrete or a Box of floats", defaults)
+    agent = actor_critic("sac", env, config, agents, outputs_per_component, takes_discrete=True, defaults=defaults)
     replay = agent.replay
 
     # The policy: a normal distribution squashed by tanh, of which losses use one sample for each observation, or
@@ -157,10 +157,10 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
         return jnp.tanh(scores["mean"] if noise is None else scores["mean"] + scores["std"] * noise)
 
     if discrete:
-        actor = persistent_actor(scores, agent.head) if agent.walks else head_actor(scores, agent.head)
+        actor = persistent_actor(scores, agent.head) if agent.correlated_noise else head_actor(scores, agent.head)
         random_actor = uniform_discrete_actor(actor)
     else:
-        actor = noisy_actor(scores, act, agent.head, agent.walks)
+        actor = noisy_actor(scores, act, agent.head, agent.correlated_noise)
         random_actor = uniform_actor(actor, agent.head)
 
     def init(key: jax.Array, hparams: SACHParams, env_params: EnvParams) -> OffPolicyState:
@@ -175,18 +175,18 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
         keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
         return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params)
 
-    def following(
+    def next_distribution(
         key: jax.Array, learner: Learner, batch: Window, temperature: jax.Array, nodes: Nodes, scale: Scale
     ) -> Target:
         """Distribution of values with entropy at the next observations, `[B, *A, K, M]`."""
         if not discrete:
             action, log_prob = sampled(key, learner.policy, batch.next_obs)
             lowest = agent.lowest(agent.values(learner.targets, batch.next_obs, action), nodes, scale)
-            return with_entropy(lowest, log_prob, temperature, nodes)
+            return _with_entropy(lowest, log_prob, temperature, nodes)
         share, log_prob = probabilities(learner.policy, batch.next_obs, batch.next_mask)
         log_prob = jnp.where(share > 0, log_prob, 0.0)  # these actions have the weight 0
         lowest = agent.lowest(agent.values(learner.targets, batch.next_obs), nodes, scale)
-        atoms, of_atoms = with_entropy(lowest, log_prob, temperature, nodes)
+        atoms, of_atoms = _with_entropy(lowest, log_prob, temperature, nodes)
         weights = share[..., None, None] * of_atoms
         # The atoms of all actions, [B, *A, K, num_actions * M].
         return Target(
@@ -235,9 +235,9 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
         temperature = jnp.asarray(hparams.temperature if log_temperature is None else jnp.exp(log_temperature))
         of_policy, of_critics, of_temperature = learner.optimisers
 
-        after = following(next_key, learner, batch, temperature, nodes, scale)
+        next_values = next_distribution(next_key, learner, batch, temperature, nodes, scale)
         critics, of_critics, error, metrics = agent.descend(
-            learner.critics, of_critics, batch, after, weight, nodes, hparams
+            learner.critics, of_critics, batch, next_values, weight, nodes, hparams
         )
         (loss, entropy), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
             learner.policy, key, critics, batch, temperature, nodes, scale
@@ -263,7 +263,8 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
 
         def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             learner, priorities = carry
-            draw_key, key = jax.random.split(inputs[0])
+            key, _ = inputs
+            draw_key, key = jax.random.split(key)
             drawn = replay.draw(draw_key, experience, priorities, hparams)
             learner, error, metrics = learn(key, learner, drawn.batch, drawn.weight, hparams)
             return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
@@ -272,10 +273,14 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
         (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
         return replay.finish(learner, priorities, experience, metrics)
 
-    return agent.algorithm(f"{__name__}:sac", SACHParams, init, step, actor)
+    def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
+        learner = state.learner._replace(policy=policy.acting.params)
+        return state._replace(learner=learner, observations=policy.observations)
+
+    return agent.algorithm(f"{__name__}:sac", SACHParams, init, step, warm_start, actor)
 
 
-def with_entropy(target: Target, log_prob: jax.Array, temperature: jax.Array, nodes: Nodes) -> Target:
+def _with_entropy(target: Target, log_prob: jax.Array, temperature: jax.Array, nodes: Nodes) -> Target:
     """Distribution of values `[*B, K, M]`, to which the entropy of actions with log-probability `[*B]` is added."""
     bonus = -temperature * log_prob[..., None] / nodes.sizes  # in the units of each exponential
     return target._replace(atoms=target.atoms + bonus[..., None])

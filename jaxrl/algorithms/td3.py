@@ -80,10 +80,10 @@ class Learner(NamedTuple):
       optimisers: States of Adam for the policy and for the critics.
     """
 
-    policy: Any
-    target_policy: Any
-    critics: Any
-    targets: Any
+    policy: Params
+    target_policy: Params
+    critics: Params
+    targets: Params
     optimisers: tuple[Any, Any]
 
 
@@ -119,7 +119,7 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
     def act(noise: jax.Array | None, scores: Scores) -> jax.Array:
         return scores["mean"] if noise is None else jnp.clip(scores["mean"] + scores["std"] * noise, -1.0, 1.0)
 
-    actor = noisy_actor(scores, act, agent.head, agent.walks)
+    actor = noisy_actor(scores, act, agent.head, agent.correlated_noise)
 
     def init(key: jax.Array, hparams: TD3HParams, env_params: EnvParams) -> OffPolicyState:
         hparams = agent.prepare(hparams)
@@ -140,8 +140,8 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
 
     def improved(learner: Learner, batch: Window, hparams: TD3HParams, nodes: Nodes) -> Learner:
         """One gradient step of the policy on its critics, and an update of the target networks."""
-        judges = slice(1 if config.dropped_atoms is None else None)  # the first critic, or all
-        params = jax.tree.map(lambda leaf: leaf[judges], learner.critics)
+        members = slice(1 if config.dropped_atoms is None else None)  # the first critic, or all
+        params = jax.tree.map(lambda leaf: leaf[members], learner.critics)
 
         def loss(policy: Params) -> jax.Array:
             outputs = agent.values(params, batch.obs, jnp.tanh(agent.outputs(policy, batch.obs)))
@@ -163,10 +163,10 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
         """One gradient step, after `count` previous ones, which are shared by the runs."""
         nodes, scale = Nodes.of(hparams.discount), agent.scale(hparams)
         action = next_actions(key, learner.target_policy, batch.next_obs, hparams)
-        following = agent.lowest(agent.values(learner.targets, batch.next_obs, action), nodes, scale)
+        next_values = agent.lowest(agent.values(learner.targets, batch.next_obs, action), nodes, scale)
         of_policy, of_critics = learner.optimisers
         critics, of_critics, error, metrics = agent.descend(
-            learner.critics, of_critics, batch, following, weight, nodes, hparams
+            learner.critics, of_critics, batch, next_values, weight, nodes, hparams
         )
         learner = learner._replace(critics=critics, optimisers=(of_policy, of_critics))
         if config.policy_delay == 1:
@@ -195,4 +195,9 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
         (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
         return replay.finish(learner, priorities, experience, metrics)
 
-    return agent.algorithm(f"{__name__}:td3", TD3HParams, init, step, actor)
+    def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
+        weights = policy.acting.params
+        learner = state.learner._replace(policy=weights, target_policy=weights)
+        return state._replace(learner=learner, observations=policy.observations)
+
+    return agent.algorithm(f"{__name__}:td3", TD3HParams, init, step, warm_start, actor)

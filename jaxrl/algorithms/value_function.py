@@ -23,8 +23,8 @@ from jaxrl.learning.q_targets import mixture_values, n_step_targets
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import HParams, Params
 
-LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
-SHORTFALL = 1e-3  # least reported difference between their curve and the curve of the discount
+_LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
+_SHORTFALL = 1e-3  # least reported difference between their curve and the curve of the discount
 
 __all__ = ["Nodes", "Target", "ValueFunction", "prepare_discount", "row_errors", "window_atoms"]
 
@@ -55,6 +55,12 @@ class Target(NamedTuple):
 
     atoms: jax.Array
     probabilities: jax.Array
+
+
+def outputs_of(config: Any) -> tuple[value_losses.ValueLoss, int]:
+    """Value loss of a configuration with `value_loss`, `num_atoms`, `heads` and `num_heads`, and number of heads."""
+    loss = value_losses.value_loss(config.value_loss, config.num_atoms)
+    return loss, 1 if config.heads == "single" else config.num_heads
 
 
 class ValueFunction(NamedTuple):
@@ -140,7 +146,7 @@ class ValueFunction(NamedTuple):
 
         Returns:
           Parameters, state of Adam, absolute errors of the values before the step, `[*B]`, and metrics; errors and
-          values of an ensemble are means over its networks.
+          values of an ensemble are means over its networks, and its `value_loss` is a sum.
         """
         descent, mask, target = adam(hparams, lr), active.astype(jnp.float32), jax.lax.stop_gradient(target)
 
@@ -209,7 +215,7 @@ def prepare_discount(
       ValueError: The discount is not a mixture of exponentials, or not one exponential where `heads` is "single";
         or it is traced, and has more exponentials than there are heads.
     """
-    name, horizon = discount_name(discount), max(1, min(episode_length, LONGEST))
+    name, horizon = discount_name(discount), max(1, min(episode_length, _LONGEST))
     prepared = prepare(discount, horizon, num_settings, episode_length)
     rates, lags = prepared.rates, prepared.lags
     if rates is None or (lags is not None and (not is_concrete(lags) or np.any(lags))):
@@ -234,7 +240,7 @@ def _warn_of_a_shortfall(mixture: Prepared, num_heads: int, episode_length: int,
     assert mixture.form is not None  # a discount with a mixture has a form
     longest = min(episode_length, LONGEST_EPISODE)
     # Every delay at first, then a thousand: beyond the horizon both curves are flat.
-    delays = np.unique(np.append(np.arange(min(longest, LONGEST) + 1), np.geomspace(1, longest, 1000).astype(int)))
+    delays = np.unique(np.append(np.arange(min(longest, _LONGEST) + 1), np.geomspace(1, longest, 1000).astype(int)))
     curves = np.reshape(to_host(mixture.form).broadcast().curve(longest)[..., delays], (-1, len(delays)))
     nodes = zip(*(np.reshape(to_host(leaf), (-1, num_heads)) for leaf in (mixture.rates, mixture.weights)), strict=True)
     errors = [
@@ -242,7 +248,7 @@ def _warn_of_a_shortfall(mixture: Prepared, num_heads: int, episode_length: int,
         for curve, (rates, weights) in zip(curves, nodes, strict=True)
     ]
     worst = int(np.argmax(np.max(errors, axis=1)))
-    if np.max(errors[worst]) > SHORTFALL:
+    if np.max(errors[worst]) > _SHORTFALL:
         which = name if len(errors) == 1 else f"the discount of setting {worst}"
         warnings.warn(
             f"the {num_heads} exponentials of the heads differ from {which} by up to {np.max(errors[worst]):.2g}, at a "

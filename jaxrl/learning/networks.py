@@ -1,4 +1,4 @@
-"""Actor-critic networks, and the interface for custom flax modules."""
+"""Actor-critic networks and their layers, shapes of observations, and the check of custom flax modules."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Networks with outputs of one kind: policies without a critic, and critics of actions."""
+"""Networks with outputs of one kind: policies without a critic, critics of actions, and values of every action."""
 
 from typing import Any
 

@@ -193,7 +193,7 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
         raise UserValueError(f"network must return {takes}, got shapes {shapes[0]} and {shapes[1]}")
     before, after = (_described(memory) for memory in (start, got[2]))
     if before != after:
-        raise UserValueError(f"network must return a memory like that of its start, {before}, got {after}")
+        raise UserValueError(f"network must return a memory like its initial_memory, {before}, got {after}")
 
 
 def _described(memory: Memory) -> dict[str, str]:

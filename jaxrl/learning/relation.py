@@ -1,4 +1,4 @@
-"""Networks of observations with neighbours, all of which are treated alike."""
+"""Networks that treat all neighbours in an observation alike."""
 
 from typing import Any
 
@@ -147,16 +147,16 @@ def largest_product(rows: jax.Array, present: jax.Array, kernel: jax.Array) -> j
 
 @jax.custom_vjp
 def _largest(rows: jax.Array, present: jax.Array, kernel: jax.Array) -> jax.Array:
-    return _forward(rows, present, kernel)[0]
+    return _largest_product_forward(rows, present, kernel)[0]
 
 
-def _forward(rows: jax.Array, present: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
+def _largest_product_forward(rows: jax.Array, present: jax.Array, kernel: jax.Array) -> tuple[jax.Array, Any]:
     products = jnp.where(present[:, None], rows @ kernel, -1e9)
     largest = jnp.max(products, axis=0)
     return largest, (rows, present, kernel, products, largest)
 
 
-def _backward(residuals: Any, gradient: jax.Array) -> tuple[jax.Array, None, jax.Array]:
+def _largest_product_backward(residuals: Any, gradient: jax.Array) -> tuple[jax.Array, None, jax.Array]:
     rows, present, kernel, products, largest = residuals
     attains = jnp.where(present[:, None] & (products == largest), 1.0, 0.0)
     # One product sums the rows that attain each maximum and, by a column of ones, counts them. On a CPU this takes
@@ -166,4 +166,4 @@ def _backward(residuals: Any, gradient: jax.Array) -> tuple[jax.Array, None, jax
     return (attains * share) @ kernel.T, None, summed[:-1] * share
 
 
-_largest.defvjp(_forward, _backward)
+_largest.defvjp(_largest_product_forward, _largest_product_backward)

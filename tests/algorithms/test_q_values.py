@@ -8,13 +8,14 @@ import pytest
 import envs
 import jaxrl
 from jaxrl.algorithms.action_values import action_values
+from jaxrl.algorithms.off_policy import off_policy
 
 MOUNTAIN_CAR = envs.make("mountain-car")  # with a time limit of 200 steps
 
 
 def support(config: jaxrl.DQNConfig, **hparams: Any) -> tuple[np.ndarray, np.ndarray, Any]:
     """Ends of the support by head, and the prepared discount."""
-    q = action_values("dqn", MOUNTAIN_CAR, config, ())
+    q = action_values("dqn", off_policy(MOUNTAIN_CAR, config, ()))
     prepared = q.prepare(jaxrl.dqn(MOUNTAIN_CAR, config).hparams.replace(**hparams))
     scale = q.scale(prepared)
     return np.asarray(scale.low, np.float64), np.asarray(scale.high, np.float64), prepared.discount
@@ -60,7 +61,7 @@ def test_the_value_after_an_end_belongs_to_the_support() -> None:
 @pytest.mark.parametrize(("low", "high"), [(2.0, 1.0), (1.0, 1.0), (np.array([-1.0, 3.0]), np.array([1.0, 2.0]))])
 def test_bounds_in_the_wrong_order_are_refused(low: Any, high: Any) -> None:
     config = jaxrl.DQNConfig(value_loss="hl-gauss")
-    q = action_values("dqn", MOUNTAIN_CAR, config, ())
+    q = action_values("dqn", off_policy(MOUNTAIN_CAR, config, ()))
     hparams = jaxrl.dqn(MOUNTAIN_CAR, config).hparams.replace(reward_low=low, reward_high=high)
     with pytest.raises(ValueError, match=r"^reward_low must be below reward_high, got [-\d. ]+ and [\d. ]+$"):
         q.prepare(hparams)

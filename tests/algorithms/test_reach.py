@@ -34,8 +34,9 @@ def reached(module: str) -> set[str]:
     seen, waiting = set[str](), [module]
     while waiting:
         name = waiting.pop()
-        path = ROOT / f"{name.replace('.', '/')}.py"
-        if name.startswith("jaxrl.") and name not in seen and path.is_file():
+        places = (ROOT / f"{name.replace('.', '/')}.py", ROOT / name.replace(".", "/") / "__init__.py")
+        path = next((path for path in places if path.is_file()), None)
+        if name.startswith("jaxrl.") and name not in seen and path is not None:
             seen.add(name)
             waiting += imports(path)
     return {name for name in seen if name.startswith(("jaxrl.algorithms.", "jaxrl.learning."))}

@@ -101,7 +101,7 @@ def _broken(change: str) -> Any:
         ("vector metric", "metrics must be float32 scalars, 'returns'"),
         ("grows state", "state with the structure"),
         ("never greedy", "a greedy action must not depend on the key"),
-        ("grows memory", "actor must return a memory with the structure of its start"),
+        ("grows memory", "actor must return a memory with the structure of its initial_memory"),
     ],
 )
 def test_a_broken_algorithm_is_told_which_law(change: str, sentence: str) -> None:

@@ -326,7 +326,7 @@ class Odd(Counting):
             r"network.initial_memory\(\) must give a memory of at least one array, got \(\)",
         ),
         (Odd(3), r"network must return \(outputs \[2\], .* got shapes \(3,\) and \(\)"),
-        (Odd(2, wrong="shrinks"), r"memory like that of its start, {'memory': 'float32\[2\]'}, got .*'float32\[1\]'"),
+        (Odd(2, wrong="shrinks"), r"memory like its initial_memory, {'memory': 'float32\[2\]'}, got .*'float32\[1\]'"),
         (Odd(2, wrong="complex"), r"network.initial_memory\(\) must give real arrays, got complex64\[2\]"),
     ],
 )

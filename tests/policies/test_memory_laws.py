@@ -181,14 +181,17 @@ def broken(change: str) -> Algorithm:
             r"actor must act for each agent by its own .* but the (action|memory)",
         ),
         ("reads others", r"actor must act for each agent by its own .* but the action of a rollout differs"),
-        ("other dtype", r"memory like its start: memory\['seen'\] was int32\[3?\] and became float32\[3?\]"),
+        ("other dtype", r"memory like its initial_memory: memory\['seen'\] was int32\[3?\] and became float32\[3?\]"),
         (
             "other shape",
-            r"memory like its start: memory\['first'\] was float32\[(3, )?4\] and became float32\[(3, )?2\]",
+            r"memory like its initial_memory: memory\['first'\] was float32\[(3, )?4\] and became float32\[(3, )?2\]",
         ),
-        ("forgets greedily", r"actor must return a memory with the structure of its start"),
+        ("forgets greedily", r"actor must return a memory with the structure of its initial_memory"),
         ("scores forget", r"^actor\.scores must return a pair, the scores and the memory, got \{'logits': float32"),
-        ("choice forgets", r"^actor must return a memory with the structure of its start: \{'first'.* became \(\)"),
+        (
+            "choice forgets",
+            r"^actor must return a memory with the structure of its initial_memory: \{'first'.* became \(\)",
+        ),
     ],
 )
 def test_a_broken_actor_is_refused(change: str, sentence: str) -> None:

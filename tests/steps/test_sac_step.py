@@ -43,16 +43,16 @@ class SAC(Critics):
         super().__init__(algo, hparams, learner, curve, reset_key)
         self.log_temperature = math.log(float(hparams.temperature))
         self.of_temperature = Adam(hparams) if self.config.automatic_temperature else None
-        self._collect(collect_key, self.config.prefill // self.config.num_envs, warming=True)
+        self._collect(collect_key, self.config.prefill // self.config.num_envs, prefilling=True)
 
-    def _collect(self, key: jax.Array, num_steps: int, warming: bool = False) -> None:
+    def _collect(self, key: jax.Array, num_steps: int, prefilling: bool = False) -> None:
         if self.discrete:
 
             def act(noise: Any, obs: Any, mask: Any) -> Any:
-                return float64.best((0 if warming else self.outputs(self.policy, obs)) + noise, mask)
+                return float64.best((0 if prefilling else self.outputs(self.policy, obs)) + noise, mask)
 
             self.replay.collect(key, num_steps, lambda key, shape: jax.random.gumbel(key, (*shape, ACTIONS)), act)
-        elif warming:
+        elif prefilling:
 
             def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
                 return jax.random.uniform(key, (*shape, 2), minval=-1.0, maxval=1.0)

@@ -54,8 +54,8 @@ class TD3(Critics):
         def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.uniform(key, (*shape, 2), minval=-1.0, maxval=1.0)
 
-        warm_slots = self.config.prefill // self.config.num_envs
-        self.replay.collect(collect_key, warm_slots, uniform, lambda noise, obs, mask: noise)
+        prefill_slots = self.config.prefill // self.config.num_envs
+        self.replay.collect(collect_key, prefill_slots, uniform, lambda noise, obs, mask: noise)
 
     def step(self, key: jax.Array) -> None:
         """One iteration."""

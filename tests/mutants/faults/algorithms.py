@@ -27,8 +27,8 @@ FAULTS = (
     Fault(
         "double-q-learning-with-one-network",
         "jaxrl/algorithms/dqn.py",
-        "values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else following",
-        "following",
+        "values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else next_outputs",
+        "next_outputs",
         f"{DQN}[prioritised, 3 steps]",
     ),
     Fault(
