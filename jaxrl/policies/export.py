@@ -30,6 +30,7 @@ from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, need
 from jaxrl.pytrees import EnvParams
 from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.format import reason
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 
@@ -172,7 +173,7 @@ def _stablehlo(program: Program, platforms: tuple[str, ...]) -> bytes:
     try:
         exported = jax.export.export(jax.jit(program.function), platforms=platforms)(*program.arguments)
     except Exception as error:  # from any primitive of a user-defined network
-        raise ResultError(f"The policy cannot be lowered for {', '.join(platforms)}: {_reason(error)}.") from error
+        raise ResultError(f"The policy cannot be lowered for {', '.join(platforms)}: {reason(error)}.") from error
     return bytes(exported.serialize())
 
 
@@ -200,7 +201,7 @@ def _onnx(to_onnx: Callable[..., Any], program: Program, spec: str) -> bytes:
             model_name="policy",
         )
     except Exception as error:  # from any primitive that the converter does not support
-        raise ResultError(f"jax2onnx cannot convert this policy ({_reason(error)}); stablehlo takes any.") from error
+        raise ResultError(f"jax2onnx cannot convert this policy ({reason(error)}); stablehlo takes any.") from error
     model.metadata_props.add(key=KEY, value=spec)
     return model.SerializeToString()
 
@@ -245,8 +246,3 @@ def _difference(got: Any, expected: Any) -> float:
     """The largest difference between two arrays, relative to the largest number if that is above 1."""
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
     return float(np.max(np.abs(got - expected)) / max(1.0, np.max(np.abs(expected))))
-
-
-def _reason(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:300].rstrip(".")

@@ -19,6 +19,7 @@ from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
 from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read_sealed
 from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.format import reason
 from jaxrl.results.json_values import from_json
 
 EXTRA = "pip install 'jaxrl[export]'"
@@ -194,8 +195,7 @@ def load_exported(
     except UserError as error:
         raise ResultError(f"The algorithm of {file} cannot be built: {str(error).rstrip('.')}.") from error
     except Exception as error:  # from any library that reads the format
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-        raise ResultError(f"{file} is damaged or not a policy of jaxrl: {reason}.") from error
+        raise ResultError(f"{file} is damaged or not a policy of jaxrl: {reason(error)}.") from error
 
 
 def open_exported(
@@ -265,9 +265,8 @@ def _stablehlo(file: Path, spec: Mapping[str, Any]) -> Run:
         exported.mlir_module()
     except Exception as error:  # raised here rather than at the first observation
         written = spec["versions"]["jax"]
-        reason = str(error).strip().splitlines()[0]
         raise ResultError(
-            f"{file}, written by JAX {written}, cannot be read by JAX {jax.__version__}: {reason}; "
+            f"{file}, written by JAX {written}, cannot be read by JAX {jax.__version__}: {reason(error)}; "
             "an older JAX can read files of a newer one for some weeks only."
         ) from None
 

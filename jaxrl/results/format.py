@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["counted", "duration", "short"]
+__all__ = ["counted", "duration", "reason", "short"]
 
 
 def counted(count: int, what: str) -> str:
@@ -17,6 +17,11 @@ def duration(seconds: float) -> str:
     if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def reason(error: BaseException) -> str:
+    """The first line of an error's message, of at most 300 characters; its class if it has no message."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
 
 
 def short(value: Any) -> str:

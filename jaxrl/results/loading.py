@@ -17,6 +17,7 @@ from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
+from jaxrl.results.format import reason
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CHECKSUMS, CONFIG, METRICS, POLICIES, SEARCH
 
@@ -134,8 +135,7 @@ def _read(file: Path, reader: Callable[[Path], Any]) -> Any:
     except ResultError:
         raise
     except (OSError, ValueError, KeyError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ResultError(f"{file} is damaged or not a result of jaxrl: {reason}") from None
+        raise ResultError(f"{file} is damaged or not a result of jaxrl: {reason(error)}") from None
 
 
 def _read_dataset(file: Path) -> xarray.Dataset:

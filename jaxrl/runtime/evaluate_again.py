@@ -1,7 +1,6 @@
 """Evaluation of trained policies over any number of episodes."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -11,7 +10,7 @@ from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.pytrees import EnvParams, Policy
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.result import Result
-from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices
+from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices, shapes_on
 from jaxrl.runtime.programs import cached
 
 EPISODES_AT_ONCE = 2**17
@@ -63,16 +62,10 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     env_params = jax.tree.map(lambda leaf: np.repeat(leaf, runs[1], axis=0), env_params)
     arguments = layout.spread((policies, env_params, np.tile(np.asarray(seeds, np.uint32), runs[0])))
     program = jax.jit(jax.vmap(lambda arguments: one_run(*arguments)))
-
-    def lower(device: Any) -> Any:
-        sharding = jax.sharding.SingleDeviceSharding(device)
-        shapes = jax.tree.map(
-            lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), arguments[0][0]
-        )
-        return program.lower(shapes)
-
+    first = arguments[0][0]
     identity = ("reevaluation", algo.env, algo.functions, num_episodes, key, layout.block, layout.devices)
-    executables = cached(identity, arguments[0][0], lambda: compile_programs([lower], layout.devices)[0])
+    lowered = [lambda device: program.lower(shapes_on(device, first))]
+    executables = cached(identity, first, lambda: compile_programs(lowered, layout.devices)[0])
     metrics = layout.gather(run_on_devices([over_blocks(program) for program in executables], arguments))
 
     last = result.metrics.isel(env_step=[-1])

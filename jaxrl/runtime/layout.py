@@ -168,6 +168,12 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     return [[executables[i, device] for device in devices] for i in range(len(programs))]
 
 
+def shapes_on(device: Any, tree: PyTree) -> Any:
+    """The shapes and types of a pytree's leaves, to be placed on a device."""
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
+
+
 def compiler_options(platform: str) -> dict[str, Any]:
     """Options of XLA's compiler, in addition to those of the environment variable XLA_FLAGS, which take precedence.
 

@@ -10,13 +10,21 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
-from jaxrl.pytrees import PyTree
-from jaxrl.runtime.layout import compile_programs
+from jaxrl.runtime.layout import compile_programs, shapes_on
 from jaxrl.runtime.loop import Loop
 
 T = TypeVar("T")
 
-__all__ = ["Programs", "cached", "compilations", "compiled_programs", "forget", "refuse_clashes", "room_for"]
+__all__ = [
+    "Programs",
+    "cached",
+    "compilations",
+    "compiled_programs",
+    "forget",
+    "functions_of",
+    "refuse_clashes",
+    "room_for",
+]
 
 
 class Programs(NamedTuple):
@@ -150,7 +158,9 @@ def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> 
         raise UserValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")
 
 
-def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
+def functions_of(loop: Loop) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
+    """The functions of one run that programs compile, see `Programs.executables`: init, advance and evaluate."""
+
     def init(arguments: Any) -> Any:
         seed, hparams, env_params = arguments
         return loop.init(jax.random.key(seed), hparams, env_params)
@@ -164,6 +174,11 @@ def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Colle
         run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params, iteration)
         return run, metrics, loop.keep(run, hparams)
 
+    return init, advance, evaluate
+
+
+def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
+    init, advance, evaluate = functions_of(loop)
     jit_init = jax.jit(jax.vmap(init))
     jit_advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None, None)), donate_argnums=0)
     jit_evaluate = jax.jit(jax.vmap(evaluate, in_axes=(0, 0, None)), donate_argnums=0)
@@ -171,26 +186,14 @@ def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Colle
     _, metrics, policies = jax.eval_shape(jit_evaluate, shapes, arguments, np.int32(0))
     refuse_clashes(metrics, reserved)
 
-    def at(device: Any, tree: PyTree) -> Any:
-        sharding = jax.sharding.SingleDeviceSharding(device)
-        return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
-
-    def lower_init(device: Any) -> Any:
-        return jit_init.lower(at(device, arguments))
-
-    def lower_advance(device: Any) -> Any:
-        return jit_advance.lower(at(device, shapes), at(device, arguments), np.int32(0), np.int32(1))
-
-    def lower_evaluate(device: Any) -> Any:
-        return jit_evaluate.lower(at(device, shapes), at(device, arguments), np.int32(0))
-
-    # The slowest first: it is compiled while the others are lowered.
-    compiled = compile_programs([lower_advance, lower_init, lower_evaluate], devices)
+    lowered = {  # the slowest first: it is compiled while the others are lowered
+        "advance": lambda at: jit_advance.lower(*shapes_on(at, (shapes, arguments)), np.int32(0), np.int32(1)),
+        "init": lambda at: jit_init.lower(shapes_on(at, arguments)),
+        "evaluate": lambda at: jit_evaluate.lower(*shapes_on(at, (shapes, arguments)), np.int32(0)),
+    }
+    compiled = compile_programs(list(lowered.values()), devices)
     return Programs(
-        executables={
-            name: dict(zip(devices, each, strict=True))
-            for name, each in zip(("advance", "init", "evaluate"), compiled, strict=True)
-        },
+        executables={name: dict(zip(devices, each, strict=True)) for name, each in zip(lowered, compiled, strict=True)},
         metric_names=tuple(metrics),
         run_shapes=shapes,
         evaluated_shapes=(metrics, policies),

@@ -58,10 +58,8 @@ def starting_policies(
         raise UserValueError(f"warm_start takes an algorithm that has `warm_start`, which {algo.name} does not have")
     if isinstance(warm_start, TrainedPolicy):
         whose = f"a policy of {warm_start.algo.name}, seed {warm_start.seed}"
-        policies, of_run = (
-            jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], warm_start.params),
-            np.zeros((1, 1), int),
-        )
+        of_run = np.zeros((1, 1), int)
+        policies = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], warm_start.params)
         policies = _checked(algo, policies, "warm_start")
     elif isinstance(warm_start, str | Path | Result):
         of_result = isinstance(warm_start, Result)
@@ -98,9 +96,8 @@ def _checked(algo: Algorithm, policies: Policy, whose: str) -> Any:
         there, here = got[name], takes[name]
         if there.shape[2:] != here.shape or there.dtype != here.dtype:
             raise UserValueError(
-                f"warm_start does not fit {algo.name} on {algo.env.name}: "
-                f"{name} is {there.dtype}{list(there.shape[2:])} in "
-                f"{whose}, and {here.dtype}{list(here.shape)} here"
+                f"warm_start does not fit {algo.name} on {algo.env.name}: {name} is "
+                f"{there.dtype}{list(there.shape[2:])} in {whose}, and {here.dtype}{list(here.shape)} here"
             )
     return policies
 
@@ -112,36 +109,13 @@ def _matching(result: Result, sweep: Sweep | None, seeds: Sequence[int], whose: 
         missing = [seed for seed in seeds if seed not in result.seeds]
         if missing:
             raise UserValueError(
-                "warm_start takes a result of one seed, or of every seed of the call: "
-                f"{whose} has {listed(result.seeds)}, "
-                f"not {listed(missing)}"
+                f"warm_start takes a result of one seed, or of every seed of the call: {whose} has "
+                f"{listed(result.seeds)}, not {listed(missing)}"
             )
         columns = np.asarray([result.seeds.index(seed) for seed in seeds])
     rows = np.zeros(1, int)
     if len(result.settings) > 1:
-        own = [{}] if sweep is None else _settings(sweep)
-        paths = result.settings[0]
-        rows = np.asarray(
-            [
-                choose_setting(
-                    result.settings,
-                    {path: value for path, value in each.items() if path in paths},
-                    f"warm_start, {whose},",
-                )
-                for each in own
-            ]
-        )
+        every = [{}] if sweep is None else sweep.settings
+        shared = [{path: each[path] for path in each if path in result.settings[0]} for each in every]
+        rows = np.asarray([choose_setting(result.settings, each, f"warm_start, {whose},") for each in shared])
     return rows[:, None] * len(result.seeds) + columns[None, :]
-
-
-def _settings(sweep: Sweep) -> list[dict[str, Any]]:
-    settings = []
-    for index in np.ndindex(*sweep.shape):
-        at = dict(zip(sweep.dims, index, strict=True))
-        settings.append(
-            {
-                path: np.asarray(values)[tuple(at[dim] for dim in on)].item()
-                for path, (on, values) in sweep.coords.items()
-            }
-        )
-    return settings

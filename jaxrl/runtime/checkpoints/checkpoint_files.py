@@ -22,6 +22,7 @@ import numpy as np
 from jaxrl.pytrees import State
 from jaxrl.results.checksums import CHECKSUM, checksum
 from jaxrl.results.dataset import ResultError
+from jaxrl.results.format import reason
 from jaxrl.runtime.checkpoints.identity import GENERATION
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 
@@ -113,7 +114,7 @@ class CheckpointFiles:
                 )
         except Exception as error:  # of any library underneath: errors of the file system come wrapped in several types
             raise ResultError(
-                f"No checkpoint could be written to {self._at}: {_reason(error)}; the previous one is intact."
+                f"No checkpoint could be written to {self._at}: {reason(error)}; the previous one is intact."
             ) from error
 
     def load(self, structure: Any, generation: Any, points: Sequence[int], *, trust: bool) -> Checkpoint | None:
@@ -170,7 +171,7 @@ class CheckpointFiles:
                 else " resume regardless with --trust (trust=True), or"
             )
             raise ResultError(
-                f"The checkpoint {where} is damaged ({_reason(error)}):{on} delete {self._at / CHECKPOINTS} to start "
+                f"The checkpoint {where} is damaged ({reason(error)}):{on} delete {self._at / CHECKPOINTS} to start "
                 f"over."
             ) from error
         return checkpoint
@@ -311,8 +312,3 @@ def _quiet() -> Iterator[None]:
     finally:
         logger.setLevel(before)
         sys.unraisablehook = hook
-
-
-def _reason(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return (lines[0] if lines else type(error).__name__)[:300].rstrip(".")

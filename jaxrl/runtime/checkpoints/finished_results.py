@@ -33,25 +33,14 @@ def finished_result(
     """
     if begun is None or directory is None or not isinstance(call.algo, Algorithm):
         return None
-    if begun.get("points") != call.points.tolist() or not finished(directory):
-        return None
-    try:
-        result = load_result(directory, call.algo, trust=trust)
-    except ResultError:
-        return None  # it is written again from the checkpoint
-    if not _is_of(result, call):
+    if begun.get("points") != call.points.tolist() or (result := _complete(call, directory, trust)) is None:
         return None
     return dataclasses.replace(result, algo=call.algo, hparams=call.hparams, env_params=call.env_params)
 
 
 def holds_finished(call: Call, directory: Path) -> bool:
     """Whether a directory holds the complete result of a finished call."""
-    if not finished(directory):
-        return False
-    try:
-        return _is_of(load_result(directory, call.algo), call)
-    except ResultError:
-        return False
+    return _complete(call, directory) is not None
 
 
 def save_result(result: Result, directory: Path | None) -> None:
@@ -74,6 +63,14 @@ def save_result(result: Result, directory: Path | None) -> None:
         )
 
 
-def _is_of(result: Result, call: Call) -> bool:
+def _complete(call: Call, directory: Path, trust: bool = False) -> Result | None:
+    """The complete result of a finished call; None without one that can be read, which the checkpoint then replaces."""
+    if not finished(directory):
+        return None
+    try:
+        result = load_result(directory, call.algo, trust=trust)
+    except ResultError:
+        return None
     steps = call.points * call.env_steps_per_iteration
-    return result.seeds == list(call.seeds) and np.array_equal(result.metrics["env_step"].values, steps)
+    same = result.seeds == list(call.seeds) and np.array_equal(result.metrics["env_step"].values, steps)
+    return result if same else None

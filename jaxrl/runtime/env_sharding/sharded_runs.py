@@ -19,7 +19,7 @@ from jaxrl.runtime.hosts.lost_processes import in_step
 from jaxrl.runtime.hosts.processes import broadcast_array
 from jaxrl.runtime.layout import compiler_options
 from jaxrl.runtime.loop import Run, make_loop
-from jaxrl.runtime.programs import cached, refuse_clashes
+from jaxrl.runtime.programs import cached, functions_of, refuse_clashes
 from jaxrl.runtime.runs import in_force, key_words, like_shape
 
 AXIS = "environments"
@@ -150,20 +150,7 @@ def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
     assert call.algo.sharded is not None
     sharded = call.algo.sharded(EnvShards(AXIS, mesh.size))
     loop = make_loop(sharded.algo, int(call.attrs["eval_episodes"]))
-
-    def init(arguments: Any) -> Run:
-        seed, hparams, env_params = arguments
-        return loop.init(jax.random.key(seed), hparams, env_params)
-
-    def advance(run: Run, arguments: Any, iteration: jax.Array, count: jax.Array) -> Run:
-        seed, hparams, env_params = arguments
-        return loop.advance(run, jax.random.key(seed), hparams, env_params, iteration, count)
-
-    def evaluate(run: Run, arguments: Any, iteration: jax.Array) -> tuple[Run, Any, Any]:
-        seed, hparams, env_params = arguments
-        run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params, iteration)
-        return run, metrics, loop.keep(run, hparams)
-
+    init, advance, evaluate = functions_of(loop)
     flags: tuple[Any, ...] = (sharded.of_each_env, False, False)
     of_each_env = Run(*flags)
     run, rest = jax.tree.map(_spec, of_each_env), PartitionSpec()
