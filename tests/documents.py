@@ -65,13 +65,13 @@ def parse_command(command: str) -> None:
     if name in ("train", "plan"):  # which take the same options
         algorithm, environment, *options = args
         environment = re.sub(r"^\w+:\w+$", "cartpole", environment)  # a class of the reader's own
-        parsed, defaults = command_train._parse_options(algorithm, environment, options, "jaxrl train")
-        command_values.split("hparams", parsed.hparams, defaults.hparams)
+        parsed, start = command_train._parse_options(algorithm, environment, options, "jaxrl train")
+        command_values.split("hparams", parsed.hparams, start.hparams)
     elif name == "bandit":
         command_bandit.parse_bandit_options(args)
     elif name == "search":
         algorithm, environment, *options = args
-        parsed, base, _ = command_search._parse_options(algorithm, environment, options, "jaxrl search")
-        search_space.parse_space(parsed.space, base)
+        parsed, start = command_search._parse_options(algorithm, environment, options, "jaxrl search")
+        search_space.parse_space(parsed.space, start.algo)
     else:
         command_parsing.parse((cli._SIMPLE | _OTHERS)[name], args, f"jaxrl {name}")

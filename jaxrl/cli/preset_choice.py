@@ -1,62 +1,114 @@
-"""The settings with which the options of `jaxrl train` and `jaxrl search` start: a preset, or the defaults."""
+"""What the options of `jaxrl train` and `jaxrl search` start from: an algorithm with a preset, or with its defaults."""
 
-import dataclasses
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import tyro
 
-from jaxrl.cli.dataclass_options import option
+import envs
+from jaxrl.algorithms import registry as algorithms
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.cli.dataclass_options import config_of, hparam_leaves, option, refuse_gamma, split, static_fields
 from jaxrl.cli.parsing import CommandError, option_words
 from jaxrl.presets import registry as presets
 from jaxrl.presets.preset import Preset
 
-__all__ = ["beginning", "preset_of", "starting_options"]
+__all__ = ["Start", "start_of"]
 
 
-def starting_options() -> list[tuple[str, Any, dataclasses.Field[Any]]]:
-    """The options that select the settings, for the class of a command's options."""
-    return [
-        option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False, "Flag to start from defaults, not the preset."),
-        option(
-            "tuned",
-            str | None,
-            None,
-            "Name of tuned settings in place of the preset: careful for a crowd that avoids contacts, or frame and "
-            "dynamics of a crowd.",
-        ),
-    ]
+class Start(NamedTuple):
+    """What the options of a command start from.
+
+    Attributes:
+      name, environment: Names of the algorithm and of the environment on the command line.
+      algo: Algorithm on the environment, with the settings of the preset.
+      preset: Preset; None for the defaults of the algorithm.
+      static: Static fields of the environment among the options.
+    """
+
+    name: str
+    environment: str
+    algo: Algorithm
+    preset: Preset | None
+    static: Mapping[str, Any]
+
+    @property
+    def hparams(self) -> dict[str, Any]:
+        """All hyper-parameters, including those that have an effect under other configurations only."""
+        return hparam_leaves(self.algo.hparams)
+
+    def env_steps(self, default: int) -> int:
+        """Number of environment steps of a run: that of the preset, or a default."""
+        return default if self.preset is None else self.preset.env_steps
+
+    def options(self) -> list[tuple[str, Any, Any]]:
+        """Options that select the start, for the class of a command's options."""
+        fields = tuple(f"{name}={value}" for name, value in self.static.items())
+        # fmt: off
+        return [
+            option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False,
+                   "Flag to start from defaults, not the preset."),
+            option("tuned", str | None, None,
+                   "Name of tuned settings in place of the preset: careful for a crowd that avoids contacts, or frame "
+                   "and dynamics of a crowd."),
+            option("static", tuple[str, ...], fields, "Static fields of the environment, such as num_agents=30."),
+        ]
+        # fmt: on
+
+    def configured(self, options: Any) -> tuple[Algorithm, dict[str, Any], dict[str, list[Any]]]:
+        """The algorithm with the configuration of parsed options, and the hyper-parameters that they change.
+
+        Returns:
+          Algorithm with its own hyper-parameters; those with one value in the options, and those with several.
+
+        Raises:
+          CommandError: A hyper-parameter has no effect under this configuration.
+        """
+        algo = algorithms.make(self.name, self.algo.env, config_of(options, self.algo.config))
+        fixed, several = split("hparams", options.hparams, self.hparams)
+        for path in {**fixed, **several}:
+            if getattr(algo.hparams, path) is None:
+                where = f"this configuration of {self.name} on {self.environment}"
+                raise CommandError(f"--hparams.{path} has no effect under {where}")
+        return algo, fixed, several
+
+    def sentences(self, args: Sequence[str], env_steps: int) -> str:
+        """Sentences on the preset and the number of environment steps, so far as `args` leave them to defaults."""
+        sentences = []
+        if self.preset is not None:
+            tuned = option_words(args, "tuned")
+            which = "preset" if tuned is None else f"tuned settings {tuned[0]!r}"
+            sentences.append(
+                f"Starting from the {which} for {self.name} on {self.environment} (--no-preset starts from the "
+                "defaults)."
+            )
+        if option_words(args, "env_steps") is None:
+            sentences.append(f"Each run takes {env_steps:,} environment steps (--env-steps changes this).")
+        return " ".join(sentences)
 
 
-def preset_of(algorithm: str, environment: str, args: Sequence[str]) -> Preset | None:
-    """The preset with which the options start: the one that `--tuned` names, or else the usual one.
+def start_of(name: str, environment: str, args: Sequence[str]) -> Start:
+    """The start that arguments select, before they are parsed.
 
     Args:
-      algorithm: Name of the algorithm.
+      name: Name of the algorithm.
       environment: Name of the environment, or its id in Gymnasium.
-      args: Options; without a preset under `--no-preset`, whose result is None.
+      args: Options; without a preset under `--no-preset`.
 
     Raises:
-      CommandError: There are `--no-preset` and `--tuned`.
-      ValueError: There are no tuned settings of that name.
+      CommandError: There are `--no-preset` and `--tuned`, or the options name gamma in place of the discount.
+      ValueError: There is no algorithm or environment of that name, or there are no tuned settings of that name.
     """
-    name = next(iter(option_words(args, "tuned") or ()), None)  # no value is reported where all options are parsed
-    if option_words(args, "no_preset") is not None:
-        if name is not None:
-            raise CommandError(f"--no-preset starts from defaults, so that --tuned {name} has no effect; leave out one")
-        return None
-    return presets.find(algorithm, environment) if name is None else presets.preset(algorithm, environment, tuned=name)
-
-
-def beginning(
-    algorithm: str, environment: str, preset: Preset | None, args: Sequence[str], env_steps: int
-) -> str | None:
-    """Sentences on the preset and the number of environment steps, so far as `args` leave them to defaults."""
-    is_default = option_words(args, "env_steps") is None
-    steps = f"Each run takes {env_steps:,} environment steps (--env-steps changes this)." if is_default else ""
-    if preset is None:
-        return steps or None
-    tuned = option_words(args, "tuned")
-    which = "preset" if tuned is None else f"tuned settings {tuned[0]!r}"
-    start = f"Starting from the {which} for {algorithm} on {environment} (--no-preset starts from the defaults)."
-    return f"{start} {steps}".rstrip()
+    tuned = next(iter(option_words(args, "tuned") or ()), None)  # no value is reported where all options are parsed
+    no_preset = option_words(args, "no_preset") is not None
+    if no_preset and tuned is not None:
+        raise CommandError(f"--no-preset starts from defaults, so that --tuned {tuned} has no effect; leave out one")
+    if tuned is not None:
+        preset = presets.preset(name, environment, tuned=tuned)
+    else:
+        preset = None if no_preset else presets.find(name, environment)
+    static = static_fields(args)
+    algo = algorithms.make(name, envs.make(environment, **static)) if preset is None else preset.on(**static)
+    start = Start(name, environment, algo, preset, static)
+    refuse_gamma(args, start.hparams)
+    return start

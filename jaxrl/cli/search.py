@@ -6,28 +6,19 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-import envs
 import jaxrl
-from jaxrl.algorithms import registry as algorithms
-from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.cli.dataclass_options import (
     WholeNumber,
-    config_of,
     config_option,
-    hparam_leaves,
     option,
-    refuse_gamma,
-    split,
-    static_fields,
     values_class,
     xla_flags_option,
 )
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.cli.positional import algorithm_and_environment
-from jaxrl.cli.preset_choice import beginning, preset_of, starting_options
-from jaxrl.presets.preset import Preset
+from jaxrl.cli.preset_choice import Start, start_of
 from jaxrl.runtime.options import SearchOptions
 from jaxrl.tuning.space import parse_space, spelled
 
@@ -53,24 +44,20 @@ def run_search(args: Sequence[str]) -> int:
     name, environment = algorithm_and_environment(
         args, "search", lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog)
     )
-    options, base, preset = _parse_options(name, environment, args[2:], f"jaxrl search {name} {environment}")
+    options, start = _parse_options(name, environment, args[2:], f"jaxrl search {name} {environment}")
 
-    algo = algorithms.make(name, base.env, config_of(options, base.config))
-    fixed, several = split("hparams", options.hparams, hparam_leaves(base.hparams))
+    algo, fixed, several = start.configured(options)
     if several:
         path = next(iter(several))
         raise CommandError(f"--hparams.{path} takes one value here; use --space to search several")
-    kept = {path: value for path, value in vars(base.hparams).items() if value is not None} | fixed
-    without_effect = [path for path in fixed if getattr(algo.hparams, path) is None]
-    if without_effect:
-        raise CommandError(f"--hparams.{without_effect[0]} has no effect under this configuration of {name}")
+    kept = {path: value for path, value in {**vars(start.algo.hparams), **fixed}.items() if value is not None}
     kept = {path: value for path, value in kept.items() if getattr(algo.hparams, path) is not None}
     algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **kept))
     if options.first_env_steps is not None and options.halving is None:
         raise CommandError("--first-env-steps takes --halving as well, such as --halving 3")
     halving = None if options.halving is None else jaxrl.Halving(options.halving, options.first_env_steps)
 
-    if text := beginning(name, environment, preset, args, options.env_steps):
+    if text := start.sentences(args, options.env_steps):
         print(text)
     space = parse_space(options.space, algo) if options.space else default_space(algo)
     words = " ".join(f"{path}={spelled(distribution)}" for path, distribution in space.items())
@@ -105,21 +92,16 @@ def run_search(args: Sequence[str]) -> int:
     return 0
 
 
-def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Algorithm, Preset | None]:
-    """Options, the algorithm that they start from, and its preset, None without one."""
-    preset = preset_of(name, environment, args)
-    static = static_fields(args)
-    algo = algorithms.make(name, envs.make(environment, **static)) if preset is None else preset.on(**static)
-    refuse_gamma(args, hparam_leaves(algo.hparams))
-    env_steps = DEFAULT_ENV_STEPS if preset is None else preset.env_steps
+def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Start]:
+    start = start_of(name, environment, args)
     description = (
         f"Search for hyper-parameters of {name} on {environment}; the best ones are retrained on separate seeds."
     )
-    return parse(_options_class(algo, env_steps, static), args, prog, description), algo, preset
+    return parse(_options_class(start), args, prog, description), start
 
 
-def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> type:
-    hparams = values_class(algo.hparams, hparam_leaves(algo.hparams))
+def _options_class(start: Start) -> type:
+    hparams = values_class(start.algo.hparams, start.hparams)
     words = Annotated[tuple[str, ...], tyro.conf.arg(help=_SPACE, metavar="PATH=VALUES [PATH=VALUES ...]")]
     # fmt: off
     fields = [
@@ -127,7 +109,8 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
         option("search", Literal["tpe", "random", "grid", "cmaes"], "tpe", "Search method."),
         option("trials", WholeNumber | None, None,
                "Total number of trials of the study, over all processes; if None, all points of a grid, otherwise 64."),
-        option("env_steps", WholeNumber, env_steps, "Number of environment steps of each run."),
+        option("env_steps", WholeNumber, start.env_steps(DEFAULT_ENV_STEPS),
+               "Number of environment steps of each run."),
         option("seeds", WholeNumber, 3, "Number of tuning seeds of each trial: 0, 1, ..."),
         option("test_seeds", WholeNumber, 16,
                "Number of test seeds (1000000, ...) on which the incumbent is retrained; 0 for none."),
@@ -151,10 +134,8 @@ def _options_class(algo: Algorithm, env_steps: int, static: dict[str, Any]) -> t
             texts={"out": "Directory for the trials, the incumbent, and its runs on the test seeds."},
             after={"memory": [xla_flags_option()]},
         ),
-        *starting_options(),
-        option("static", tuple[str, ...], tuple(f"{name}={value}" for name, value in static.items()),
-               "Static fields of the environment, such as num_agents=30."),
-        *config_option(algo.config, "Static configuration, for fields outside the search space."),
+        *start.options(),
+        *config_option(start.algo.config, "Static configuration, for fields outside the search space."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
     ]
     # fmt: on

@@ -2,27 +2,21 @@
 
 import dataclasses
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import tyro
 
-import envs
 import jaxrl
-from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.dataclass_options import (
     Seeds,
     WholeNumber,
-    config_of,
     config_option,
-    hparam_leaves,
     numbers_of,
     option,
-    refuse_gamma,
     split,
-    static_fields,
     values_class,
     xla_flags_option,
 )
@@ -30,10 +24,9 @@ from jaxrl.cli.distributed import distributed_options, is_asked_for
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, option_words, parse
 from jaxrl.cli.positional import algorithm_and_environment
-from jaxrl.cli.preset_choice import beginning, preset_of, starting_options
+from jaxrl.cli.preset_choice import Start, start_of
 from jaxrl.cli.resume_merge import shard_and_directory
 from jaxrl.cli.trackers import trackers_of, tracking_options
-from jaxrl.presets.preset import Preset
 from jaxrl.runtime.options import RunOptions
 from jaxrl.runtime.training import STOPPED
 from jaxrl.sweeps.sweep import Sweep
@@ -110,47 +103,19 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
         lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog, heading, unlisted),
     )
     prog = f"jaxrl {command} {name} {environment}"
-    options, defaults = _parse_options(name, environment, args[2:], prog, heading, unlisted)
+    options, start = _parse_options(name, environment, args[2:], prog, heading, unlisted)
 
-    algo = algorithms.make(name, defaults.algo.env, config_of(options, defaults.algo.config))
-    fixed, swept = split("hparams", options.hparams, defaults.hparams)
-    for path in {**fixed, **swept}:
-        if getattr(algo.hparams, path) is None:
-            raise CommandError(f"--hparams.{path} has no effect under this configuration of {name} on {environment}")
-    tuned = {} if defaults.preset is None else {k: v for k, v in defaults.preset.hparams.items() if k not in fixed}
-    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **tuned, **fixed))
+    algo, fixed, swept = start.configured(options)
+    tuned = {} if start.preset is None else start.preset.hparams
+    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **{**tuned, **fixed}))
     # One value of an environment's parameter is a sweep of length one, so that the run directory records it.
-    fixed_params, swept_params = split("env", options.env, defaults.env)
+    fixed_params, swept_params = split("env", options.env, numbers_of(algo.env.default_params))
     paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
     paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
 
-    if jax.process_index() == 0 and (text := beginning(name, environment, defaults.preset, args, options.env_steps)):
+    if jax.process_index() == 0 and (text := start.sentences(args, options.env_steps)):
         print(text, flush=True)
     return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options.seeds, options)
-
-
-@dataclasses.dataclass(frozen=True)
-class _Defaults:
-    """Defaults of the options: a preset, or the defaults of the algorithm."""
-
-    algo: Algorithm
-    preset: Preset | None
-    static: Mapping[str, Any]
-
-    @property
-    def hparams(self) -> dict[str, Any]:
-        """All hyper-parameters, including those that have an effect under other configurations only."""
-        return hparam_leaves(self.algo.hparams)
-
-    @property
-    def env(self) -> dict[str, Any]:
-        """Scalar parameters of the environment."""
-        return numbers_of(self.algo.env.default_params)
-
-    @property
-    def env_steps(self) -> int:
-        """Number of environment steps of a run."""
-        return DEFAULT_ENV_STEPS if self.preset is None else self.preset.env_steps
 
 
 def _parse_options(
@@ -160,28 +125,19 @@ def _parse_options(
     prog: str,
     heading: str = HEADING,
     unlisted: Collection[str] = (),
-) -> tuple[Any, _Defaults]:
-    preset = preset_of(name, environment, args)
-    static = static_fields(args)
-    algo = _build(name, environment, static) if preset is None else preset.on(**static)
-    defaults = _Defaults(algo, preset, static)
-    refuse_gamma(args, defaults.hparams)
+) -> tuple[Any, Start]:
+    start = start_of(name, environment, args)
     if option_words(args, "seed") is not None:
         raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
     left_out = unlisted if {"-h", "--help"} & set(args) else ()
-    return parse(_options_class(defaults, left_out), args, prog, heading.format(name, environment)), defaults
+    return parse(_options_class(start, left_out), args, prog, heading.format(name, environment)), start
 
 
-def _build(name: str, environment: str, static: Mapping[str, Any]) -> Algorithm:
-    """Algorithm on the environment with its default configuration."""
-    return algorithms.make(name, envs.make(environment, **static))
-
-
-def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
+def _options_class(start: Start, without: Collection[str]) -> type:
     """Dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`, without some."""
-    algo = defaults.algo
-    hparams = values_class(algo.hparams, defaults.hparams)
-    env = values_class(algo.env.default_params, defaults.env)
+    algo = start.algo
+    hparams = values_class(algo.hparams, start.hparams)
+    env = values_class(algo.env.default_params, numbers_of(algo.env.default_params))
     deterministic = option(
         "deterministic",
         Flag,
@@ -192,7 +148,8 @@ def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
     fields = [
         option("seeds", Seeds, 1,
                "Number of seeds (0, 1, ...), or the seeds themselves: 3 5 8, or 7:10 for 7 8 9, or 7:8 for 7 alone."),
-        option("env_steps", WholeNumber, defaults.env_steps, "Number of environment steps of each run."),
+        option("env_steps", WholeNumber, start.env_steps(DEFAULT_ENV_STEPS),
+               "Number of environment steps of each run."),
         option("evals", WholeNumber, 10, "Number of evaluations, evenly spaced, the last at the end."),
         option("eval_episodes", WholeNumber, 64,
                "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions."),
@@ -208,9 +165,7 @@ def _options_class(defaults: _Defaults, without: Collection[str]) -> type:
                 "trackers": tracking_options(),
             },
         ),
-        *starting_options(),
-        option("static", tuple[str, ...], tuple(f"{name}={value}" for name, value in defaults.static.items()),
-               "Static fields of the environment, such as num_agents=30."),
+        *start.options(),
         *config_option(algo.config, "Static configuration: one value per field."),
         ("hparams", hparams, dataclasses.field(default_factory=hparams)),
         ("env", env, dataclasses.field(default_factory=env)),
