@@ -1,17 +1,4 @@
-"""Processes that train together: their connection, and messages between them."""
+"""Processes that train together: their connection, and messages between them, as in `jaxrl.runtime.hosts.processes`."""
 
-from jaxrl.runtime.hosts.processes import (
-    LostProcessError,
-    broadcast,
-    broadcast_array,
-    exchange,
-    start,
-)
-
-__all__ = [
-    "LostProcessError",
-    "broadcast",
-    "broadcast_array",
-    "exchange",
-    "start",
-]
+from jaxrl.runtime.hosts.processes import *  # noqa: F403
+from jaxrl.runtime.hosts.processes import __all__ as __all__

@@ -1,17 +1,4 @@
-"""Beliefs about hazards, as discounts."""
+"""Beliefs about hazards, as discounts: the names of `jaxrl.discounts.hazards`."""
 
-from jaxrl.discounts.hazards import (
-    ConstantHazard,
-    ExponentialHazard,
-    GammaHazard,
-    SampledHazard,
-    UniformHazard,
-)
-
-__all__ = [
-    "ConstantHazard",
-    "ExponentialHazard",
-    "GammaHazard",
-    "SampledHazard",
-    "UniformHazard",
-]
+from jaxrl.discounts.hazards import *  # noqa: F403
+from jaxrl.discounts.hazards import __all__ as __all__

@@ -1,25 +1,4 @@
-"""Point and interval estimates over seeds, for arrays from any source."""
+"""Point and interval estimates over seeds, for arrays from any source: the names of `jaxrl.results.statistics`."""
 
-from jaxrl.results.statistics import (
-    Interval,
-    bootstrap_interval,
-    iqm,
-    mean,
-    median,
-    normalise,
-    optimality_gap,
-    performance_profile,
-    probability_of_improvement,
-)
-
-__all__ = [
-    "Interval",
-    "bootstrap_interval",
-    "iqm",
-    "mean",
-    "median",
-    "normalise",
-    "optimality_gap",
-    "performance_profile",
-    "probability_of_improvement",
-]
+from jaxrl.results.statistics import *  # noqa: F403
+from jaxrl.results.statistics import __all__ as __all__

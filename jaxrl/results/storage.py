@@ -7,7 +7,7 @@ import importlib.util
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +47,7 @@ __all__ = [
     "finished",
     "holds_result",
     "save",
+    "write_csv",
 ]
 
 
@@ -204,6 +205,15 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
     return directory
+
+
+def write_csv(file: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    """Write rows of numbers and strings, each cell as it is, to a CSV file, atomically."""
+    import pandas
+
+    table = pandas.DataFrame(rows, None, pandas.Index(columns), object)
+    with replacing(file, None) as part:
+        table.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
 
 
 def _numbers(result: Labelled) -> list[str]:

@@ -14,12 +14,11 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
-from envs.files import replacing
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
 from jaxrl.pytrees import EnvParams, Policy
 from jaxrl.results.result import Result
-from jaxrl.results.storage import CSV_NEWLINE, claim_directory, exclusive
+from jaxrl.results.storage import claim_directory, exclusive, write_csv
 from jaxrl.runtime.drive.progress import Progress, stop_on_signals
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import evaluation_points
@@ -295,8 +294,6 @@ class _Population:
 
     def write_lineage(self, file: Path) -> None:
         """Write a row for each member and each completed round."""
-        import pandas
-
         paths, env_steps, returns = list(self._settings[0][0]), self._env_steps(), self._returns()
         rows = []
         for i, of_round in enumerate(self._settings[: len(returns)]):
@@ -304,10 +301,7 @@ class _Population:
                 known = [i, env_steps[i], member, self._seeds[member], self._parents[i][member]]
                 rows.append([*known, *setting.values(), returns[i, member]])
         columns = ["round", "env_steps", "member", MEMBER_SEED, "parent", *paths, "return"]
-        with replacing(file, None) as part:
-            pandas.DataFrame(rows, None, columns, object).to_csv(
-                part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE
-            )
+        write_csv(file, columns, rows)
 
     def _env_steps(self) -> np.ndarray:
         return self._points[: len(self.metrics)] * self.call.env_steps_per_iteration

@@ -16,7 +16,7 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import as_read
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import probability_of_improvement
-from jaxrl.results.storage import CSV_NEWLINE, SEARCH
+from jaxrl.results.storage import SEARCH, write_csv
 from jaxrl.results.tables import Table, estimates
 from jaxrl.tuning.shared_study import Outcome
 from jaxrl.tuning.space import Setting
@@ -215,9 +215,7 @@ def _write_tables(directory: Path, trials: Sequence[Outcome]) -> None:
     import pandas
 
     columns, rows = _rows(trials)
-    typed = pandas.DataFrame([["" if cell is None else cell for cell in row] for row in rows], None, columns, object)
-    with replacing(directory / TRIALS, None) as part:
-        typed.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
+    write_csv(directory / TRIALS, columns, [["" if cell is None else cell for cell in row] for row in rows])
     if trials and importlib.util.find_spec("pyarrow") is not None:
         frame = pandas.DataFrame(rows, columns=columns)
         for name in trials[0].setting:  # a column of Parquet has one type

@@ -16,7 +16,6 @@ from jaxrl.results.statistics import iqm
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.drive.progress import Progress, StopRequest
 from jaxrl.runtime.layout import Layout, plan_layout
-from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import training_call
 from jaxrl.tuning.batches import Waves
 from jaxrl.tuning.halving import Halving, survivors
@@ -28,7 +27,7 @@ AGGREGATES: dict[str, Callable[[np.ndarray], float]] = {
     "iqm": lambda returns: float(iqm(returns)),
 }
 
-__all__ = ["AGGREGATES", "Done", "Tuning", "arguments_of", "call_of", "check_rungs", "do_trials", "wave_layout"]
+__all__ = ["AGGREGATES", "Tuning", "arguments_of", "call_of", "check_rungs", "do_trials", "wave_layout"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,20 +132,6 @@ class _Batch(NamedTuple):
         return self._replace(trials=self.trials[kept], arguments=arguments, states=states)
 
 
-class Done(NamedTuple):
-    """Counts of the work for a population.
-
-    Attributes:
-      compilations: Number of compiled programs.
-      groups: Static values of the groups.
-      env_steps: Number of environment steps of all runs, without padding.
-    """
-
-    compilations: int
-    groups: frozenset[tuple[Any, ...]]
-    env_steps: int
-
-
 def wave_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None) -> Layout:
     """Layout of the runs of a wave: one block for every device, smaller if there are only about `num_runs` runs."""
     planned = plan_layout(num_runs, block, devices)
@@ -178,7 +163,7 @@ def arguments_of(call: Call, num_settings: int) -> Any:
 
 def do_trials(
     tuning: Tuning, asked: Sequence[Asked], tell: Callable[[Outcome], None], bar: Progress, stop: StopRequest
-) -> Done:
+) -> None:
     """Train a population, and report the outcome of each trial as soon as it has finished.
 
     Args:
@@ -188,12 +173,9 @@ def do_trials(
       bar: Progress bar, which counts environment steps.
       stop: Request to end after the current chunk.
     """
-    before = compilations()
-    settings = [trial.setting for trial in asked]
     num_seeds, rungs = len(tuning.seeds), tuning.rungs
-    batches = list(_batches(tuning, settings))
-    groups = frozenset(map(tuning.space.static_part, settings))
-    scores, returns, done = np.full(len(asked), np.nan), np.full((len(asked), num_seeds), np.nan), 0
+    batches = list(_batches(tuning, [trial.setting for trial in asked]))
+    scores, returns = np.full(len(asked), np.nan), np.full((len(asked), num_seeds), np.nan)
 
     def report(trial: int, state: str, env_steps: int) -> None:
         score = float(scores[trial])
@@ -214,7 +196,6 @@ def do_trials(
                 batch.arguments, batch.states, batch.iteration, target, bar, stop, keep=not last
             ):
                 values = wave.metrics["return"]
-                done += (target - batch.iteration) * per_iteration * len(values)
                 at = filled + np.arange(len(values))
                 returns[batch.trials[at // num_seeds], at % num_seeds] = values
                 for trial in batch.trials[filled // num_seeds : (filled + len(values)) // num_seeds]:
@@ -225,11 +206,11 @@ def do_trials(
                 if not last:
                     states.append(wave.states)
             if stop:
-                return Done(compilations() - before, groups, done)
+                return
             joined = None if last else jax.tree.map(lambda *leaves: np.concatenate(leaves), *states)
             advanced.append((batch._replace(states=joined, iteration=target), steps_each))
         if last or tuning.halving is None:
-            break
+            return
         left = np.concatenate([batch.trials for batch, _ in advanced])
         chosen = set(left[survivors(scores[left], tuning.halving.eta)].tolist())
         batches = []
@@ -240,8 +221,7 @@ def do_trials(
             if on.any():
                 batches.append(batch.take(np.flatnonzero(on), num_seeds))
         if not batches:
-            break
-    return Done(compilations() - before, groups, done)
+            return
 
 
 def _batches(tuning: Tuning, settings: Sequence[Setting]) -> Iterator[_Batch]:

@@ -8,7 +8,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.layout import Layout, default_devices
 from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.options import RunOptions, SearchOptions, checked
-from jaxrl.runtime.programs import room_for
+from jaxrl.runtime.programs import compilations, room_for
 from jaxrl.runtime.training import training_call, with_env_steps
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.paths import leaves
@@ -192,7 +192,7 @@ def search(
                 num_trials=num_trials,
                 num_running=shared.num_running(),
                 seconds=work.seconds,
-                static_groups=len(work.groups),
+                static_groups=work.static_groups,
                 compilations=work.compilations,
                 test_seeds=chosen_test_seeds,
             )
@@ -210,13 +210,12 @@ def search(
 _search = search  # a name that no argument of the function shadows
 
 
-class _Work:
-    """Counts of the work of one call."""
+class _Work(NamedTuple):
+    """Static configurations, compiled programs and seconds of the trials of one call."""
 
-    def __init__(self) -> None:
-        self.groups: set[tuple[Any, ...]] = set()
-        self.compilations = 0
-        self.seconds = 0.0
+    static_groups: int
+    compilations: int
+    seconds: float
 
 
 def _run_trials(
@@ -228,7 +227,7 @@ def _run_trials(
     stop: StopRequest,
 ) -> _Work:
     """Run populations of trials until none is left or a signal has come, and save the outcomes after each."""
-    work, best = _Work(), -math.inf
+    groups, before, best = set(), compilations(), -math.inf
     share = 1.0 if tuning.halving is None else tuning.halving.share(tuning.env_steps)
     total = round(shared.num_free() * len(tuning.seeds) * tuning.env_steps * share)
     started = time.perf_counter()
@@ -247,14 +246,12 @@ def _run_trials(
                     bar.report(f"best so far {best:.1f} (trial {outcome.number})")
 
             try:
-                waves = do_trials(tuning, asked, tell, bar, stop)
-                work.groups |= waves.groups
-                work.compilations += waves.compilations
+                groups.update(tuning.space.static_part(trial.setting) for trial in asked)
+                do_trials(tuning, asked, tell, bar, stop)
             finally:
                 shared.release(list(left.values()))
                 keep(sorted(shared.outcomes(), key=lambda trial: trial.number))
-    work.seconds = time.perf_counter() - started
-    return work
+    return _Work(len(groups), compilations() - before, time.perf_counter() - started)
 
 
 def _train_on_test_seeds(result: SearchResult, tuning: Tuning, directory: Path | None, stop: StopRequest) -> None:

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from envs.errors import MissingPackageError
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import as_read, from_json, to_json
@@ -207,7 +209,8 @@ class TrialStudy:
             others = [name.removeprefix(BEAT) for name in attrs if name.startswith(BEAT)]
             if all(other == self._worker or _is_dead(other, attrs) for other in others):
                 return True
-            return trial.datetime_start is not None and _age(trial.datetime_start) > SECONDS_TO_LIVE
+            started = trial.datetime_start
+            return started is not None and time.time() - started.timestamp() > SECONDS_TO_LIVE
         return _is_dead(worker, attrs)
 
     def _drop(self, number: int) -> None:
@@ -361,13 +364,9 @@ def _places(trials: Sequence[Any]) -> dict[int, int]:
 def _is_dead(worker: str, attrs: Mapping[str, Any]) -> bool:
     """Whether a process is dead: it does not run on this machine, or its last beat is too long ago."""
     host, pid, _ = worker.rsplit(":", 2)
-    if host == _host() and not _runs(int(pid)):
+    if host == _host() and not psutil.pid_exists(int(pid)):
         return True
     return time.time() - attrs.get(BEAT + worker, 0.0) > SECONDS_TO_LIVE
-
-
-def _age(moment: Any) -> float:
-    return time.time() - moment.timestamp()
 
 
 def _host() -> str:
@@ -377,13 +376,3 @@ def _host() -> str:
         return f"{platform.node()}/{spaces.stat().st_ino}"
     except OSError:
         return platform.node()
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True
