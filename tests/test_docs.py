@@ -260,7 +260,7 @@ def test_the_reference_has_every_public_name() -> None:
     expected = {module for name, (module, _) in defining if not inspect.ismodule(getattr(jaxrl, name))}
     expected |= set(envs._HOME.values())
     expected |= {row.module for row in registry.ROWS.values()}
-    expected |= {f"jaxrl.bandits.policies.{module}" for module, _ in POLICIES.values()}
+    expected |= {module for module, _ in POLICIES.values()}
     expected |= {vars(envs.wrappers)[name].__module__ for name in envs.wrappers.__all__ if name.islower()}
     adapters = {f"{path.parent.name}.{path.stem}" for path in (ROOT / "envs" / "adapters").glob("*/[!_]*.py")}
     assert adapters > INSIDE_ADAPTERS
