@@ -49,7 +49,10 @@ def exit_status(command: Callable[[], int], prog: str) -> int:
     except _CAUSED as error:
         if os.environ.get("JAXRL_TRACEBACK"):
             raise
-        print(f"{prog}: {_sentence(error) if _is_ours(error) else _sentence_of_another(error)}", file=sys.stderr)
+        sentence = _sentence(error)
+        if not _is_ours(error):
+            sentence = f"{type(error).__name__}: {sentence.rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"
+        print(f"{prog}: {sentence}", file=sys.stderr)
         return 2
 
 
@@ -68,8 +71,3 @@ def _sentence(error: Exception) -> str:
     """Message of an exception on one line."""
     message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(message.split()) or type(error).__name__
-
-
-def _sentence_of_another(error: Exception) -> str:
-    """Class and message of an exception, with a hint at its traceback."""
-    return f"{type(error).__name__}: {_sentence(error).rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"

@@ -123,6 +123,12 @@ def agents_ended(reward: jax.Array, done: jax.Array, info: dict[Any, Any]) -> ja
     return ended | info["agent_terminated"] if "agent_terminated" in info else ended
 
 
+def first_observation(env: Environment, key: jax.Array, params: EnvParams) -> tuple[Any, Any]:
+    """Observation and action mask at the start of an episode."""
+    obs, state = env.reset_env(key, params)
+    return obs, env.action_mask(state, params)
+
+
 def reset_all(
     env: Environment,
     key: jax.Array,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from envs.checking import check_abstractly
 from envs.errors import ExistsError, UserTypeError, UserValueError
 from envs.files import replacing
 from envs.spelling import near
+from jaxrl.learning.rollout import first_observation
 from jaxrl.policies.export_program import (
     MEMORY,
     NEXT_MEMORY,
@@ -27,7 +29,6 @@ from jaxrl.policies.export_program import (
     spec_of,
 )
 from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, needs_extra, open_exported, spec_file
-from jaxrl.pytrees import EnvParams
 from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.format import reason
@@ -214,13 +215,9 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
     """
     env = policy.algo.env
     env_params = env.default_params if policy.env_params is None else policy.env_params
-
-    def first(key: jax.Array, env_params: EnvParams) -> tuple[Any, Any]:
-        obs, state = env.reset_env(key, env_params)
-        return obs, env.action_mask(state, env_params)
-
     keys = jax.random.split(jax.random.key(0), _NUM_CHECKED)
-    obs, mask = jax.tree.map(np.asarray, jax.jit(jax.vmap(first, in_axes=(0, None)))(keys, env_params))
+    first = jax.jit(jax.vmap(functools.partial(first_observation, env), in_axes=(0, None)))
+    obs, mask = jax.tree.map(np.asarray, first(keys, env_params))
     exported = open_exported(file, spec, policy.algo)
     function, agents = jax.jit(program.function), check_abstractly(env)
     memory, expected_memory = exported.initial_memory(_NUM_CHECKED, *agents), policy.initial_memory(_NUM_CHECKED)

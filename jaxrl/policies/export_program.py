@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -15,7 +16,8 @@ from envs.checking import check_abstractly
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.normalisation import FORMULA, RunningStatistics
-from jaxrl.pytrees import EnvParams, Params, PyTree
+from jaxrl.learning.rollout import first_observation
+from jaxrl.pytrees import Params, PyTree
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.json_values import to_json, versions
 from jaxrl.results.policy import TrainedPolicy
@@ -81,14 +83,10 @@ def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
     names = ["batch", *(f"agents_{axis}" if axis else "agents" for axis in range(len(agents)))]
     symbols = jax.export.symbolic_shape(", ".join(names))
 
-    def first(key: jax.Array, env_params: EnvParams) -> tuple[Any, Any]:
-        obs, state = env.reset_env(key, env_params)
-        return obs, env.action_mask(state, env_params)
-
     def batched(leaf: Any, num_axes: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*symbols, *leaf.shape[num_axes:]), leaf.dtype)
 
-    obs, mask = jax.eval_shape(first, jax.random.key(0), env_params)
+    obs, mask = jax.eval_shape(functools.partial(first_observation, env), jax.random.key(0), env_params)
     shapes = {"obs": jax.tree.map(lambda leaf: batched(leaf, len(agents)), obs)}
     if mask is not None:
         shapes["mask"] = jax.tree.map(lambda leaf: batched(leaf, len(agents)), mask)

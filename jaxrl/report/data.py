@@ -13,10 +13,11 @@ from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.report.importance import importance
 from jaxrl.report.runs import Run
-from jaxrl.results.dataset import MAIN_METRICS, RUN_DIMS, ResultError
+from jaxrl.results.dataset import MAIN_METRICS, ResultError
 from jaxrl.results.format import short
 from jaxrl.results.mean_curves import mean_interval
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
+from jaxrl.results.storage import metrics_of_runs
 from jaxrl.results.tables import Table
 from jaxrl.results.text_tables import decimals_of
 
@@ -72,7 +73,7 @@ def common_metrics(runs: Sequence[Run]) -> tuple[list[str], list[str]]:
     Raises:
       ResultError: The runs have no metric in common.
     """
-    each = [_scalar_metrics(run) for run in runs]
+    each = [metrics_of_runs(run.result) for run in runs]
     common = [name for name in each[0] if all(name in names for names in each)]
     if not common:
         listing = "; ".join(f"{run.name} has {', '.join(names)}" for run, names in zip(runs, each, strict=True))
@@ -156,7 +157,7 @@ def estimates(
         run = runs[line.run]
         values, finite = run.result.values(metric)[line.index].astype(np.float64), run.finite[line.index]
         kept = points_of(values.shape[1])
-        mean = _over_points(values[:, kept], finite[:, kept], lambda good: _mean(good, confidence))
+        mean = _over_points(values[:, kept], finite[:, kept], lambda good: mean_interval(good.T, confidence))
         middle = _over_points(values[:, kept], finite[:, kept], lambda good: _iqm(good, confidence))
         row = dict(zip(tables[line.run].columns, tables[line.run].rows[line.index], strict=True))
         for part, name in zip(middle, ("iqm", "low", "high"), strict=True):
@@ -221,11 +222,6 @@ def _require(argument: str, name: str, metrics: Sequence[str]) -> None:
         raise UserValueError(f"{argument} is {name!r}, which is not a metric of all the runs{hint}")
 
 
-def _scalar_metrics(run: Run) -> list[str]:
-    dims = {*run.result.dims, *RUN_DIMS}
-    return [str(name) for name, metric in run.result.metrics.items() if set(metric.dims) <= dims]
-
-
 def _discounts_differ(runs: Sequence[Run]) -> bool:
     """Whether the settings have different or unknown discounts."""
     discounts = [
@@ -269,10 +265,6 @@ def _iqm(good: np.ndarray, confidence: float) -> Interval:
     if good.shape[1] == 1:
         return Interval(good[:, 0].copy(), nothing, nothing.copy())
     return bootstrap_interval(iqm, good, confidence=confidence, num_resamples=CURVE_RESAMPLES)
-
-
-def _mean(good: np.ndarray, confidence: float) -> Interval:
-    return mean_interval(good.T, confidence)
 
 
 def _cells(tables: Sequence[Table], lines: Sequence[Line], numbers: Sequence[Sequence[float]]) -> list[list[str]]:

@@ -67,7 +67,8 @@ def importance(result: Result, metric: str) -> Importance | None:
         return None
     errors = [runs.var(ddof=1) / runs.size for runs in good if runs.size > 1]
     noise = float(np.mean(errors) / means[known].var()) if errors else float("nan")
-    grid = _grid_of(result, paths) if known.all() else None
+    dims = [dim for dim in result.dims if result.metrics.sizes[dim] > 1]
+    grid = [result.metrics.sizes[dim] for dim in dims] if known.all() and dims == paths else None
     pairs: dict[tuple[str, str], float] = {}
     if grid is not None:
         shares, pairs = _anova(means.reshape(grid), paths)
@@ -86,12 +87,6 @@ def importance(result: Result, metric: str) -> Importance | None:
         settings=len(settings),
         left_out=int((~known).sum()),
     )
-
-
-def _grid_of(result: Result, paths: list[str]) -> list[int] | None:
-    """The lengths of the axes of the varying paths; None if not every path has an axis of its name."""
-    dims = [dim for dim in result.dims if result.metrics.sizes[dim] > 1]
-    return [result.metrics.sizes[dim] for dim in dims] if dims == paths else None
 
 
 def _anova(means: np.ndarray, paths: list[str]) -> tuple[dict[str, float], dict[tuple[str, str], float]]:

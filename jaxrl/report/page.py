@@ -138,6 +138,7 @@ def _report(
     listed, total = failures(runs, lines)
     more = [f"Metrics that only some of the runs have are omitted: {', '.join(left_out)}."] if left_out else []
     bandits = all("pulls" in run.result.metrics for run in runs)
+    every_step = [run.result.metrics["env_step"].values for run in runs]
     return {
         "percent": f"{100 * confidence:g} %",
         "unit": "pulls" if bandits else "environment steps",
@@ -148,7 +149,7 @@ def _report(
         "looks": MOST_LINES,
         "lines": [{"label": line.label, "run": line.run} | _look(at) for at, line in enumerate(lines)],
         "left_out": len(every) - len(lines),
-        "steps": [[int(step) for step in _steps(run)] for run in runs],
+        "steps": [steps[points_of(len(steps))].tolist() for steps in every_step],
         "metrics": metrics,
         "swept": sum(any(entry["importance"][at] for entry in metrics.values()) for at in range(len(runs))),
         "notes": [*notes(runs), *more],
@@ -184,11 +185,6 @@ def _shown(lines: list[Line], entry: Mapping[str, Any], direction: int) -> list[
 def _look(index: int) -> dict[str, str]:
     look = style(index)
     return {"colour": look["color"], "dash": DASHES[look["linestyle"]]}
-
-
-def _steps(run: Run) -> Any:
-    steps = run.result.metrics["env_step"].values
-    return steps[points_of(len(steps))]
 
 
 def _axis(metric: str) -> str:

@@ -122,19 +122,15 @@ def config_of(described: Description) -> dict[str, Any]:
 def _spec(described: Description, algo: Algorithm) -> dict[str, Any]:
     """The algorithm and the environment's parameters as plain values; None and the reason if they have no such form."""
     spec: dict[str, Any] = {"env_params": None}
-    if described.env_params is not None and not _alike(described.env_params, algo.env.default_params):
-        spec["env_params"] = OTHER_PARAMS
-        return {"algorithm": None, UNKNOWN: f"its env_params are {OTHER_PARAMS}", "name": algo.name} | spec
     if described.env_params is not None:
+        if jax.tree.structure(described.env_params) != jax.tree.structure(algo.env.default_params):
+            spec["env_params"] = OTHER_PARAMS
+            return {"algorithm": None, UNKNOWN: f"its env_params are {OTHER_PARAMS}", "name": algo.name} | spec
         spec["env_params"] = {name: np.asarray(leaf).tolist() for name, leaf in leaves(described.env_params)}
     try:
         return dict(algorithms.describe(algo)) | spec
     except (TypeError, ValueError) as error:
         return {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": algo.name} | spec
-
-
-def _alike(one: Any, other: Any) -> bool:
-    return jax.tree.structure(one) == jax.tree.structure(other)
 
 
 def _hparams(described: Description, algo: Algorithm) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from envs.arguments import described
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import Actor, memories
-from jaxrl.learning.rollout import remembered
+from jaxrl.learning.rollout import first_observation, remembered
 from jaxrl.pytrees import EnvParams, Memory, Params
 
 __all__ = ["TrainedPolicy"]
@@ -70,12 +70,10 @@ class TrainedPolicy:
         self.seed = seed
         self.env_params = env_params
 
-        def first(key: jax.Array, params: Params) -> tuple[Any, Any]:
-            obs, state = algo.env.reset_env(key, params)
-            return obs, algo.env.action_mask(state, params)
-
-        self._obs_shape, self._mask_shape = jax.eval_shape(first, jax.random.key(0), algo.env.default_params)
-        self._agents = agent_axes(algo.env.observation_space(algo.env.default_params), self._obs_shape)
+        env, usual = algo.env, algo.env.default_params
+        first = partial(first_observation, env)
+        self._obs_shape, self._mask_shape = jax.eval_shape(first, jax.random.key(0), usual)
+        self._agents = agent_axes(env.observation_space(usual), self._obs_shape)
         self._memory_shape = jax.eval_shape(algo.actor.initial_memory, params)
 
     @property

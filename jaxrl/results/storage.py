@@ -46,6 +46,7 @@ __all__ = [
     "exclusive",
     "finished",
     "holds_result",
+    "metrics_of_runs",
     "save",
     "write_csv",
 ]
@@ -216,7 +217,7 @@ def write_csv(file: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]])
         table.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
 
 
-def _numbers(result: Labelled) -> list[str]:
+def metrics_of_runs(result: Labelled) -> list[str]:
     """Names of the metrics with a single number per run."""
     return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
 
@@ -232,5 +233,5 @@ def _table(result: Labelled) -> pandas.DataFrame:
     }
     columns["seed"] = np.tile(np.repeat(seeds, points), len(settings))
     columns["env_step"] = np.tile(env_steps, len(settings) * len(seeds))
-    columns |= {name: result.values(name).reshape(-1) for name in _numbers(result)}
+    columns |= {name: result.values(name).reshape(-1) for name in metrics_of_runs(result)}
     return pandas.DataFrame(columns)

@@ -148,7 +148,7 @@ class Runs:
                 f"states must be those of the same algorithm: they have the structure {got}, not {expected}"
             )
         for (path, shape), state in zip(jax.tree.leaves_with_path(shapes), jax.tree.leaves(states), strict=True):
-            takes = _as_words(shape)
+            takes = jax.eval_shape(key_words, shape)
             if np.shape(state)[1:] != takes.shape[1:] or np.asarray(state).dtype != takes.dtype:
                 raise UserValueError(
                     f"states{jax.tree_util.keystr(path)} must be {takes.dtype}{list(takes.shape[1:])} for each run, "
@@ -170,10 +170,6 @@ def _is_key(leaf: Any) -> bool:
 def key_words(leaf: Any) -> Any:
     """Words of a typed key; other leaves unchanged."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
-
-
-def _as_words(shape: Any) -> Any:
-    return jax.eval_shape(jax.random.key_data, shape) if _is_key(shape) else shape
 
 
 def like_shape(leaf: Any, shape: Any) -> Any:

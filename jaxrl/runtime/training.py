@@ -78,7 +78,8 @@ def make_train(
     def run(key: jax.Array, hparams: HParams = None, env_params: EnvParams = None) -> TrainOutput:
         hparams = algo.hparams if hparams is None else hparams
         env_params = algo.env.default_params if env_params is None else env_params
-        hparams = _float32(algo.prepare(hparams, run_length=int(points[-1]) * per_iteration))
+        prepared = algo.prepare(hparams, run_length=int(points[-1]) * per_iteration)
+        hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), prepared)
         env_params = jax.tree.map(_strong, env_params)
 
         def until(run: Any, chunk: jax.Array) -> Any:
@@ -365,10 +366,6 @@ def points_of(
 def _strong(leaf: Any) -> Any:
     """Converts a number to an array without a weak type; float64 becomes float32, int64 int32."""
     return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)) if np.isscalar(leaf) else leaf
-
-
-def _float32(hparams: HParams) -> Any:
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), hparams)
 
 
 def _prepare(algo: Algorithm, batched: Any, num_settings: int, run_length: int) -> Any:

@@ -90,8 +90,7 @@ def check_rungs(rungs: Sequence[int], space: Space) -> None:
     """
     for labels, algo in space.groups.items():
         per_iteration = algo.env_steps_per_iteration
-        named = ", ".join(f"{path}={label}" for path, label in zip(space.static, labels, strict=True))
-        where = f" with {named}" if named else ""
+        where = f" with {space.shown(labels)}" if labels else ""
         if per_iteration > rungs[-1]:
             raise UserValueError(
                 f"env_steps must be at least one iteration of every trial, which takes {per_iteration:,}{where}, "

@@ -99,8 +99,8 @@ class Space:
             for path in self.traced:
                 name = path.partition(".")[0]
                 if name != "env" and getattr(group.hparams, name) is None:
-                    shown = ", ".join(f"{at}={label}" for at, label in zip(self.static, labels, strict=True))
-                    raise UserValueError(f"{path} has no effect under {shown or 'this configuration'}; leave it out")
+                    where = self.shown(labels) or "this configuration"
+                    raise UserValueError(f"{path} has no effect under {where}; leave it out")
 
     def labels(self, path: str) -> list[Any]:
         """The values of a Choice as labels: numbers, strings, True, False and None."""
@@ -109,6 +109,10 @@ class Space:
     def static_part(self, setting: Setting) -> tuple[Any, ...]:
         """The values of the static paths, which are the key of the setting's group."""
         return tuple(setting[path] for path in self.static)
+
+    def shown(self, labels: tuple[Any, ...]) -> str:
+        """Static values as text, such as `config.num_steps=32`."""
+        return ", ".join(f"{path}={label}" for path, label in zip(self.static, labels, strict=True))
 
     def draw(self, generator: Callable[[str], np.random.Generator]) -> Setting:
         """A random setting; each path draws from its own generator."""
@@ -210,11 +214,11 @@ class Space:
         groups = {}
         for labels in every:
             setting = dict(zip(self.static, labels, strict=True))
-            shown = ", ".join(f"{path}={label}" for path, label in setting.items())
             try:
                 groups[labels] = self._group(self.config_of(setting), builder)
             except (ValueError, TypeError) as error:
-                raise UserValueError(f"space has {shown}, with which no algorithm can be built: {error}") from None
+                where = self.shown(labels)
+                raise UserValueError(f"space has {where}, with which no algorithm can be built: {error}") from None
         return groups
 
     def _group(self, config: Any, builder: Builder | None) -> Algorithm:

@@ -12,7 +12,7 @@ from envs.checking import ContractError
 from envs.law_progress import Laws
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import check_memory, memories, scored
-from jaxrl.learning.rollout import episode_ends, remembered, reset_all, rollout
+from jaxrl.learning.rollout import episode_ends, first_observation, remembered, reset_all, rollout
 from jaxrl.pytrees import Memory, Policy
 
 # An agent acting alone and in a batch computes the same sums, possibly in another order.
@@ -35,8 +35,7 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> N
       ContractError: A law does not hold.
     """
     params = algo.env.default_params
-    obs, env_state = algo.env.reset_env(key, params)
-    mask = algo.env.action_mask(env_state, params)
+    obs, mask = first_observation(algo.env, key, params)
     agents = agent_axes(algo.env.observation_space(params), obs)
     actor = algo.actor
     start = memories(actor.initial_memory(policy), agents)
