@@ -20,91 +20,51 @@ Builder = Callable[..., Algorithm]
 
 
 class Row(NamedTuple):
-    """Entry of an algorithm of jaxrl.
+    """Entry of an algorithm of jaxrl: the function `NAME(env, config) -> Algorithm` of `jaxrl.algorithms.NAME`.
 
     Attributes:
-      builder: Path `"module:function"` of `(env, config) -> Algorithm`.
+      name: Name of the algorithm.
       effective_steps: Number of steps within which every hyper-parameter changes the result, for `jaxrl.check`.
       small: Fields of a small configuration, for the laws.
-      space: Path `"module:function"` of `(algo) -> search space`, the default search space.
+      space_of: Name of the module with its default search space, the function `search_space(algo)`; its own if None.
     """
 
-    builder: str
+    name: str
     effective_steps: int
     small: Mapping[str, Any]
-    space: str
+    space_of: str | None = None
+
+    @property
+    def builder(self) -> str:
+        """Path `"module:function"` of the function that builds the algorithm."""
+        return f"jaxrl.algorithms.{self.name}:{self.name}"
+
+    @property
+    def space(self) -> str:
+        """Path `"module:function"` of its default search space."""
+        return f"jaxrl.algorithms.{self.space_of or self.name}:search_space"
 
 
+_ROLLOUT = {"num_envs": 2, "num_steps": 16, "hidden": (8,)}
+_EPOCHS = {**_ROLLOUT, "num_epochs": 2, "num_minibatches": 2}
 _REPLAY = {"num_envs": 2, "num_steps": 4, "buffer_size": 64, "prefill": 16, "batch_size": 8, "hidden": (8,)}
+_ACTOR_CRITIC = {**_REPLAY, "num_updates": 2}
 
-ROWS: dict[str, Row] = {
-    "ppo": Row(
-        "jaxrl.algorithms.ppo:ppo",
-        effective_steps=2,
-        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
-        space="jaxrl.algorithms.ppo:search_space",
-    ),
-    "dqn": Row(
-        "jaxrl.algorithms.dqn:dqn",
-        effective_steps=3,
-        small=_REPLAY,
-        space="jaxrl.algorithms.dqn:search_space",
-    ),
-    "pqn": Row(
-        "jaxrl.algorithms.pqn:pqn",
-        effective_steps=2,
-        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
-        space="jaxrl.algorithms.pqn:search_space",
-    ),
-    "reinforce": Row(
-        "jaxrl.algorithms.reinforce:reinforce",
-        effective_steps=2,
-        small={"num_envs": 2, "num_steps": 64, "hidden": (8,)},
-        space="jaxrl.algorithms.reinforce:search_space",
-    ),
-    "a2c": Row(
-        "jaxrl.algorithms.a2c:a2c",
-        effective_steps=2,
-        small={"num_envs": 2, "num_steps": 16, "hidden": (8,)},
-        space="jaxrl.algorithms.a2c:search_space",
-    ),
-    "spo": Row(
-        "jaxrl.algorithms.spo:spo",
-        effective_steps=2,
-        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
-        space="jaxrl.algorithms.spo:search_space",
-    ),
-    "mdpo": Row(
-        "jaxrl.algorithms.mdpo:mdpo",
-        effective_steps=2,
-        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
-        space="jaxrl.algorithms.mdpo:search_space",
-    ),
-    "ppo_kl": Row(
-        "jaxrl.algorithms.ppo_kl:ppo_kl",
-        effective_steps=2,
-        small={"num_envs": 2, "num_steps": 16, "num_epochs": 2, "num_minibatches": 2, "hidden": (8,)},
-        space="jaxrl.algorithms.ppo_kl:search_space",
-    ),
-    "sac": Row(
-        "jaxrl.algorithms.sac:sac",
-        effective_steps=3,
-        small={**_REPLAY, "num_updates": 2},
-        space="jaxrl.algorithms.actor_critic:search_space",
-    ),
-    "td3": Row(
-        "jaxrl.algorithms.td3:td3",
-        effective_steps=3,
-        small={**_REPLAY, "num_updates": 2},
-        space="jaxrl.algorithms.actor_critic:search_space",
-    ),
-    "evolve": Row(
-        "jaxrl.algorithms.evolve:evolve",
-        effective_steps=2,
-        small={"population_size": 4, "hidden": (4,)},
-        space="jaxrl.algorithms.evolve:search_space",
-    ),
-}
+# fmt: off
+ROWS: dict[str, Row] = {row.name: row for row in (
+    Row("ppo", 2, _EPOCHS),
+    Row("dqn", 3, _REPLAY),
+    Row("pqn", 2, _EPOCHS),
+    Row("reinforce", 2, {**_ROLLOUT, "num_steps": 64}),
+    Row("a2c", 2, _ROLLOUT),
+    Row("spo", 2, _EPOCHS),
+    Row("mdpo", 2, _EPOCHS),
+    Row("ppo_kl", 2, _EPOCHS),
+    Row("sac", 3, _ACTOR_CRITIC, space_of="actor_critic"),
+    Row("td3", 3, _ACTOR_CRITIC, space_of="actor_critic"),
+    Row("evolve", 2, {"population_size": 4, "hidden": (4,)}),
+)}
+# fmt: on
 EFFECTIVE_STEPS = 2  # default for custom algorithms
 
 
