@@ -58,9 +58,7 @@ def resume_options() -> type:
         option("allow", tuple[str, ...], (), allow),
         *run_flags(
             ResumeOptions,
-            texts={
-                "memory": "Memory limit, such as 8GiB; the limit of the original command if None.",
-            },
+            texts={"memory": "Memory limit, such as 8GiB; the limit of the original command if None."},
             after={"memory": [xla_flags_option()]},
         ),
     ]

@@ -8,13 +8,7 @@ import tyro
 
 import jaxrl
 from jaxrl.algorithms.registry import default_space
-from jaxrl.cli.dataclass_options import (
-    WholeNumber,
-    config_option,
-    option,
-    values_class,
-    xla_flags_option,
-)
+from jaxrl.cli.dataclass_options import WholeNumber, config_option, option, values_class, xla_flags_option
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.cli.positional import algorithm_and_environment

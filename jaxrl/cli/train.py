@@ -119,12 +119,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
 
 
 def _parse_options(
-    name: str,
-    environment: str,
-    args: Sequence[str],
-    prog: str,
-    heading: str = HEADING,
-    unlisted: Collection[str] = (),
+    name: str, environment: str, args: Sequence[str], prog: str, heading: str = HEADING, unlisted: Collection[str] = ()
 ) -> tuple[Any, Start]:
     start = start_of(name, environment, args)
     if option_words(args, "seed") is not None:

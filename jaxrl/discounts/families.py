@@ -20,10 +20,7 @@ from jaxrl.pytrees import register_fields
 # Metadata of fields: the rule that a parameter obeys, as error messages state it, and its test.
 _SHARE = {"rule": "lie in [0, 1]", "holds": lambda x: (x >= 0) & (x <= 1)}
 _NOT_NEGATIVE = {"rule": "be at least 0 and finite", "holds": lambda x: (x >= 0) & np.isfinite(x)}
-_STEPS = {
-    "rule": "be a whole number of at least 1",
-    "holds": lambda x: (x >= 1) & np.isfinite(x) & (x == np.round(x)),
-}
+_STEPS = {"rule": "be a whole number of at least 1", "holds": lambda x: (x >= 1) & np.isfinite(x) & (x == np.round(x))}
 
 
 class Family:

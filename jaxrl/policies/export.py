@@ -19,15 +19,7 @@ from envs.errors import ExistsError, UserTypeError, UserValueError
 from envs.files import replacing
 from envs.spelling import near
 from jaxrl.learning.rollout import first_observation
-from jaxrl.policies.export_program import (
-    MEMORY,
-    NEXT_MEMORY,
-    Program,
-    greedy_program,
-    named,
-    named_parameters,
-    spec_of,
-)
+from jaxrl.policies.export_program import MEMORY, NEXT_MEMORY, Program, greedy_program, named, named_parameters, spec_of
 from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, needs_extra, open_exported, spec_file
 from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError

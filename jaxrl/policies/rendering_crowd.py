@@ -26,12 +26,7 @@ def random_actions(env: Crowd, params: CrowdParams) -> Callable[[jax.Array], jax
 
 
 def write_episode(
-    env: Crowd,
-    player: Player | None,
-    params: CrowdParams,
-    num_steps: int | None,
-    seed: int,
-    file: Path,
+    env: Crowd, player: Player | None, params: CrowdParams, num_steps: int | None, seed: int, file: Path
 ) -> Path:
     """Play the start of an episode and write it in the format of the file's suffix, one of `EPISODES`.
 

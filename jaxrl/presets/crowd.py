@@ -29,15 +29,7 @@ NUM_ITERATIONS = 1000
 MINIBATCH = 2048
 ENTROPY_ITERATIONS = 500  # iterations in which the entropy bonus falls to a tenth, in the settings of 2022
 ENTROPY_ITERATIONS_2023 = 100
-NUM_AGENTS = {
-    "circle": 12,
-    "crossway": 50,
-    "corridor": 50,
-    "random": 20,
-    "circle-block": 12,
-    "choke": 20,
-    "car": 20,
-}
+NUM_AGENTS = {"circle": 12, "crossway": 50, "corridor": 50, "random": 20, "circle-block": 12, "choke": 20, "car": 20}
 RAYS_HIDDEN = (64, 64, 64)
 
 
@@ -89,11 +81,7 @@ TUNED = tuple(_row(*row) for row in (
 
 
 def tuned(
-    frame: str,
-    dynamics: str,
-    scenario: str = "circle",
-    num_agents: int | None = None,
-    perception: str = "neighbours",
+    frame: str, dynamics: str, scenario: str = "circle", num_agents: int | None = None, perception: str = "neighbours"
 ) -> Preset:
     """The settings of 2022 for one frame and one kind of dynamics, in any scenario.
 
@@ -173,12 +161,7 @@ def settings_of_2023(scenario: str = "circle", num_agents: int = 40, perception:
         },
         entropy_iterations=ENTROPY_ITERATIONS_2023,
         kl_stop="rewind",
-        static={
-            "preset": "2023",
-            "frame": "egocentric",
-            "dynamics": "polar-acceleration",
-            "perception": perception,
-        },
+        static={"preset": "2023", "frame": "egocentric", "dynamics": "polar-acceleration", "perception": perception},
     )
 
 

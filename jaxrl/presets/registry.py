@@ -15,15 +15,7 @@ from jaxrl.presets.preset import Preset
 from jaxrl.presets.remembering import REMEMBERING
 from jaxrl.presets.walking import CROWDS
 
-PRESETS = (
-    *PPO_CONTROL,
-    *CROWDS,
-    *MINATAR,
-    *REMEMBERING,
-    *ON_POLICY,
-    *OFF_POLICY,
-    *EVOLUTION,
-)
+PRESETS = (*PPO_CONTROL, *CROWDS, *MINATAR, *REMEMBERING, *ON_POLICY, *OFF_POLICY, *EVOLUTION)
 
 
 def names() -> tuple[tuple[str, str], ...]:

@@ -134,9 +134,7 @@ def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bo
         )
     if not plan.fits:
         warnings.warn(
-            f"{resumed} keeps its layout, although memory may be short: {summary}",
-            RuntimeWarning,
-            stacklevel=4,
+            f"{resumed} keeps its layout, although memory may be short: {summary}", RuntimeWarning, stacklevel=4
         )
     return plan
 

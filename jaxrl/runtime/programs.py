@@ -103,12 +103,7 @@ def cached(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
 
 
 def compiled_programs(
-    loop: Loop,
-    identity: Hashable,
-    block: int,
-    devices: Sequence[Any],
-    arguments: Any,
-    reserved: Collection[str],
+    loop: Loop, identity: Hashable, block: int, devices: Sequence[Any], arguments: Any, reserved: Collection[str]
 ) -> Programs:
     """Programs of a block of runs, compiled under the precision in force, or cached from an earlier call.
 

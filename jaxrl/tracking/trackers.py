@@ -68,12 +68,7 @@ def by_name(
 
 
 def tensorboard(
-    directory: str | Path,
-    *,
-    by: str = "seed",
-    statistic: str = "iqm",
-    confidence: float = 0.95,
-    force: bool = False,
+    directory: str | Path, *, by: str = "seed", statistic: str = "iqm", confidence: float = 0.95, force: bool = False
 ) -> RunTracker:
     """Event files for `tensorboard --logdir`, with a page of hyper-parameters and, by setting, a page of bands.
 
@@ -170,12 +165,7 @@ def mlflow(
 
 
 def csv(
-    path: str | Path,
-    *,
-    by: str = "seed",
-    statistic: str = "iqm",
-    confidence: float = 0.95,
-    force: bool = False,
+    path: str | Path, *, by: str = "seed", statistic: str = "iqm", confidence: float = 0.95, force: bool = False
 ) -> RunTracker:
     """A CSV file to which rows are appended while a call runs; the result always has its own `metrics.csv` at the end.
 

@@ -19,16 +19,7 @@ from jaxrl.pytrees import EnvParams, HParams
 # A uniform float32 is a multiple of this, so a positive probability of drawing an arm is never smaller.
 RESOLUTION = 2.0**-23
 
-__all__ = [
-    "Exp3HParams",
-    "Exp3IXHParams",
-    "Exp3SHParams",
-    "draw",
-    "exp3",
-    "exp3_ix",
-    "exp3_s",
-    "of_losses",
-]
+__all__ = ["Exp3HParams", "Exp3IXHParams", "Exp3SHParams", "draw", "exp3", "exp3_ix", "exp3_s", "of_losses"]
 
 
 @struct.dataclass

@@ -96,10 +96,7 @@ class CheckpointFiles:
         metrics = {name: np.asarray(values) for name, values in checkpoint.metrics.items()}
         done |= {GENERATION: generation, "checksums": _checksums(leaves, metrics)}
         done[CHECKSUM] = _checksum_of(done)
-        items = {
-            "states": {name: leaf for name, leaf in leaves.items() if leaf.size},
-            "evaluations": metrics,
-        }
+        items = {"states": {name: leaf for name, leaf in leaves.items() if leaf.size}, "evaluations": metrics}
         try:
             _require_room(
                 self._at / CHECKPOINTS, sum(array.nbytes for tree in items.values() for array in tree.values())

@@ -22,15 +22,7 @@ from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 
 PARTS = "parts"
 
-__all__ = [
-    "CHECKPOINTS",
-    "PARTS",
-    "Checkpoint",
-    "Checkpoints",
-    "begun_in",
-    "has_checkpoint",
-    "num_parts_begun",
-]
+__all__ = ["CHECKPOINTS", "PARTS", "Checkpoint", "Checkpoints", "begun_in", "has_checkpoint", "num_parts_begun"]
 
 
 class Checkpoints:
