@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-__all__ = ["attach", "imported_names"]
-
 
 def imported_names(package: str) -> dict[str, tuple[str, str]]:
     """Modules and attributes `{name: (module, attribute)}` of the imports under `if TYPE_CHECKING:` of a package.

@@ -14,8 +14,6 @@ Memory: TypeAlias = PyTree  # what a policy remembers within an episode; `()` wi
 State: TypeAlias = PyTree  # state of an algorithm, or of an environment
 Policy: TypeAlias = PyTree  # what an algorithm's actor acts by
 
-__all__ = ["EnvParams", "HParams", "Memory", "Params", "Policy", "PyTree", "State", "register_fields"]
-
 
 def register_fields(kind: type[Any]) -> None:
     """Make a dataclass a pytree of its fields, which JAX rebuilds unchecked from any leaves (axes, gradients)."""

@@ -6,8 +6,6 @@ from envs.base import spaces
 from envs.errors import UserValueError
 from jaxrl.bandits.base import Task
 
-__all__ = ["check_arms", "check_features", "check_unit_rewards"]
-
 
 def check_arms(name: str, task: Task) -> None:
     """Reject bandits whose actions are not one arm per pull.

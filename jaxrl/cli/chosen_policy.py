@@ -8,8 +8,6 @@ from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.sweeps.choosing import listed, values_of
 
-__all__ = ["chosen_policy", "named_run"]
-
 
 def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None) -> TrainedPolicy:
     """One policy of a result.

@@ -2,8 +2,6 @@
 
 import signal
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the command line.

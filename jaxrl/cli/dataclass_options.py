@@ -17,22 +17,6 @@ from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import numbers
 
-__all__ = [
-    "Seeds",
-    "WholeNumber",
-    "config_of",
-    "config_option",
-    "hparam_leaves",
-    "numbers_of",
-    "option",
-    "refuse_gamma",
-    "split",
-    "static_fields",
-    "values_class",
-    "xla_flags_option",
-]
-
-
 # Type of an option with a count: 1000000, 1_000_000 or 1e6.
 WholeNumber = Annotated[int, WHOLE_NUMBER]
 

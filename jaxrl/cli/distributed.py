@@ -8,8 +8,6 @@ import tyro
 from jaxrl.cli.parsing import CommandError, option_words
 from jaxrl.runtime.hosts.processes import TIMEOUT, start
 
-__all__ = ["distributed_options", "is_asked_for", "join"]
-
 _NUMBERS = {"num_processes": int, "process_id": int, "join_timeout": float}
 
 

@@ -12,8 +12,6 @@ from envs.registry import ROWS
 from envs.wrappers.wrapper import limit
 from jaxrl.results.text_tables import aligned, plain_lines
 
-__all__ = ["environments_text"]
-
 _COLUMNS = ("name", "observation", "action", "limit", "optimum", "bar")
 
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from jaxrl.cli.parsing import CommandError
 
-__all__ = ["exit_status"]
-
 # Errors that an argument may cause; the classes of `envs.errors` derive from them.
 _CAUSED = (ValueError, TypeError, LookupError, OSError, ImportError)
 

@@ -7,8 +7,6 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.cli.parsing import CommandError
 from jaxrl.presets import registry as presets
 
-__all__ = ["algorithm_and_environment"]
-
 
 def algorithm_and_environment(
     args: Sequence[str], command: str, show_help: Callable[[str, str, str], object]

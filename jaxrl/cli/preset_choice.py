@@ -13,8 +13,6 @@ from jaxrl.cli.parsing import CommandError, option_words
 from jaxrl.presets import registry as presets
 from jaxrl.presets.preset import Preset
 
-__all__ = ["Start", "start_of"]
-
 
 class Start(NamedTuple):
     """What the options of a command start from.

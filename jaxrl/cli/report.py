@@ -8,8 +8,6 @@ import tyro
 
 from jaxrl.report.page import write_report
 
-__all__ = ["Report"]
-
 
 @dataclass(frozen=True)
 class Report:

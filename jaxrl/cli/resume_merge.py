@@ -15,8 +15,6 @@ from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.runtime.options import ResumeOptions
 
-__all__ = ["Merge", "resume_options", "run_resume", "shard_and_directory", "shard_of_allocation"]
-
 
 @dataclass(frozen=True)
 class Merge:

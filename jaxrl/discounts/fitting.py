@@ -16,8 +16,6 @@ from jaxrl.discounts.families import BetaWeighted, Family, check_curve
 from jaxrl.discounts.form import checked_horizon, to_host
 from jaxrl.discounts.parsing import as_discount
 
-__all__ = ["fit"]
-
 _LARGEST_ETA = 1e6
 _STARTS = (0.01, 0.5, 1.0, 3.0)  # values of eta
 

@@ -17,17 +17,6 @@ from jaxrl.discounts.families import Family
 from jaxrl.discounts.form import Form, checked_horizon, to_host
 from jaxrl.discounts.parsing import as_discount
 
-__all__ = [
-    "BOUNDARIES",
-    "effective_horizon",
-    "future_shares",
-    "future_weights",
-    "one_step_rates",
-    "partial_sum",
-    "rate_variance",
-    "total_sum",
-]
-
 BOUNDARIES = (100, 1_000, 10_000)  # delays at which the near, the middle and the far future end
 _WITHIN = 1.0 - math.exp(-1.0)  # the share of the total weight that lies within the effective horizon
 _EXPLICIT_STEPS = 64

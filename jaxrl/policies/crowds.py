@@ -22,8 +22,6 @@ from jaxrl.learning.actor import memories
 from jaxrl.pytrees import Memory
 from jaxrl.results.policy import TrainedPolicy
 
-__all__ = ["Walkers", "crowd_like", "for_any_number", "params_in", "walk"]
-
 
 def walk(
     policy: TrainedPolicy,

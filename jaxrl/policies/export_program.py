@@ -26,8 +26,6 @@ from jaxrl.sweeps.paths import leaves
 ACTION, MEMORY = "action", "memory"
 NEXT_MEMORY = f"next_{MEMORY}"  # in ONNX, an output cannot have the name of an input
 
-__all__ = ["ACTION", "MEMORY", "NEXT_MEMORY", "Program", "greedy_program", "named", "named_parameters", "spec_of"]
-
 
 class Program(NamedTuple):
     """The greedy policy on a batch, as a pure function.

@@ -9,8 +9,6 @@ from jaxrl.policies.crowds import for_any_number
 from jaxrl.pytrees import Memory
 from jaxrl.results.policy import TrainedPolicy
 
-__all__ = ["Player", "player_of"]
-
 
 class Player(NamedTuple):
     """The functions for playing a policy step by step.

@@ -16,8 +16,6 @@ from envs.files import replacing
 from jaxrl.policies.playing import Player
 from jaxrl.pytrees import Memory, State
 
-__all__ = ["EPISODES", "random_actions", "write_episode"]
-
 
 def random_actions(env: Crowd, params: CrowdParams) -> Callable[[jax.Array], jax.Array]:
     """A function from a key to actions `[N, 2]`, drawn independently for each agent."""

@@ -5,8 +5,6 @@ from typing import Any
 from jaxrl.algorithms.evolve import EvolveConfig
 from jaxrl.presets.preset import Preset
 
-__all__ = ["EVOLUTION"]
-
 # fmt: off
 _SNES: Any = {"strategy": "snes", "num_episodes": 4, "common_random_numbers": True}
 EVOLUTION = (

@@ -3,8 +3,6 @@
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.preset import Preset
 
-__all__ = ["MINATAR"]
-
 # fmt: off
 _CONVOLUTIONS = PPOConfig(network="cnn", channels=(16,), hidden=(64,), activation="relu", shared_trunk=True,
                           num_envs=32, num_steps=64, num_epochs=4, num_minibatches=8)

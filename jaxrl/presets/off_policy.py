@@ -8,8 +8,6 @@ from jaxrl.algorithms.sac import SACConfig
 from jaxrl.algorithms.td3 import TD3Config
 from jaxrl.presets.preset import Preset
 
-__all__ = ["OFF_POLICY"]
-
 _PARALLEL: Any = {"num_envs": 16, "num_steps": 32, "num_epochs": 4, "num_minibatches": 4}
 _ANNEALED = {"lr": 1e-3, "lr_end": 0.0, "lam": 0.65, "epsilon_anneal_env_steps": 250_000.0}
 # fmt: off

@@ -9,8 +9,6 @@ from jaxrl.algorithms.reinforce import ReinforceConfig
 from jaxrl.algorithms.spo import SPOConfig
 from jaxrl.presets.preset import Preset
 
-__all__ = ["ON_POLICY"]
-
 _NORMALISED: Any = {"normalise_observation": True, "normalise_reward": True}
 _CARTPOLE: Any = {"num_envs": 4, "num_steps": 128}
 _ACROBOT: Any = {"num_envs": 16, "num_steps": 128, **_NORMALISED}

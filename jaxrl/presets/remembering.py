@@ -5,8 +5,6 @@ from typing import Any
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.presets.preset import Preset
 
-__all__ = ["REMEMBERING"]
-
 _SHORT: Any = {"num_envs": 16, "num_steps": 64, "num_minibatches": 4, "hidden": (32,), "memory_size": 32}
 _NORMALISED: Any = {"normalise_observation": True, "normalise_reward": True}
 

@@ -21,8 +21,6 @@ from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import TESTED
 from jaxrl.tuning.shared_study import Outcome
 
-__all__ = ["Search", "holds_search", "read_search", "search_facts", "search_note"]
-
 
 @dataclass(frozen=True)
 class Search:

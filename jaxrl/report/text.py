@@ -9,8 +9,6 @@ import numpy as np
 
 NOTHING = "\N{EN DASH}"
 
-__all__ = ["NOTHING", "cell", "ranges"]
-
 
 def cell(value: Any) -> str:
     """A value as the text of a cell: one value for all settings, or the different values of a sweep."""

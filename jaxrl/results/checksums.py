@@ -17,8 +17,6 @@ CHECKSUM = "checksum"  # key of the checksum that a file stores of itself
 UNSEALED = "crc32-of-this-file:00000000"
 _SEAL = re.compile(rb"crc32-of-this-file:[0-9a-f]{8}")
 
-__all__ = ["CHECKSUM", "UNSEALED", "check_seal", "checksum", "checksum_of_file", "read_sealed", "sealed", "sealed_json"]
-
 
 def checksum(content: Any) -> str:
     """The checksum of bytes, or of an array.

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
     from jaxrl.sweeps.sweep import Sweep
 
-__all__ = ["MAIN_METRICS", "RUN_DIMS", "UNKNOWN", "ResultError", "main_metric", "metrics_dataset", "unmeasured"]
 
 RUN_DIMS = ("seed", "env_step")
 MAIN_METRICS = ("return", "regret", "reward")

@@ -4,8 +4,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["counted", "duration", "reason", "short"]
-
 
 def counted(count: int, what: str) -> str:
     """A number with its noun: `1 seed`, `2,000 seeds`."""

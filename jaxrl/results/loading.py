@@ -24,8 +24,6 @@ from jaxrl.results.storage import CHECKSUMS, CONFIG, METRICS, POLICIES, SEARCH
 if TYPE_CHECKING:
     import xarray
 
-__all__ = ["load_metrics", "load_policies", "load_result"]
-
 
 def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow = (), trust: bool = False) -> Result:
     """Read a result that `Result.save` wrote.

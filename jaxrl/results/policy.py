@@ -15,8 +15,6 @@ from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.rollout import first_observation, remembered
 from jaxrl.pytrees import EnvParams, Memory, Params
 
-__all__ = ["TrainedPolicy"]
-
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _act(

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from jaxrl.results.tables import Table
 
-__all__ = ["Result"]
-
 
 @dataclass
 class Result:

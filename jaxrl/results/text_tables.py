@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["aligned", "decimals_of", "markdown_row", "plain_lines"]
-
 
 def decimals_of(values: Iterable[Any]) -> int:
     """Decimals that give the largest of the numbers about four digits."""

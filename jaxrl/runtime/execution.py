@@ -36,8 +36,6 @@ from jaxrl.runtime.plan.planner import Planner
 from jaxrl.runtime.programs import forget
 from jaxrl.runtime.runs import Runs
 
-__all__ = ["carry_out"]
-
 
 def carry_out(
     call: Call,

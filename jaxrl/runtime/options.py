@@ -18,23 +18,6 @@ PRECISIONS = ("default", "high", "highest", "bfloat16", "tensorfloat32", "float3
 SCHEDULES = ("keep", "stretch")
 CHECKPOINT_MINUTES = 10.0
 
-__all__ = [
-    "CHECKPOINT_MINUTES",
-    "PRECISIONS",
-    "SCHEDULES",
-    "BanditOptions",
-    "Option",
-    "Options",
-    "PlacementOptions",
-    "PlanOptions",
-    "PopulationOptions",
-    "ResumeOptions",
-    "RunOptions",
-    "SearchOptions",
-    "checked",
-    "options_of",
-]
-
 
 class Option(NamedTuple):
     """Default and help text of an option.

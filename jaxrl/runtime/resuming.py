@@ -28,8 +28,6 @@ from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
 from jaxrl.runtime.training import training_call
 from jaxrl.sweeps.sweep import Sweep, swept
 
-__all__ = ["resume", "resume_begun"]
-
 
 def resume(
     path: str | Path,

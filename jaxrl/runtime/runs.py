@@ -17,8 +17,6 @@ from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout, over_blocks, run_on_devices
 from jaxrl.runtime.programs import cached, compiled_programs
 
-__all__ = ["Runs", "in_force", "key_words", "like_shape"]
-
 
 class Runs:
     """Runs between two chunks, their states on the devices of a layout.

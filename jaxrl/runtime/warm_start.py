@@ -19,8 +19,6 @@ from jaxrl.results.result import Result
 from jaxrl.sweeps.choosing import choose_setting, listed
 from jaxrl.sweeps.sweep import Sweep
 
-__all__ = ["Start", "starting_policies"]
-
 
 class Start(NamedTuple):
     """Policies that runs start from.

@@ -15,8 +15,6 @@ from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import leaves, place, replaced
 from jaxrl.sweeps.sweep import Sweep
 
-__all__ = ["batched_env_params", "batched_hparams", "run_arguments", "seed_list"]
-
 
 def seed_list(seeds: int | Sequence[int], name: str = "seeds") -> list[int]:
     """A list of seeds, from their number (0, 1, ...) or from the seeds themselves.

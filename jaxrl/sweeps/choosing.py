@@ -8,8 +8,6 @@ from typing import Any
 
 from envs.errors import UserValueError
 
-__all__ = ["choose_setting", "labels_meant", "listed", "values_of"]
-
 
 def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, Any], whose: str) -> int:
     """The position of the one setting that has these coordinates.

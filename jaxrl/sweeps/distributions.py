@@ -12,8 +12,6 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 
-__all__ = ["Choice", "Distribution", "LogUniform", "Uniform", "several_of"]
-
 
 @runtime_checkable
 class Distribution(Protocol):

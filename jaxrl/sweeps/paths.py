@@ -9,8 +9,6 @@ import jax
 from jaxrl.discounts.parsing import Discount
 from jaxrl.pytrees import PyTree
 
-__all__ = ["Place", "fields_of", "leaves", "numbers", "place", "replaced"]
-
 
 class Place(NamedTuple):
     """The place to which a path leads.

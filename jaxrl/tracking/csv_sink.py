@@ -10,8 +10,6 @@ import numpy as np
 from envs.errors import ExistsError
 from jaxrl.tracking.runs import Points, Tracked
 
-__all__ = ["Table"]
-
 
 class Table:
     """A sink that appends a row per point.

@@ -10,8 +10,6 @@ import numpy as np
 from jaxrl.results.description import Description
 from jaxrl.results.result import Result
 
-__all__ = ["FollowedCall", "OnChunk", "Tracker"]
-
 OnChunk = Callable[[int, Mapping[str, np.ndarray]], None]
 
 

@@ -12,8 +12,6 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.checks import check_count
 
-__all__ = ["Halving", "survivors"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Halving:

@@ -27,8 +27,6 @@ AGGREGATES: dict[str, Callable[[np.ndarray], float]] = {
     "iqm": lambda returns: float(iqm(returns)),
 }
 
-__all__ = ["AGGREGATES", "Tuning", "arguments_of", "call_of", "check_rungs", "do_trials", "wave_layout"]
-
 
 @dataclasses.dataclass(frozen=True)
 class Tuning:

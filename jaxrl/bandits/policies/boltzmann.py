@@ -16,8 +16,6 @@ from jaxrl.bandits.policies.greedy import decayed
 from jaxrl.checks import Settings, ranged
 from jaxrl.pytrees import EnvParams
 
-__all__ = ["GradientHParams", "Preferences", "SoftmaxHParams", "gradient", "softmax"]
-
 
 class Preferences(NamedTuple):
     """The state of a gradient bandit.

@@ -13,8 +13,6 @@ from jaxrl.bandits.base import BanditAlgorithm, View, argmax
 from jaxrl.bandits.checks import check_arms
 from jaxrl.checks import Range, Settings, ranged
 
-__all__ = ["EpsilonGreedyHParams", "ExploreThenCommitHParams", "decayed", "epsilon_greedy", "explore_then_commit"]
-
 
 @struct.dataclass
 class EpsilonGreedyHParams(Settings):

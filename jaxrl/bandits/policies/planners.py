@@ -19,8 +19,6 @@ from jaxrl.bandits.policies.whittle_index import highest, stay
 from jaxrl.checks import Range, Settings, ranged
 from jaxrl.pytrees import EnvParams, HParams, State
 
-__all__ = ["MyopicHParams", "PlanningHParams", "exact_planning", "myopic"]
-
 
 @struct.dataclass
 class PlanningHParams(Settings):

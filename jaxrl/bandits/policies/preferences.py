@@ -16,18 +16,6 @@ from jaxrl.bandits.policies.dueling import check_pairs, record
 from jaxrl.checks import Settings, ranged
 from jaxrl.pytrees import EnvParams
 
-__all__ = [
-    "Preferences",
-    "PreferencesHParams",
-    "draw_pair",
-    "fit_rewards",
-    "interpolated_logits",
-    "pilaf",
-    "pilaf_weighted",
-    "policy_pairs",
-    "uniform_pairs",
-]
-
 
 class Preferences(NamedTuple):
     """Counts of comparisons, and the reward model.

@@ -30,8 +30,6 @@ CHECKPOINTS = "checkpoints"
 _ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for each run
 _READS_END = 0.1  # seconds after a failed read in which others end
 
-__all__ = ["CHECKPOINTS", "Checkpoint", "CheckpointFiles"]
-
 
 class Checkpoint(NamedTuple):
     """A call between two chunks.

@@ -17,8 +17,6 @@ from jaxrl.results.result import Result
 from jaxrl.results.storage import finished
 from jaxrl.runtime.call import Call
 
-__all__ = ["finished_result", "holds_finished", "save_result"]
-
 
 def finished_result(
     call: Call, directory: Path | None, begun: Mapping[str, Any] | None, *, trust: bool = False

@@ -22,8 +22,6 @@ from jaxrl.runtime.machine.xla_flags import DETERMINISTIC, flags_in_force
 SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")
 GENERATION = "generation"  # shared by the checkpoints and `run.json` of one run alone
 
-__all__ = ["GENERATION", "SOFT", "compare", "difference", "identity_of", "precision_in_force"]
-
 
 def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Identity of a call, which a checkpoint must have for the call to resume from it, as read back from JSON.

@@ -19,8 +19,6 @@ from jaxrl.results.json_values import to_json
 IDENTITY = "run.json"
 ASKED = "asked"  # options of the first call, which do not change results
 
-__all__ = ["ASKED", "IDENTITY", "read_identity", "shortened"]
-
 
 def read_identity(directory: Path, *, trust: bool = False) -> dict[str, Any]:
     """Identity of the call whose checkpoints a run directory holds.

@@ -9,8 +9,6 @@ from jaxrl.pytrees import Policy
 # differ by whole numbers if at all, and a step of less than 1 changes no parameter.
 PARAMETER_LIMIT = 2**24
 
-__all__ = ["PARAMETER_LIMIT", "diverged_runs"]
-
 
 def diverged_runs(policies: Policy) -> np.ndarray:
     """Mask of the runs with parameters of at least 2^24: bool `[num_settings, num_seeds]`, or `[]` without parameters.

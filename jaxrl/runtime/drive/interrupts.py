@@ -10,8 +10,6 @@ from typing import Any
 
 _heard: list[int] = []
 
-__all__ = ["hearing_interrupts", "raise_if_interrupted"]
-
 
 @contextlib.contextmanager
 def hearing_interrupts() -> Iterator[None]:

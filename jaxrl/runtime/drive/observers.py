@@ -15,8 +15,6 @@ from jaxrl.runtime.checkpoints.store import Checkpoints
 from jaxrl.runtime.drive.progress import Progress, StopRequest
 from jaxrl.runtime.options import Options
 
-__all__ = ["Followers", "Watch", "watched"]
-
 
 class Followers:
     """Trackers of a whole call, which are notified of its parts: they start once and finish once.

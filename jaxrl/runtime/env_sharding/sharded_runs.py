@@ -24,8 +24,6 @@ from jaxrl.runtime.runs import in_force, key_words, like_shape
 
 AXIS = "environments"
 
-__all__ = ["AXIS", "ShardedRun"]
-
 
 class _Programs(NamedTuple):
     """Programs compiled for the devices of a mesh; a run is a pytree of arrays distributed over it."""

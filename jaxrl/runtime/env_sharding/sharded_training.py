@@ -30,8 +30,6 @@ from jaxrl.runtime.options import Options
 
 SHARDED = "sharded_environments"  # attribute that marks such a run
 
-__all__ = ["SHARDED", "run_sharded"]
-
 
 class _Order(IntEnum):
     """Orders of process 0 to all processes."""

@@ -9,8 +9,6 @@ import jax
 
 from envs.errors import UserValueError
 
-__all__ = ["Exhaustion"]
-
 
 class Exhaustion:
     """Context that suppresses the error of a device that is out of memory, and records it in `reason`.

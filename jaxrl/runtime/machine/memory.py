@@ -20,8 +20,6 @@ _UNITS = {
     **{unit: 1024**power for power, unit in enumerate(("kib", "mib", "gib", "tib"), start=1)},
 }
 
-__all__ = ["GIB", "KIB", "MIB", "at_least", "available", "give_back", "parse_size", "resident", "size"]
-
 
 def parse_size(memory: int | str, name: str = "memory") -> int:
     """Size in bytes, from text such as `"8GiB"` or `"500MB"`, or a number of bytes.

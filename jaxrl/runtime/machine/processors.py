@@ -4,8 +4,6 @@ import hashlib
 import platform
 from pathlib import Path
 
-__all__ = ["processor", "understands"]
-
 _CPUINFO = Path("/proc/cpuinfo")
 # Lines that identify a processor and its instructions, on x86 and on Arm.
 _IDENTIFYING = ("vendor_id", "cpu family", "model", "model name", "flags", "CPU part", "Features")

@@ -10,8 +10,6 @@ from jaxrl.results.format import counted, duration
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.machine.memory import size
 
-__all__ = ["Plan"]
-
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
