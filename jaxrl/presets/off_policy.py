@@ -1,8 +1,9 @@
-"""Tuned settings of off-policy algorithms on control tasks."""
+"""Tuned settings of off-policy algorithms and of evolution strategies, on control tasks and one for a memory."""
 
 from typing import Any
 
 from jaxrl.algorithms.dqn import DQNConfig
+from jaxrl.algorithms.evolve import EvolveConfig
 from jaxrl.algorithms.pqn import PQNConfig
 from jaxrl.algorithms.sac import SACConfig
 from jaxrl.algorithms.td3 import TD3Config
@@ -49,5 +50,15 @@ OFF_POLICY = (
            10_240, {"backend": "generalized"}),
     Preset("td3", "pendulum", TD3Config(**_PENDULUM),
            {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456),
+)
+
+_SNES: Any = {"strategy": "snes", "num_episodes": 4, "common_random_numbers": True}
+EVOLUTION = (
+    Preset("evolve", "cartpole", EvolveConfig(population_size=64, hidden=(16,)), {"lr": 0.05, "std": 0.1}, 2_000_000),
+    Preset("evolve", "acrobot", EvolveConfig(population_size=128, hidden=(16,)), {"lr": 0.05, "std": 0.1}, 5_000_000),
+    Preset("evolve", "pendulum", EvolveConfig(population_size=64, hidden=(16,), **_SNES), {"std": 0.3}, 19_916_800),
+    Preset("evolve", "memory/repeat-first",
+           EvolveConfig(population_size=256, memory="gru", memory_size=8, hidden=(), **_SNES),
+           {"std": 0.3}, 20_000_000),
 )
 # fmt: on

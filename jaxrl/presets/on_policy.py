@@ -1,24 +1,71 @@
-"""Tuned settings of REINFORCE, A2C, SPO, MDPO and PPO with a penalty on control tasks."""
+"""Tuned settings of on-policy algorithms on control tasks, MinAtar games and tasks that require a memory."""
 
 from typing import Any
 
 from jaxrl.algorithms.a2c import A2CConfig
 from jaxrl.algorithms.mdpo import MDPOConfig
+from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.algorithms.ppo_kl import PPOKLConfig
 from jaxrl.algorithms.reinforce import ReinforceConfig
 from jaxrl.algorithms.spo import SPOConfig
 from jaxrl.presets.preset import Preset
 
 _NORMALISED: Any = {"normalise_observation": True, "normalise_reward": True}
+
+# fmt: off
+_PPO: Any = {"num_epochs": 4, "num_minibatches": 4, **_NORMALISED}
+_LONG: Any = _PPO | {"num_envs": 16, "num_steps": 128}
+PPO_CONTROL = (
+    # PureJaxRL's settings for CartPole.
+    Preset("ppo", "cartpole", PPOConfig(num_envs=4, num_steps=128, num_epochs=4, num_minibatches=4),
+           {"lr": 2.5e-4, "lr_end": 0.0, "discount": 0.99, "lam": 0.95, "value_clip": 0.2}, 499_712),
+    Preset("ppo", "pendulum", PPOConfig(**_LONG | {"num_epochs": 10, "num_minibatches": 8}),
+           {"lr": 1e-3, "lr_end": 0.0, "discount": 0.98, "lam": 0.95, "entropy_coef": 0.0}, 300_000),
+    Preset("ppo", "acrobot", PPOConfig(**_LONG),
+           {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.95}, 250_000),
+    Preset("ppo", "mountain-car", PPOConfig(**_LONG | {"num_steps": 64}),
+           {"lr": 8e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9}, 500_000),
+    Preset("ppo", "mountain-car-continuous", PPOConfig(**_LONG),
+           {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.9, "entropy_coef": 0.003, "log_std_init": 0.7},
+           200_000),
+    Preset("ppo", "brax/ant",
+           PPOConfig(**_PPO | {"num_envs": 64, "num_steps": 64, "num_minibatches": 8, "hidden": (128, 128)}),
+           {"lr": 1e-3, "lr_end": 0.0, "discount": 0.97, "lam": 0.95, "entropy_coef": 0.0, "log_std_init": -0.7},
+           1_048_576, {"backend": "spring"}),
+)
+
+# PPO with convolutions.
+_CONVOLUTIONS = PPOConfig(network="cnn", channels=(16,), hidden=(64,), activation="relu", shared_trunk=True,
+                          num_envs=32, num_steps=64, num_epochs=4, num_minibatches=8)
+_STEP_SIZES = {"Breakout": 2.5e-3, "Freeway": 5e-3, "SpaceInvaders": 5e-3}
+
+MINATAR = tuple(
+    Preset("ppo", f"gymnax/{game}-MinAtar", _CONVOLUTIONS,
+           {"lr": lr, "lr_end": 0.0, "discount": 0.99, "lam": 0.95, "entropy_coef": 0.01}, 1_001_472)
+    for game, lr in _STEP_SIZES.items()
+)
+
+# PPO with a memory.
+_SHORT: Any = {"num_envs": 16, "num_steps": 64, "num_minibatches": 4, "hidden": (32,), "memory_size": 32}
+REMEMBERING = (
+    Preset("ppo", "memory/chain", PPOConfig(memory="lru", **_SHORT), {"lr": 1e-3}, 200_000),
+    Preset("ppo", "memory/t-maze", PPOConfig(memory="lru", **_SHORT), {"lr": 1e-3}, 200_000),
+    Preset("ppo", "memory/repeat-first", PPOConfig(memory="gru", **_SHORT), {"lr": 1e-3}, 200_000),
+    # Without normalisation, nothing is learned from the small changes of an angle, which determine the velocity.
+    Preset("ppo", "memory/cartpole", PPOConfig(memory="lru", **_SHORT, **_NORMALISED),
+           {"lr": 2e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95}, 200_000),
+    Preset("ppo", "memory/pendulum",
+           PPOConfig(num_envs=16, num_steps=128, num_epochs=10, num_minibatches=8, hidden=(64,), memory="lru",
+                     memory_size=32, **_NORMALISED),
+           {"lr": 5e-4, "lr_end": 0.0, "discount": 0.98, "lam": 0.95, "entropy_coef": 0.0}, 300_000),
+)
+
 _CARTPOLE: Any = {"num_envs": 4, "num_steps": 128}
 _ACROBOT: Any = {"num_envs": 16, "num_steps": 128, **_NORMALISED}
 _PENDULUM: Any = {"num_envs": 16, "num_steps": 128, "num_epochs": 10, "num_minibatches": 8, **_NORMALISED}
-
 _ON_CARTPOLE = {"lr": 1e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95}
 _ON_ACROBOT = {"lr": 3e-3, "lr_end": 0.0, "discount": 0.995, "lam": 0.95}
 _ON_PENDULUM = {"lr": 1e-3, "lr_end": 0.0, "discount": 0.98, "lam": 0.95, "entropy_coef": 0.0}
-
-# fmt: off
 ON_POLICY = (
     Preset("reinforce", "cartpole", ReinforceConfig(num_envs=4, num_steps=500, normalise_advantage="batch"),
            {"lr": 1e-2, "lr_end": 0.0, "discount": 0.99}, 500_000),

@@ -6,13 +6,9 @@ from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.presets.evolution import EVOLUTION
-from jaxrl.presets.minatar import MINATAR
-from jaxrl.presets.off_policy import OFF_POLICY
-from jaxrl.presets.on_policy import ON_POLICY
-from jaxrl.presets.ppo_control import PPO_CONTROL
+from jaxrl.presets.off_policy import EVOLUTION, OFF_POLICY
+from jaxrl.presets.on_policy import MINATAR, ON_POLICY, PPO_CONTROL, REMEMBERING
 from jaxrl.presets.preset import Preset
-from jaxrl.presets.remembering import REMEMBERING
 from jaxrl.presets.walking import CROWDS
 
 PRESETS = (*PPO_CONTROL, *CROWDS, *MINATAR, *REMEMBERING, *ON_POLICY, *OFF_POLICY, *EVOLUTION)
