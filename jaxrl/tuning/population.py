@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Unpack
@@ -208,13 +207,10 @@ class _Population:
         self._generator = np.random.default_rng([seed, 1])
         self.metrics: list[dict[str, np.ndarray]] = []
         self._policies: Any = None
-        self._settings = [[space.draw(lambda path, i=i: self._stream(path, i)) for i in range(members)]]
+        self._settings = [[space.drawn(seed, member) for member in range(members)]]
         self._parents = [np.arange(members)]
         self._seeds = np.random.SeedSequence(seed).generate_state(members)
         self.call = self._call()
-
-    def _stream(self, path: str, member: int) -> np.random.Generator:
-        return np.random.default_rng([self._seed, member, zlib.crc32(path.encode())])
 
     def _call(self) -> Any:
         per_iteration = self._space.algo.env_steps_per_iteration

@@ -196,7 +196,8 @@ def do_trials(
                 at = filled + np.arange(len(values))
                 returns[batch.trials[at // num_seeds], at % num_seeds] = values
                 for trial in batch.trials[filled // num_seeds : (filled + len(values)) // num_seeds]:
-                    scores[trial] = AGGREGATES[tuning.aggregate](returns[trial]) if _finite(returns[trial]) else np.nan
+                    finite = np.isfinite(returns[trial]).all()
+                    scores[trial] = AGGREGATES[tuning.aggregate](returns[trial]) if finite else np.nan
                     if last:
                         report(int(trial), "complete", steps_each)
                 filled += len(values)
@@ -229,10 +230,6 @@ def _batches(tuning: Tuning, settings: Sequence[Setting]) -> Iterator[_Batch]:
         chosen = [settings[i] for i in members]
         call = call_of(tuning.space, chosen, tuning.seeds, tuning.eval_episodes, [tuning.env_steps])
         yield _Batch(group, call, np.asarray(members), arguments_of(call, len(members)), None, 0)
-
-
-def _finite(values: np.ndarray) -> bool:
-    return bool(np.isfinite(values).all())
 
 
 def _listed(numbers: Sequence[int]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import warnings
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -106,7 +105,7 @@ def sampler_of(name: str, space: Space, seed: int, population: int) -> BaseSampl
         order = np.random.default_rng(seed).permutation(len(every))
         return Design(lambda place: every[order[place % len(every)]])
     if name == "random":
-        return Design(lambda place: drawn(space, seed, place))
+        return Design(lambda place: space.drawn(seed, place))
     if name == "tpe":
 
         def tpe(seed: int) -> BaseSampler:
@@ -170,8 +169,3 @@ def population_of(name: str, asked: int | None, num_trials: int, num_paths: int,
 def _generation(population: int, num_paths: int) -> int:
     """Trials in a generation of cmaes: a population, and at least the number that its authors recommend."""
     return max(population, 4 + int(3 * math.log(num_paths)))
-
-
-def drawn(space: Space, seed: int, place: int) -> Setting:
-    """The random setting at a place of a design."""
-    return space.draw(lambda path: np.random.default_rng([seed, place, zlib.crc32(path.encode())]))

@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 import re
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -117,6 +118,10 @@ class Space:
     def draw(self, generator: Callable[[str], np.random.Generator]) -> Setting:
         """A random setting; each path draws from its own generator."""
         return {path: _label(path, d.draw(generator(path), 1)[0]) for path, d in self.distributions.items()}
+
+    def drawn(self, seed: int, place: int) -> Setting:
+        """The random setting at a place of a design."""
+        return self.draw(lambda path: np.random.default_rng([seed, place, zlib.crc32(path.encode())]))
 
     def combinations(self) -> list[Setting]:
         """Every setting, the last path varying fastest.

@@ -13,7 +13,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.cli import main as cli
 from jaxrl.tuning.halving import survivors
-from jaxrl.tuning.samplers import drawn, sampler_of
+from jaxrl.tuning.samplers import sampler_of
 from jaxrl.tuning.space import Space, parse_space, spelled
 
 
@@ -155,9 +155,9 @@ def test_a_default_space_fits_every_preset():
 
 def test_a_random_design_is_the_same_whoever_draws_and_fills_its_ranges(algo: Algorithm):
     space = Space(algo, {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "config.num_epochs": Choice([1, 2])})
-    settings = [drawn(space, 3, place) for place in range(400)]
-    assert settings == [drawn(space, 3, place) for place in range(400)]
-    assert settings[0] != drawn(space, 4, 0)
+    settings = [space.drawn(3, place) for place in range(400)]
+    assert settings == [space.drawn(3, place) for place in range(400)]
+    assert settings[0] != space.drawn(4, 0)
     logs = np.log10([setting["lr"] for setting in settings])
     # The mean of 400 draws, uniform over a width of 2, is within five standard errors of the middle.
     assert abs(logs.mean() + 3) < 5 * 2 / np.sqrt(12 * 400)

@@ -17,7 +17,7 @@ import envs
 import jaxrl
 from jaxrl import Choice, LogUniform, Uniform
 from jaxrl.results.dataset import ResultError
-from jaxrl.tuning.samplers import drawn, sampler_of
+from jaxrl.tuning.samplers import sampler_of
 from jaxrl.tuning.shared_study import Asked, Outcome, TrialStudy, opened
 from jaxrl.tuning.space import Space
 
@@ -92,7 +92,7 @@ def test_two_processes_share_a_study_and_neither_lose_nor_repeat_a_trial(space: 
         assert sorted(trial.number for trial in reported) == sorted(every)
         actual = sorted(trial.setting["lr"] for trial in reported)
     # The random design of one process alone, trial by trial.
-    assert actual == pytest.approx(sorted(drawn(space, 0, place)["lr"] for place in range(24)))
+    assert actual == pytest.approx(sorted(space.drawn(0, place)["lr"] for place in range(24)))
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_the_trials_of_a_killed_process_are_done_anew(space: Space, tmp_path: Pa
         assert before < {trial.number for trial in reported}
         # Each place of the design once, those that the killed process was at included.
         assert sorted(trial.setting["lr"] for trial in reported) == pytest.approx(
-            sorted(drawn(space, 0, place)["lr"] for place in range(12))
+            sorted(space.drawn(0, place)["lr"] for place in range(12))
         )
 
 
