@@ -1,7 +1,6 @@
 """`jaxrl plan`: memory and time of `jaxrl train` with the same arguments."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from jaxrl.cli.options import run_options
 from jaxrl.cli.parsing import CommandError
@@ -44,7 +43,11 @@ def run_plan(args: Sequence[str]) -> int:
       CommandError: An option is not supported by plans.
     """
     algo, sweep, seeds, options = asked(args, "plan", HEADING, UNLISTED)
-    _refuse(options)
+    named = [f"--{name.replace('_', '-')}" for name in REFUSED if vars(options)[name] != REFUSED[name]]
+    if named:
+        raise CommandError(
+            f"plan does not take {', '.join(named)}: it covers new runs, each on one device; leave that out"
+        )
     shard, out = shard_and_directory(options.shard, options.out)
     chosen = run_options(PlanOptions, options)
     chosen["shard"] = shard
@@ -60,13 +63,3 @@ def run_plan(args: Sequence[str]) -> int:
     )
     print(planned)
     return 0
-
-
-def _refuse(options: Any) -> None:
-    """Refuses options that would make the plan wrong."""
-    values = vars(options)
-    named = [f"--{name.replace('_', '-')}" for name, default in REFUSED.items() if values[name] != default]
-    if named:
-        raise CommandError(
-            f"plan does not take {', '.join(named)}: it covers new runs, each on one device; leave that out"
-        )

@@ -293,14 +293,9 @@ def sharded(call: Call, index: int, count: int) -> Call:
     parts = split(*call.shape, count)
     if count > len(parts):
         raise UserValueError(f"shard takes at most as many shards as there are runs, {len(parts)}, got {index}/{count}")
-    sweep = call.sweep
-    whole = {
-        "seeds": call.seeds,
-        "dims": [] if sweep is None else list(sweep.dims),
-        "shape": [] if sweep is None else list(sweep.shape),
-        "coords": {}
-        if sweep is None
-        else {path: [list(dims), np.asarray(values).tolist()] for path, (dims, values) in sweep.coords.items()},
-    }
+    described = call.description()
+    coords = {path: [list(dims), values.tolist()] for path, (dims, values) in described.coords.items()}
+    dims, shape = list(described.dims), list(described.dims.values())
+    whole = {"seeds": call.seeds, "dims": dims, "shape": shape, "coords": coords}
     part = call.part(parts[index])
     return dataclasses.replace(part, attrs={**part.attrs, "shard": f"{index}/{count}", "whole": json.dumps(whole)})

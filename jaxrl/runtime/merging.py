@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxrl.pytrees import HParams
-from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.dataset import RUN_DIMS, ResultError, metrics_dataset
 from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
 from jaxrl.results.json_values import to_json
@@ -286,9 +286,6 @@ def _sweep(whole: dict[str, Any], hparams: HParams) -> Sweep | None:
 
 
 def _last_dims(result: Result) -> dict[str, tuple[str, ...]]:
-    last_dims = {}
-    for name, metric in result.metrics.items():
-        behind = tuple(str(dim) for dim in metric.dims if dim not in (*result.dims, "seed", "env_step"))
-        if behind:
-            last_dims[str(name)] = behind
-    return last_dims
+    leading = (*result.dims, *RUN_DIMS)
+    behind = {str(name): metric.dims[len(leading) :] for name, metric in result.metrics.items()}
+    return {name: tuple(map(str, dims)) for name, dims in behind.items() if dims}

@@ -146,24 +146,19 @@ def _of_features(
 
     def recommend(state: Coefficients, hparams: HParams) -> jax.Array:
         del hparams
-        return argmax(_scores(state.features, state.theta))
+        return argmax(_product(state.features, state.theta))
 
     return BanditAlgorithm(name, hparams, init, choose, update, recommend, functools.partial(check, name))
 
 
 def _choose_drawn(key: jax.Array, state: Coefficients, view: View, hparams: HParams) -> jax.Array:
-    noise = _times(state.root, normal(key, state.theta.shape))
-    return argmax(_scores(view.context, state.theta + hparams.exploration * noise), view.mask)
+    noise = _product(state.root, normal(key, state.theta.shape))
+    return argmax(_product(view.context, state.theta + hparams.exploration * noise), view.mask)
 
 
 @runs_last
-def _scores(features: jax.Array, theta: jax.Array) -> jax.Array:
-    return added(features[:, i] * theta[i] for i in range(theta.shape[0]))
-
-
-@runs_last
-def _times(root: jax.Array, vector: jax.Array) -> jax.Array:
-    return added(root[:, i] * vector[i] for i in range(vector.shape[0]))
+def _product(matrix: jax.Array, vector: jax.Array) -> jax.Array:
+    return added(matrix[:, i] * vector[i] for i in range(vector.shape[0]))
 
 
 @runs_last

@@ -187,7 +187,12 @@ def _obey(call: Call, layout: Layout, options: Options, stop: StopRequest) -> No
     while True:
         order, argument, _ = exchange(0, 0, stop.signal or 0)[0].tolist()
         if order == _Order.BEGIN:
-            _check_alike(broadcast(None), identity_of(call, layout, options.precision))
+            first, local = broadcast(None), identity_of(call, layout, options.precision)
+            # Hosts of one call may differ in processors, and flags contain local paths.
+            differing = difference(first, local | {name: first[name] for name in ("processor", "xla_flags")})
+            if differing is not None:
+                process = f"process {jax.process_index()}"
+                raise UserValueError(f"{process} runs a different call than process 0: {differing}")
             run = ShardedRun(call, layout.devices, options.precision)
         elif order == _Order.PUT:
             run.put(None, argument)
@@ -199,10 +204,3 @@ def _obey(call: Call, layout: Layout, options: Options, stop: StopRequest) -> No
             run.states()
         else:
             return
-
-
-def _check_alike(first: Any, local: Any) -> None:
-    # Hosts of one call may differ in processors, and flags contain local paths.
-    differing = difference(first, local | {name: first[name] for name in ("processor", "xla_flags")})
-    if differing is not None:
-        raise UserValueError(f"process {jax.process_index()} runs a different call than process 0: {differing}")
