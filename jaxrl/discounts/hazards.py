@@ -29,6 +29,10 @@ class Hazard:
     def __init_subclass__(cls) -> None:
         register_fields(cls)
 
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            _check(name, value)
+
     def laplace(self, t: np.ndarray) -> np.ndarray:
         """E[exp(-h t)] for delays `t` of any shape, in float64."""
         raise NotImplementedError
@@ -48,9 +52,6 @@ class ConstantHazard(Hazard):
 
     rate: float
 
-    def __post_init__(self) -> None:
-        _check("rate", self.rate)
-
     def laplace(self, t: np.ndarray) -> np.ndarray:
         return np.exp(-self.rate * t)
 
@@ -64,9 +65,6 @@ class ExponentialHazard(Hazard):
     """
 
     mean: float
-
-    def __post_init__(self) -> None:
-        _check("mean", self.mean)
 
     def laplace(self, t: np.ndarray) -> np.ndarray:
         return 1.0 / (1.0 + self.mean * t)
@@ -84,8 +82,7 @@ class UniformHazard(Hazard):
     high: float
 
     def __post_init__(self) -> None:
-        _check("low", self.low)
-        _check("high", self.high)
+        super().__post_init__()
         if self.low > self.high:
             raise UserValueError(f"high must be at least low, got low {self.low} and high {self.high}.")
 
@@ -108,8 +105,7 @@ class GammaHazard(Hazard):
     scale: float
 
     def __post_init__(self) -> None:
-        _check("shape", self.shape)
-        _check("scale", self.scale)
+        super().__post_init__()
         if self.shape == 0:
             raise UserValueError("shape must be above 0, got 0.")
 

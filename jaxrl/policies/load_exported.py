@@ -21,6 +21,7 @@ from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.format import reason
 from jaxrl.results.json_values import from_json
+from jaxrl.results.policy import NO_MEMORY
 
 EXTRA = "pip install 'jaxrl[export]'"
 SUFFIXES = {".stablehlo": "stablehlo", ".safetensors": "safetensors", ".onnx": "onnx"}
@@ -109,10 +110,7 @@ class ExportedPolicy:
           ValueError: The observation, the mask or the memory does not match `spec["inputs"]`.
         """
         if self.remembers and memory is None:
-            raise UserValueError(
-                "memory is None, but this policy remembers; it takes policy.initial_memory() at the start of an "
-                "episode and then what the last call returned: action, memory = policy(obs, memory=memory)."
-            )
+            raise UserValueError(NO_MEMORY)
         remembered = [] if memory is None else sorted(memory.items(), key=lambda item: self._order(item[0]))
         inputs = [*named("obs", obs), *named("mask", mask), *remembered]
         expected = self.spec["inputs"]

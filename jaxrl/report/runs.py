@@ -161,7 +161,7 @@ def facts(run: Run) -> dict[str, str]:
     versions = run.config.get("versions", {})
     settings, seeds = len(result.settings), len(result.seeds)
     seconds = [attributes[name] for name in ("compile_seconds", "run_seconds") if name in attributes]
-    rate = attributes.get("env_steps_per_second")
+    rate, precision = attributes.get("env_steps_per_second"), attributes.get("precision")
     rows = {
         "Algorithm": run.algorithm,
         "Environment": run.environment,
@@ -176,7 +176,7 @@ def facts(run: Run) -> dict[str, str]:
         f"{attributes.get('device_kind') or ', '.join(run.config['devices'])}"
         if run.config["devices"]
         else NOTHING,
-        "Precision": _precision(attributes.get("precision")),
+        "Precision": NOTHING if precision is None else f"float32, matrix products at {precision} precision",
         "jaxrl": str(versions.get("jaxrl", NOTHING)),
         "JAX": str(versions.get("jax", NOTHING)),
         "Python": str(versions.get("python", NOTHING)),
@@ -271,10 +271,6 @@ def _flat(tree: Mapping[str, Any], prefix: str) -> dict[str, Any]:
         path = f"{prefix}.{name}"
         values |= _flat(value, path) if isinstance(value, Mapping) else {path: value}
     return values
-
-
-def _precision(precision: Any) -> str:
-    return NOTHING if precision is None else f"float32, matrix products at {precision} precision"
 
 
 def plain_config(run: Run) -> dict[str, Any]:

@@ -15,6 +15,12 @@ from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.rollout import first_observation, remembered
 from jaxrl.pytrees import EnvParams, Memory, Params
 
+# Message of exported policies, too.
+NO_MEMORY = (
+    "memory is None, but this policy remembers; it takes policy.initial_memory() at the start of an episode and then "
+    "what the last call returned: action, memory = policy(obs, memory=memory)."
+)
+
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _act(
@@ -130,10 +136,7 @@ class TrainedPolicy:
           ValueError: The observation or the memory does not fit, or a key, a mask or the memory is missing.
         """
         if memory is None and self.remembers:
-            raise UserValueError(
-                "memory is None, but this policy remembers; it takes policy.initial_memory() at the start of an "
-                "episode and then what the last call returned: action, memory = policy(obs, memory=memory)."
-            )
+            raise UserValueError(NO_MEMORY)
         if mask is None and self._mask_shape is not None:
             raise UserValueError(
                 f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
