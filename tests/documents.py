@@ -17,6 +17,7 @@ from jaxrl.cli import parsing as command_parsing
 from jaxrl.cli import search as command_search
 from jaxrl.cli import train as command_train
 from jaxrl.cli.export import Export
+from jaxrl.cli.preset_choice import parse_started
 from jaxrl.cli.report import Report
 from jaxrl.cli.resume_merge import Merge, resume_options
 from jaxrl.tuning import space as search_space
@@ -65,13 +66,13 @@ def parse_command(command: str) -> None:
     if name in ("train", "plan"):  # which take the same options
         algorithm, environment, *options = args
         environment = re.sub(r"^\w+:\w+$", "cartpole", environment)  # a class of the reader's own
-        parsed, start = command_train._parse_options(algorithm, environment, options, "jaxrl train")
+        words = [algorithm, environment, *options]
+        parsed, start = parse_started(words, "train", command_train.HEADING, command_train.options_class)
         command_values.split("hparams", parsed.hparams, start.hparams)
     elif name == "bandit":
         command_bandit.parse_bandit_options(args)
     elif name == "search":
-        algorithm, environment, *options = args
-        parsed, start = command_search._parse_options(algorithm, environment, options, "jaxrl search")
+        parsed, start = parse_started(args, "search", command_search.HEADING, command_search.options_class)
         search_space.parse_space(parsed.space, start.algo)
     else:
         command_parsing.parse((cli._SIMPLE | _OTHERS)[name], args, f"jaxrl {name}")

@@ -1,6 +1,7 @@
 """What the options of `jaxrl train` and `jaxrl search` start from: an algorithm with a preset, or with its defaults."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import tyro
@@ -9,7 +10,7 @@ import envs
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.dataclass_options import config_of, hparam_leaves, option, refuse_gamma, split, static_fields
-from jaxrl.cli.parsing import CommandError, option_words
+from jaxrl.cli.parsing import CommandError, option_words, parse
 from jaxrl.presets import registry as presets
 from jaxrl.presets.preset import Preset
 
@@ -83,6 +84,42 @@ class Start(NamedTuple):
         if option_words(args, "env_steps") is None:
             sentences.append(f"Each run takes {env_steps:,} environment steps (--env-steps changes this).")
         return " ".join(sentences)
+
+
+def parse_started(
+    args: Sequence[str], command: str, heading: str, options_class: Callable[[Start, Sequence[str]], type]
+) -> tuple[Any, Start]:
+    """Options of a command that takes an algorithm and an environment first, and what they start from.
+
+    If one of the two is missing and help is requested, shows the help of the algorithm, PPO if missing or unknown, on
+    the first environment for which it has a preset.
+
+    Args:
+      args: Arguments after the command.
+      command: Name of the command.
+      heading: Heading of the help, with placeholders for the algorithm and the environment.
+      options_class: Function of the start and of the words after the first two that returns the dataclass of options.
+
+    Raises:
+      CommandError: The algorithm or the environment is missing, or an option is wrong.
+    """
+    named = list(itertools.takewhile(lambda arg: not arg.startswith("-"), args[:2]))
+    if len(named) == 2:
+        (name, environment), words = named, args[2:]
+        prog = f"jaxrl {command} {name} {environment}"
+    else:
+        name = named[0] if named and named[0] in algorithms.ROWS else "ppo"
+        environment = next((task for algorithm, task in presets.names() if algorithm == name), "cartpole")
+        example = f"jaxrl {command} {name} {environment}"
+        if not {"-h", "--help"} & set(args):
+            raise CommandError(f"{command} takes an algorithm and an environment first, such as: {example}")
+        print(
+            "The algorithm and the environment come first (see jaxrl algorithms and jaxrl envs); the options below are "
+            f"those of: {example}\n"
+        )
+        words, prog = ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT"
+    start = start_of(name, environment, words)
+    return parse(options_class(start, words), words, prog, heading.format(name, environment)), start
 
 
 def start_of(name: str, environment: str, args: Sequence[str]) -> Start:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import tyro
 
@@ -10,13 +10,13 @@ import jaxrl
 from jaxrl.algorithms.registry import default_space
 from jaxrl.cli.dataclass_options import WholeNumber, config_option, option, values_class, xla_flags_option
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import CommandError, parse
-from jaxrl.cli.positional import algorithm_and_environment
-from jaxrl.cli.preset_choice import Start, start_of
+from jaxrl.cli.parsing import CommandError
+from jaxrl.cli.preset_choice import Start, parse_started
 from jaxrl.runtime.options import SearchOptions
 from jaxrl.tuning.space import parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
+HEADING = "Search for hyper-parameters of {} on {}; the best ones are retrained on separate seeds."
 
 _SPACE = (
     "Search space, one word for each path: lr=log:1e-4:1e-2 (log-uniform range), lam=0.8:1 (uniform range), "
@@ -35,11 +35,7 @@ def run_search(args: Sequence[str]) -> int:
     Returns:
       Exit status: 0, or 128 plus the number of the signal that stopped the search.
     """
-    name, environment = algorithm_and_environment(
-        args, "search", lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog)
-    )
-    options, start = _parse_options(name, environment, args[2:], f"jaxrl search {name} {environment}")
-
+    options, start = parse_started(args, "search", HEADING, options_class)
     algo, fixed, several = start.configured(options)
     if several:
         path = next(iter(several))
@@ -86,15 +82,9 @@ def run_search(args: Sequence[str]) -> int:
     return 0
 
 
-def _parse_options(name: str, environment: str, args: Sequence[str], prog: str) -> tuple[Any, Start]:
-    start = start_of(name, environment, args)
-    description = (
-        f"Search for hyper-parameters of {name} on {environment}; the best ones are retrained on separate seeds."
-    )
-    return parse(_options_class(start), args, prog, description), start
-
-
-def _options_class(start: Start) -> type:
+def options_class(start: Start, args: Sequence[str]) -> type:
+    """Dataclass whose fields are the options of `jaxrl search ALGORITHM ENVIRONMENT`."""
+    del args
     hparams = values_class(start.algo.hparams, start.hparams)
     words = Annotated[tuple[str, ...], tyro.conf.arg(help=_SPACE, metavar="PATH=VALUES [PATH=VALUES ...]")]
     # fmt: off

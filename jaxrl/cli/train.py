@@ -1,6 +1,7 @@
 """`jaxrl train`, whose options are the fields of an algorithm and of an environment."""
 
 import dataclasses
+import functools
 import warnings
 from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
@@ -22,9 +23,8 @@ from jaxrl.cli.dataclass_options import (
 )
 from jaxrl.cli.distributed import distributed_options, is_asked_for
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import CommandError, option_words, parse
-from jaxrl.cli.positional import algorithm_and_environment
-from jaxrl.cli.preset_choice import Start, start_of
+from jaxrl.cli.parsing import CommandError, option_words
+from jaxrl.cli.preset_choice import Start, parse_started
 from jaxrl.cli.resume_merge import shard_and_directory
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.runtime.options import RunOptions
@@ -97,14 +97,9 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
       heading: Heading of the help, with placeholders for the algorithm and the environment.
       unlisted: Options that the help does not list.
     """
-    name, environment = algorithm_and_environment(
-        args,
-        command,
-        lambda name, environment, prog: _parse_options(name, environment, ["--help"], prog, heading, unlisted),
-    )
-    prog = f"jaxrl {command} {name} {environment}"
-    options, start = _parse_options(name, environment, args[2:], prog, heading, unlisted)
-
+    if option_words(args, "seed") is not None:
+        raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
+    options, start = parse_started(args, command, heading, functools.partial(options_class, unlisted=unlisted))
     algo, fixed, swept = start.configured(options)
     tuned = {} if start.preset is None else start.preset.hparams
     algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **{**tuned, **fixed}))
@@ -118,18 +113,9 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
     return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options.seeds, options)
 
 
-def _parse_options(
-    name: str, environment: str, args: Sequence[str], prog: str, heading: str = HEADING, unlisted: Collection[str] = ()
-) -> tuple[Any, Start]:
-    start = start_of(name, environment, args)
-    if option_words(args, "seed") is not None:
-        raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
-    left_out = unlisted if {"-h", "--help"} & set(args) else ()
-    return parse(_options_class(start, left_out), args, prog, heading.format(name, environment)), start
-
-
-def _options_class(start: Start, without: Collection[str]) -> type:
-    """Dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`, without some."""
+def options_class(start: Start, args: Sequence[str], unlisted: Collection[str] = ()) -> type:
+    """Dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`, in the help without some."""
+    without = unlisted if {"-h", "--help"} & set(args) else ()
     algo = start.algo
     hparams = values_class(algo.hparams, start.hparams)
     env = values_class(algo.env.default_params, numbers_of(algo.env.default_params))
