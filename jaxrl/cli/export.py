@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from jaxrl.cli.chosen_policy import chosen_policy, named_run
-from jaxrl.cli.parsing import parse
+from jaxrl.cli.parsing import Allow, RunDirectory, Setting, Trust, parse
 from jaxrl.policies.export import PLATFORMS, check_exportable, check_format, export_policy
 from jaxrl.policies.load_exported import load_exported
 from jaxrl.results.loading import load_result
@@ -20,24 +20,20 @@ __all__ = ["run_export"]
 class Export:
     """Export the greedy policy of one run to a StableHLO, safetensors or ONNX file."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run directory, as written by `jaxrl train --out`."""
+    run: RunDirectory
     format: str | None = None
     """Format: stablehlo (for jax.export), safetensors (weights) or onnx; if None, the suffix of --out, or stablehlo."""
     out: Path | None = None
     """File to write, such as policy.onnx; policy.FORMAT in the run directory if None."""
     seed: int | None = None
     """Seed of the run to export; the first seed if None."""
-    at: tuple[str, ...] = ()
-    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; required if there are several."""
+    at: Setting = ()
     platforms: tuple[str, ...] = PLATFORMS
     """Platforms that a StableHLO file must run on."""
-    allow: tuple[str, ...] = ()
-    """Names of your own modules that may be imported if the run names them, such as my_algorithms."""
+    allow: Allow = ()
     force: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
     """Flag to overwrite an existing file."""
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to read files that do not match their checksums."""
+    trust: Trust = False
 
 
 def run_export(args: Sequence[str]) -> int:

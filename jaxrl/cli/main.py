@@ -15,13 +15,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import tyro
+from typing import Any
 
 import jaxrl
 from jaxrl.cli.exit_status import exit_status
-from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Setting, Trust, parse
 from jaxrl.version import REPOSITORY
 
 __all__ = ["main"]
@@ -31,8 +29,7 @@ __all__ = ["main"]
 class Plot:
     """Draw the learning curves of a run directory."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run directory, as written by `jaxrl train --out`."""
+    run: RunDirectory
     metric: str | None = None
     """Metric to draw, such as return, return_sampled, length or a loss; if None, return (of a bandit, regret)."""
     hue: str | None = None
@@ -41,8 +38,7 @@ class Plot:
     """Swept name on the x axis, such as lr, to draw the metric at the end of training; environment steps if None."""
     out: Path | None = None
     """Picture to write: .png, .pdf or .svg; METRIC.png in the run directory if None."""
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to read files that do not match their checksums."""
+    trust: Trust = False
 
     def run_command(self) -> None:
         """Writes the picture and prints its path."""
@@ -60,16 +56,13 @@ class Plot:
 class Evaluate:
     """Run whole episodes with the final policies of a run directory."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run directory, as written by `jaxrl train --out`."""
+    run: RunDirectory
     episodes: int = 100
     """Number of greedy episodes of every policy, and of episodes with sampled actions."""
     key: int = 0
     """Random seed of the evaluation."""
-    allow: tuple[str, ...] = ()
-    """Names of your own modules that may be imported if the run names them, such as my_algorithms."""
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to read files that do not match their checksums."""
+    allow: Allow = ()
+    trust: Trust = False
 
     def run_command(self) -> None:
         """Prints a table for each metric."""
@@ -87,22 +80,18 @@ class Evaluate:
 class Render:
     """Render an episode of one policy of a run directory: a film, or for a crowd also a page or a picture."""
 
-    run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """Run directory, as written by `jaxrl train --out`."""
+    run: RunDirectory
     out: Path = Path("episode.gif")
     """File to write: .gif or, with the extra `video`, .mp4; for a crowd also .html (to play) or .png (all paths)."""
     seed: int | None = None
     """Seed of the run to render; the first seed if None."""
-    at: tuple[str, ...] = ()
-    """Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; required if there are several."""
+    at: Setting = ()
     scenario: str | None = None
     """Scenario of a crowd, such as corridor, if different from training."""
     agents: int | None = None
     """Number of people in the crowd, if different from training."""
-    allow: tuple[str, ...] = ()
-    """Names of your own modules that may be imported if the run names them, such as my_algorithms."""
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to read files that do not match their checksums."""
+    allow: Allow = ()
+    trust: Trust = False
 
     def run_command(self) -> None:
         """Writes the file and prints its path."""

@@ -4,11 +4,29 @@ import contextlib
 import io
 import re
 from collections.abc import Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import tyro
 
 T = TypeVar("T")
+
+# Types of options of several commands, with their help texts.
+RunDirectory = Annotated[
+    Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN", help="Run directory, as written by `jaxrl train --out`.")
+]
+Setting = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(help="Setting of a sweep, such as `lr=1e-3 discount=beta:0.98,0.5`; required if there are several."),
+]
+Allow = Annotated[
+    tuple[str, ...],
+    tyro.conf.arg(help="Names of your own modules that may be imported if the run names them, such as my_algorithms."),
+]
+Trust = Annotated[
+    tyro.conf.FlagCreatePairsOff[bool],
+    tyro.conf.arg(help="Flag to read files that do not match their checksums."),
+]
 
 
 class CommandError(ValueError):

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from jaxrl.cli.parsing import Trust
 from jaxrl.report.page import write_report
 
 
@@ -29,8 +30,7 @@ class Report:
     """Confidence level of all intervals."""
     title: str | None = None
     """Title of the page."""
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to read files that do not match their checksums."""
+    trust: Trust = False
 
     def run_command(self) -> None:
         """Writes the page and prints its path."""

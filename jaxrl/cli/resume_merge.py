@@ -12,7 +12,7 @@ import tyro
 
 from jaxrl.cli.dataclass_options import WholeNumber, option, xla_flags_option
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Trust, parse
 from jaxrl.runtime.options import ResumeOptions
 
 
@@ -26,8 +26,7 @@ class Merge:
     """Directory for the merged result."""
     force: tyro.conf.FlagCreatePairsOff[bool] = False
     """Flag to overwrite an existing result."""
-    trust: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to read files that do not match their checksums."""
+    trust: Trust = False
 
     def run_command(self) -> int:
         """Prints the table of the merged result and its path."""
@@ -43,17 +42,11 @@ class Merge:
 @functools.cache
 def resume_options() -> type:
     """Options of `jaxrl resume`, as a dataclass."""
-    run = Annotated[
-        Path,
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="RUN", help="Run directory, as written by `jaxrl train --out`."),
-    ]
     env_steps = "Total number of environment steps of each run, to extend a run; the original number if None."
-    allow = "Names of your own modules that may be imported if the run names them, such as my_algorithms."
     fields = [
-        ("run", run),
+        ("run", RunDirectory),
         option("env_steps", WholeNumber | None, None, env_steps),
-        option("allow", tuple[str, ...], (), allow),
+        ("allow", Allow, dataclasses.field(default=())),
         *run_flags(
             ResumeOptions,
             texts={"memory": "Memory limit, such as 8GiB; the limit of the original command if None."},
