@@ -65,7 +65,8 @@ def parse_command(command: str) -> None:
     name, *args = shlex.split(command)[1:]
     if name in ("train", "plan"):  # which take the same options
         algorithm, environment, *options = args
-        environment = re.sub(r"^\w+:\w+$", "cartpole", environment)  # a class of the reader's own
+        # A function or a class of the reader's own.
+        algorithm, environment = re.sub(r"^\w+:\w+$", "ppo", algorithm), re.sub(r"^\w+:\w+$", "cartpole", environment)
         words = [algorithm, environment, *options]
         parsed, start = parse_started(words, "train", command_train.HEADING, command_train.options_class)
         command_values.split("hparams", parsed.hparams, start.hparams)
