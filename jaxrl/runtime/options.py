@@ -31,40 +31,27 @@ class Option(NamedTuple):
     flag: str = ""
 
 
+# fmt: off
 # Options that several calls share without inheriting from one another.
 _Devices = Annotated[Sequence[Any] | None, Option(None, "Devices to use, such as gpu:0 gpu:1; all if none are named.")]
-_Memory = Annotated[
-    int | str | None,
-    Option(None, "Memory limit of the process, or of each GPU, such as 8GiB; 80 % of the free memory if None."),
-]
+_Memory = Annotated[int | str | None, Option(None,
+    "Memory limit of the process, or of each GPU, such as 8GiB; 80 % of the free memory if None.")]
 _Progress = Annotated[bool, Option(True, "Flag to hide progress.")]
-_CheckpointMinutes = Annotated[
-    float | None,
-    Option(
-        CHECKPOINT_MINUTES,
-        "Minutes between two checkpoints, in addition to those at a signal and at the end; 0 for none.",
-    ),
-]
-_Trust = Annotated[
-    bool, Option(False, "Flag to resume from files that do not match their checksums (damaged or edited).")
-]
+_CheckpointMinutes = Annotated[float | None, Option(CHECKPOINT_MINUTES,
+    "Minutes between two checkpoints, in addition to those at a signal and at the end; 0 for none.")]
+_Trust = Annotated[bool, Option(False,
+    "Flag to resume from files that do not match their checksums (damaged or edited).")]
 _Trackers = Annotated[Sequence[Tracker | str], Option(())]
-_Schedules = Annotated[
-    str,
-    Option(
-        "keep",
-        "Treatment of schedules over the whole run if the run is extended: keep (at their final value), or stretch "
-        "(over the longer run).",
-    ),
-]
+_Schedules = Annotated[str, Option("keep",
+    "Treatment of schedules over the whole run if the run is extended: keep (at their final value), or stretch (over "
+    "the longer run).")]
 
 
 class PlacementOptions(TypedDict, total=False):
     """Options of the placement of runs; `RunOptions` documents each."""
 
-    block: Annotated[
-        int | None, Option(None, "Number of runs that one device computes together; chosen automatically if None.")
-    ]
+    block: Annotated[int | None, Option(None,
+        "Number of runs that one device computes together; chosen automatically if None.")]
     devices: _Devices
     memory: _Memory
     precision: Annotated[str, Option("default", "Precision of float32 matrix products: default, high or highest.")]
@@ -73,14 +60,9 @@ class PlacementOptions(TypedDict, total=False):
 class PlanOptions(PlacementOptions, total=False):
     """Options of `jaxrl.plan`; `RunOptions` documents each."""
 
-    shard: Annotated[
-        str | tuple[int, int] | None,
-        Option(
-            None,
-            "Part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
-            "`jaxrl merge`.",
-        ),
-    ]
+    shard: Annotated[str | tuple[int, int] | None, Option(None,
+        "Part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
+        "`jaxrl merge`.")]
 
 
 class SearchOptions(PlacementOptions, total=False):
@@ -155,12 +137,9 @@ class RunOptions(BanditOptions, total=False):
     """
 
     schedules: _Schedules
-    shard_environments: Annotated[
-        bool,
-        Option(
-            False, "Flag to distribute the environments of one run over all devices; requires one setting and one seed."
-        ),
-    ]
+    shard_environments: Annotated[bool, Option(False,
+        "Flag to distribute the environments of one run over all devices; requires one setting and one seed.")]
+# fmt: on
 
 
 class Options:
