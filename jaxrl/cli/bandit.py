@@ -62,15 +62,8 @@ def run_bandit_command(args: Sequence[str]) -> int:
     for policy, sweep in zip(policies, sweeps, strict=True):
         print(f"{policy.name} on {env.name}", flush=True)
         own = {"out": directories.get(policy.name), "trackers": trackers[policy.name]}
-        results[policy.name] = jaxrl.run_bandit(
-            policy,
-            env,
-            sweep,
-            steps=options.steps,
-            runs=options.runs,
-            points=options.points,
-            **(run_options(BanditOptions, options) | own),
-        )
+        of_call = run_options(BanditOptions, options, "steps", "runs", "points") | own
+        results[policy.name] = jaxrl.run_bandit(policy, env, sweep, **of_call)
         if results[policy.name].metrics.attrs["interrupted"]:
             break
     attrs = next(reversed(results.values())).metrics.attrs

@@ -59,15 +59,16 @@ def run_flags(
     return fields
 
 
-def run_options(takes: type, parsed: Any) -> dict[str, Any]:
+def run_options(takes: type, parsed: Any, *further: str) -> dict[str, Any]:
     """Options of the call from the parsed flags.
 
     Args:
       takes: Class `jaxrl.runtime.options.RunOptions`, or one of its bases.
       parsed: Parsed options of the command.
+      *further: Names of further arguments of the call, each with a flag of that name.
     """
     known = options_of(takes)
-    options = {name: getattr(parsed, name) for name in known if hasattr(parsed, name)}
+    options = {name: getattr(parsed, name) for name in (*further, *known) if name in further or hasattr(parsed, name)}
     if "devices" in options:
         options["devices"] = options["devices"] or None
     if "checkpoint_minutes" in options:

@@ -42,24 +42,15 @@ def run_plan(args: Sequence[str]) -> int:
     Raises:
       CommandError: An option is not supported by plans.
     """
-    algo, sweep, seeds, options = asked(args, "plan", HEADING, UNLISTED)
+    algo, sweep, options = asked(args, "plan", HEADING, UNLISTED)
     named = [f"--{name.replace('_', '-')}" for name in REFUSED if vars(options)[name] != REFUSED[name]]
     if named:
         raise CommandError(
             f"plan does not take {', '.join(named)}: it covers new runs, each on one device; leave that out"
         )
     shard, out = shard_and_directory(options.shard, options.out)
-    chosen = run_options(PlanOptions, options)
-    chosen["shard"] = shard
-    planned = plan(
-        algo,
-        sweep,
-        seeds=seeds,
-        env_steps=options.env_steps,
-        evals=options.evals,
-        eval_episodes=options.eval_episodes,
-        checkpoints=out is not None and options.checkpoint_minutes > 0,
-        **chosen,
-    )
+    chosen = run_options(PlanOptions, options, "seeds", "env_steps", "evals", "eval_episodes")
+    chosen |= {"shard": shard, "checkpoints": out is not None and options.checkpoint_minutes > 0}
+    planned = plan(algo, sweep, **chosen)
     print(planned)
     return 0

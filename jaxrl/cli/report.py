@@ -34,16 +34,6 @@ class Report:
 
     def run_command(self) -> None:
         """Writes the page and prints its path."""
-        file = write_report(
-            self.runs,
-            self.out,
-            metric=self.metric,
-            baseline=self.baseline,
-            higher=self.higher,
-            lower=self.lower,
-            confidence=self.confidence,
-            title=self.title,
-            trust=self.trust,
-        )
+        file = write_report(**vars(self))
         size = file.stat().st_size
         print(f"Wrote {file} ({size / 1000:,.0f} kB): it opens in any browser, without a network.")

@@ -69,9 +69,8 @@ def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int
     from jaxrl.runtime.resuming import resume, resume_begun
 
     parsed: Any = parse(resume_options(), args, "jaxrl resume")
-    options: dict[str, Any] = run_options(ResumeOptions, parsed)
+    options: dict[str, Any] = run_options(ResumeOptions, parsed, "env_steps", "allow")
     options["trackers"] = trackers_again(parsed.run)
-    options |= {"env_steps": parsed.env_steps, "allow": parsed.allow}
     identity = begun.get(parsed.run)
     result = resume(parsed.run, **options) if identity is None else resume_begun(parsed.run, identity, **options)
     print(result.table())

@@ -52,23 +52,9 @@ def run_search(args: Sequence[str]) -> int:
     space = parse_space(options.space, algo) if options.space else default_space(algo)
     words = " ".join(f"{path}={spelled(distribution)}" for path, distribution in space.items())
     print(f"Searching {words}", flush=True)
-    result = jaxrl.search(
-        algo,
-        space,
-        trials=options.trials,
-        env_steps=options.env_steps,
-        search=options.search,
-        seeds=options.seeds,
-        test_seeds=options.test_seeds,
-        population=options.population,
-        halving=halving,
-        aggregate=options.aggregate,
-        eval_episodes=options.eval_episodes,
-        seed=options.seed,
-        storage=options.storage,
-        study=options.study,
-        **run_options(SearchOptions, options),
-    )
+    of_study = ("search", "trials", "population", "aggregate", "seed", "storage", "study")
+    of_runs = ("seeds", "test_seeds", "env_steps", "eval_episodes")
+    result = jaxrl.search(algo, space, halving=halving, **run_options(SearchOptions, options, *of_study, *of_runs))
     print(result.report())
     if options.out is not None:
         print(f"Wrote {options.out}" + (f" (next: jaxrl plot {options.out}/incumbent)" if result.test else ""))

@@ -47,21 +47,13 @@ def run_train(args: Sequence[str]) -> int:
     Returns:
       Exit status: 0, or 128 plus the number of the signal that stopped training.
     """
-    algo, sweep, seeds, options = asked(args, "train")
+    algo, sweep, options = asked(args, "train")
     shard, out = shard_and_directory(options.shard, options.out)
     warnings.filterwarnings("ignore", STOPPED)  # reported below, with the command that resumes the run
-    shared = {"shard_environments": is_asked_for(options), "trackers": trackers_of(options, out)}
-    result = jaxrl.train(
-        algo,
-        sweep,
-        seeds=seeds,
-        env_steps=options.env_steps,
-        evals=options.evals,
-        eval_episodes=options.eval_episodes,
-        eval_at_start=options.eval_at_start,
-        warm_start=options.warm_start,
-        **(run_options(RunOptions, options) | {"shard": shard, "out": out, **shared}),
-    )
+    shared = {"shard": shard, "out": out, "trackers": trackers_of(options, out)}
+    shared |= {"shard_environments": is_asked_for(options)}
+    further = ("seeds", "env_steps", "evals", "eval_episodes", "eval_at_start", "warm_start")
+    result = jaxrl.train(algo, sweep, **(run_options(RunOptions, options, *further) | shared))
     attrs = result.metrics.attrs
     status = 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
     if jax.process_index() > 0:  # only the first process prints
@@ -84,7 +76,6 @@ class Asked(NamedTuple):
 
     algo: Algorithm
     sweep: Sweep | None
-    seeds: int | tuple[int, ...]
     options: Any
 
 
@@ -110,7 +101,7 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
 
     if jax.process_index() == 0 and (text := start.sentences(args, options.env_steps)):
         print(text, flush=True)
-    return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options.seeds, options)
+    return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options)
 
 
 def options_class(start: Start, args: Sequence[str], unlisted: Collection[str] = ()) -> type:

@@ -424,7 +424,7 @@ def test_bars_are_those_of_the_results():
 def test_seeds_are_counted_or_named(words: str, seeds: Any):
     from jaxrl.cli.train import asked
 
-    assert asked(["ppo", "cartpole", "--seeds", *words.split()], "train").seeds == seeds
+    assert asked(["ppo", "cartpole", "--seeds", *words.split()], "train").options.seeds == seeds
 
 
 def test_every_option_of_training_has_a_text(capsys: pytest.CaptureFixture[str]):
