@@ -90,25 +90,12 @@ def render(
     player = None if policy is None else player_of(env, policy)
     if suffix in EPISODES:
         return write_episode(env, player, params, num_steps, seed, file)
-    return _write_film(env, player, params, num_steps, seed, fps, file, films[suffix])
-
-
-def _write_film(
-    env: Any,
-    player: Player | None,
-    params: EnvParams,
-    num_steps: int | None,
-    seed: int,
-    fps: int,
-    file: Path,
-    write: Callable,
-) -> Path:
     from envs.rendering import Scene
 
     scene = Scene(env, params)
     with replacing(file) as part:
         frames = (scene.frame(state) for state in _play(env, player, params, num_steps, seed))
-        write(part, frames, scene.size, fps)
+        films[suffix](part, frames, scene.size, fps)
     return file
 
 
