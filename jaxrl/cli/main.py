@@ -141,14 +141,13 @@ class Version:
         from jaxrl.results.json_values import versions
         from jaxrl.runtime.layout import default_devices
 
-        facts = versions()
-        facts |= {
-            "devices": ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices())
-        }
-        facts |= {"threads": f"{len(default_devices())}, each with its share of the runs"}
         precision = jax.config.values["jax_default_matmul_precision"] or "the default"
-        facts |= {"precision": f"float32, matrix products at {precision}"}
-        facts |= {"repository": REPOSITORY}
+        facts = versions() | {
+            "devices": ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices()),
+            "threads": f"{len(default_devices())}, each with its share of the runs",
+            "precision": f"float32, matrix products at {precision}",
+            "repository": REPOSITORY,
+        }
         width = max(map(len, facts))
         for name, fact in facts.items():
             print(f"{name:{width}}  {fact}")
