@@ -13,13 +13,13 @@ from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_h
 from jaxrl.algorithms.on_policy import agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
 from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
-from jaxrl.algorithms.policy_gradient import Space, acting, advantages, common_space, total_loss
+from jaxrl.algorithms.policy_gradient import acting, advantages, common_space, total_loss
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams
-from jaxrl.sweeps.distributions import Choice
+from jaxrl.sweeps.distributions import Choice, SearchSpace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,7 +75,7 @@ def a2c(env: Environment, config: A2CConfig | None = None, network: Module | Non
     return _build(env, config, network, agents_of(env, network))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of A2C."""
     steps = algo.config.num_steps
     return common_space(algo, {}) | {"config.num_steps": Choice([steps, 2 * steps, 4 * steps])}

@@ -29,14 +29,12 @@ from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.output_networks import QNetwork
 from jaxrl.learning.q_targets import masked_values
 from jaxrl.pytrees import HParams, Params
-from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
-
-Space = dict[str, Uniform | LogUniform | Choice]
+from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 _LEAST = 1e-30  # in place of a divisor of 0
 _LONGEST_SUPPORT = 2.0  # time limits over which a value that bootstraps is summed at most, for rates near 1
 
-__all__ = ["ActionValues", "EpsilonGreedy", "QConfig", "QHParams", "Space", "action_values", "common_space"]
+__all__ = ["ActionValues", "EpsilonGreedy", "QConfig", "QHParams", "action_values", "common_space"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -261,9 +259,9 @@ def _shown(value: Any) -> str:
     return " ".join(f"{number:g}" for number in np.ravel(value))
 
 
-def common_space(algo: Algorithm, own: Space) -> Space:
+def common_space(algo: Algorithm, own: SearchSpace) -> SearchSpace:
     """Default search space: the common entries, and those of an algorithm, `own`."""
-    space: Space = {
+    space: SearchSpace = {
         "lr": LogUniform(1e-4, 1e-2),
         "epsilon_end": LogUniform(0.01, 0.2),
         "epsilon_anneal_env_steps": LogUniform(1e3, 1e5),

@@ -43,9 +43,9 @@ from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
 from jaxrl.learning.output_networks import OutputNetwork, QNetwork, with_action
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import HParams, Params
-from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
-__all__ = ["Acting", "ActorCritic", "ActorCriticConfig", "ActorCriticHParams", "actor_critic", "search_space"]
+__all__ = ["Acting", "ActorCritic", "ActorCriticConfig", "ActorCriticHParams", "actor_critic", "common_space"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -395,9 +395,9 @@ def _bounded_head(name: str, space: spaces.Space, kinds: str) -> ActionHead:
     return action_head(space)
 
 
-def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
-    """The default search space of an algorithm with a policy and critics."""
-    space: dict[str, Uniform | LogUniform | Choice] = {
+def common_space(algo: Algorithm) -> SearchSpace:
+    """Default search space of an algorithm with a policy and critics."""
+    space: SearchSpace = {
         "lr": LogUniform(1e-4, 1e-2),
         "policy_lr": LogUniform(1e-4, 1e-2),
         "target_rate": LogUniform(1e-3, 0.1),

@@ -14,7 +14,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import unrolled
-from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, Space, action_values, common_space
+from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyHParams, OffPolicyPolicy, OffPolicyState, off_policy
 from jaxrl.algorithms.rollout_config import INFINITE
@@ -26,7 +26,7 @@ from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import EnvParams, Params
-from jaxrl.sweeps.distributions import LogUniform
+from jaxrl.sweeps.distributions import LogUniform, SearchSpace
 
 _MUNCHAUSEN_LOWEST = -1.0  # lower bound of the added term, the log-probability times the temperature
 
@@ -133,7 +133,7 @@ def dqn(env: Environment, config: DQNConfig | None = None) -> Algorithm:
     return _build(env, checked_config(config, DQNConfig), check_abstractly(env))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of DQN."""
     return common_space(algo, {} if algo.hparams.target_rate is None else {"target_rate": LogUniform(1e-3, 0.1)})
 

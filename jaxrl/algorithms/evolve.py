@@ -30,7 +30,7 @@ from jaxrl.learning.normalisation import RunningStatistics, init_statistics, nor
 from jaxrl.learning.output_networks import OutputNetwork, PolicyHead
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent, step_over
 from jaxrl.pytrees import EnvParams, HParams, Params
-from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -151,9 +151,9 @@ def evolve(env: Environment, config: EvolveConfig | None = None, network: Module
     return _build(env, checked_config(config, EvolveConfig), network, agents)
 
 
-def search_space(algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of `evolve`."""
-    space: dict[str, Uniform | LogUniform | Choice] = {}
+    space: SearchSpace = {}
     if algo.hparams.lr is not None:
         space["lr"] = LogUniform(algo.hparams.lr / 10, algo.hparams.lr * 10)
     if algo.hparams.std is not None:

@@ -16,7 +16,6 @@ from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
-    Space,
     acting,
     advantages,
     common_space,
@@ -29,7 +28,7 @@ from jaxrl.learning.networks import Module
 from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams
-from jaxrl.sweeps.distributions import LogUniform
+from jaxrl.sweeps.distributions import LogUniform, SearchSpace
 
 LEAST_STEP_SIZE = 1e-3  # keeps the weight of the divergence, its inverse, finite after the annealing
 
@@ -93,7 +92,7 @@ def mdpo(env: Environment, config: MDPOConfig | None = None, network: Module | N
     return _build(env, config, network, agents_of(env, network))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of MDPO."""
     return common_space(algo, {"step_size": LogUniform(0.1, 10.0)})
 

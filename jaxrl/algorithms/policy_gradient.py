@@ -17,14 +17,11 @@ from jaxrl.learning.losses import standardise, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.recurrent import is_recurrent
 from jaxrl.pytrees import HParams
-from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
-
-Space = dict[str, Uniform | LogUniform | Choice]
+from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace, Uniform
 
 __all__ = [
     "Acting",
     "EpochsConfig",
-    "Space",
     "acting",
     "advantages",
     "common_space",
@@ -56,9 +53,9 @@ class EpochsConfig(OnPolicyConfig):
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "minibatch", "off"))
 
 
-def common_space(algo: Algorithm, own: Space) -> Space:
+def common_space(algo: Algorithm, own: SearchSpace) -> SearchSpace:
     """Default search space: the common entries, and those of an algorithm, `own`."""
-    space: Space = {"lr": LogUniform(1e-4, 1e-2)}
+    space: SearchSpace = {"lr": LogUniform(1e-4, 1e-2)}
     if algo.hparams.lam is not None:
         space["lam"] = Uniform(0.8, 1.0)
     space |= own | {"entropy_coef": LogUniform(1e-5, 3e-2)}

@@ -15,7 +15,7 @@ from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_h
 from jaxrl.algorithms.on_policy import agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
-from jaxrl.algorithms.policy_gradient import EpochsConfig, Space, acting, advantages, common_space, total_loss
+from jaxrl.algorithms.policy_gradient import EpochsConfig, acting, advantages, common_space, total_loss
 from jaxrl.checks import Range, check_choice
 from jaxrl.learning.beliefs import BELIEF, belief_about, constant_belief
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
@@ -23,7 +23,7 @@ from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams
-from jaxrl.sweeps.distributions import Uniform
+from jaxrl.sweeps.distributions import SearchSpace, Uniform
 
 BELIEFS = ("none", "conditioned", "staged", "auxiliary", "random")
 
@@ -117,7 +117,7 @@ def ppo(env: Environment, config: PPOConfig | None = None, network: Module | Non
     return _build(env, config, network, agents_of(env, network))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of PPO."""
     return common_space(algo, {"clip_eps": Uniform(0.1, 0.4)})
 

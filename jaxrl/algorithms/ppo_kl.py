@@ -16,7 +16,6 @@ from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
-    Space,
     acting,
     advantages,
     common_space,
@@ -29,7 +28,7 @@ from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams
-from jaxrl.sweeps.distributions import LogUniform
+from jaxrl.sweeps.distributions import LogUniform, SearchSpace
 
 TOLERATED = 1.5  # factor by which the divergence may miss its target before the coefficient changes
 CHANGE = 2.0  # factor of the change of the coefficient
@@ -81,7 +80,7 @@ def ppo_kl(env: Environment, config: PPOKLConfig | None = None, network: Module 
     return _build(env, config, network, agents_of(env, network))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of PPO with a penalty."""
     return common_space(algo, {"kl_target": LogUniform(3e-3, 3e-2)})
 

@@ -14,7 +14,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import unrolled
-from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, Space, action_values, common_space
+from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, off_policy
 from jaxrl.algorithms.rollout_config import INFINITE, check_num_rows, stopped
@@ -27,7 +27,7 @@ from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, value_ends
 from jaxrl.pytrees import EnvParams
-from jaxrl.sweeps.distributions import Uniform
+from jaxrl.sweeps.distributions import SearchSpace, Uniform
 
 __all__ = ["PQNConfig", "PQNHParams", "PQNState", "pqn", "search_space"]
 
@@ -139,7 +139,7 @@ def pqn(env: Environment, config: PQNConfig | None = None) -> Algorithm:
     return _build(env, checked_config(config, PQNConfig), check_abstractly(env))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of PQN."""
     return common_space(algo, {"lam": Uniform(0.0, 1.0)})
 

@@ -26,23 +26,16 @@ class Row(NamedTuple):
       name: Name of the algorithm.
       effective_steps: Number of steps within which every hyper-parameter changes the result, for `jaxrl.check`.
       small: Fields of a small configuration, for the laws.
-      space_of: Name of the module with its default search space, the function `search_space(algo)`; its own if None.
     """
 
     name: str
     effective_steps: int
     small: Mapping[str, Any]
-    space_of: str | None = None
 
     @property
     def builder(self) -> str:
         """Path `"module:function"` of the function that builds the algorithm."""
         return f"jaxrl.algorithms.{self.name}:{self.name}"
-
-    @property
-    def space(self) -> str:
-        """Path `"module:function"` of its default search space."""
-        return f"jaxrl.algorithms.{self.space_of or self.name}:search_space"
 
 
 _ROLLOUT = {"num_envs": 2, "num_steps": 16, "hidden": (8,)}
@@ -60,12 +53,12 @@ ROWS: dict[str, Row] = {row.name: row for row in (
     Row("spo", 2, _EPOCHS),
     Row("mdpo", 2, _EPOCHS),
     Row("ppo_kl", 2, _EPOCHS),
-    Row("sac", 3, _ACTOR_CRITIC, space_of="actor_critic"),
-    Row("td3", 3, _ACTOR_CRITIC, space_of="actor_critic"),
+    Row("sac", 3, _ACTOR_CRITIC),
+    Row("td3", 3, _ACTOR_CRITIC),
     Row("evolve", 2, {"population_size": 4, "hidden": (4,)}),
 )}
 # fmt: on
-EFFECTIVE_STEPS = 2  # default for custom algorithms
+EFFECTIVE_STEPS = 3  # default for custom algorithms
 
 
 def builder_of(name: str) -> Builder:
@@ -126,17 +119,18 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
 
 
 def default_space(algo: Algorithm) -> dict[str, Any]:
-    """Default search space of an algorithm.
+    """Default search space of an algorithm, by the function `search_space(algo)` in the module of its builder.
 
     Raises:
       ValueError: The algorithm has no default space.
     """
-    row = row_of(algo)
-    if row is None:
+    module = sys.modules.get((algo.builder or "").partition(":")[0])
+    search_space = getattr(module, "search_space", None)
+    if search_space is None:
         raise UserValueError(
             f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one"
         )
-    return _imported(row.space)(algo)
+    return search_space(algo)
 
 
 def _imported(path: str) -> Any:

@@ -15,14 +15,14 @@ from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_h
 from jaxrl.algorithms.on_policy import agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import OnPolicyConfig, OnPolicyHParams
 from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
-from jaxrl.algorithms.policy_gradient import Space, acting, advantages, common_space, total_loss
+from jaxrl.algorithms.policy_gradient import acting, advantages, common_space, total_loss
 from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.rollout import episode_ends
 from jaxrl.learning.shards import EnvShards, summed
 from jaxrl.pytrees import EnvParams
-from jaxrl.sweeps.distributions import Choice, LogUniform
+from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def reinforce(env: Environment, config: ReinforceConfig | None = None, network: 
     return _build(env, config, network, agents_of(env, network))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of REINFORCE."""
     count = algo.config.num_envs
     space = common_space(algo, {"max_grad_norm": LogUniform(0.1, 10.0)})

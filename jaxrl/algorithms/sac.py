@@ -13,7 +13,7 @@ from envs.base import Environment, spaces
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import unrolled
-from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic
+from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
@@ -28,6 +28,7 @@ from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.replay import Window
 from jaxrl.learning.value_losses import Scale
 from jaxrl.pytrees import EnvParams, Params
+from jaxrl.sweeps.distributions import SearchSpace
 
 __all__ = ["Learner", "SACConfig", "SACHParams", "sac"]
 
@@ -117,6 +118,11 @@ def sac(env: Environment, config: SACConfig | None = None) -> Algorithm:
     discrete actions.
     """
     return _build(env, checked_config(config, SACConfig), check_abstractly(env))
+
+
+def search_space(algo: Algorithm) -> SearchSpace:
+    """Default search space of SAC."""
+    return common_space(algo)
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once

@@ -16,7 +16,6 @@ from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
 from jaxrl.algorithms.policy_gradient import (
     EpochsConfig,
-    Space,
     acting,
     advantages,
     common_space,
@@ -28,7 +27,7 @@ from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams
-from jaxrl.sweeps.distributions import Uniform
+from jaxrl.sweeps.distributions import SearchSpace, Uniform
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ def spo(env: Environment, config: SPOConfig | None = None, network: Module | Non
     return _build(env, config, network, agents_of(env, network))
 
 
-def search_space(algo: Algorithm) -> Space:
+def search_space(algo: Algorithm) -> SearchSpace:
     """Default search space of SPO."""
     return common_space(algo, {"ratio_eps": Uniform(0.1, 0.4)})
 

@@ -12,7 +12,7 @@ from flax import struct
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.threefry import unrolled
-from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic
+from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
@@ -24,6 +24,7 @@ from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import EnvParams, Params
+from jaxrl.sweeps.distributions import SearchSpace
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,6 +104,11 @@ def td3(env: Environment, config: TD3Config | None = None) -> Algorithm:
     Source: Fujimoto et al. (2018), arXiv 1802.09477; Lillicrap et al. (2016), arXiv 1509.02971, for DDPG.
     """
     return _build(env, checked_config(config, TD3Config), check_abstractly(env))
+
+
+def search_space(algo: Algorithm) -> SearchSpace:
+    """Default search space of TD3."""
+    return common_space(algo)
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once

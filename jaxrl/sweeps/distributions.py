@@ -66,6 +66,9 @@ class Choice:
         return [self.values[i] for i in generator.integers(len(self.values), size=count)]
 
 
+SearchSpace = dict[str, Uniform | LogUniform | Choice]  # distributions by paths of hyper-parameters and fields
+
+
 def several_of(name: str, values: Any) -> list[Any]:
     """The values as a list, if they are a collection of any kind."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sequence | np.ndarray | jax.Array):

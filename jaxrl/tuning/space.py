@@ -21,7 +21,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.batching import batched_env_params
-from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
+from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace, Uniform
 from jaxrl.sweeps.sweep import Sweep, grid, sample
 
 STATIC = "config."
@@ -237,7 +237,7 @@ class Space:
         return built._replace(hparams=dataclasses.replace(built.hparams, **kept))
 
 
-def parse_space(texts: Sequence[str], algo: Algorithm) -> dict[str, Uniform | LogUniform | Choice]:
+def parse_space(texts: Sequence[str], algo: Algorithm) -> SearchSpace:
     """A search space as the command line takes it.
 
     Args:
@@ -247,7 +247,7 @@ def parse_space(texts: Sequence[str], algo: Algorithm) -> dict[str, Uniform | Lo
     Raises:
       ValueError: A text has none of these forms.
     """
-    space: dict[str, Uniform | LogUniform | Choice] = {}
+    space: SearchSpace = {}
     for text in texts:
         path, equals, values = text.partition("=")
         if not (path and equals and values):
