@@ -265,4 +265,8 @@ def test_the_reference_has_every_public_name() -> None:
     adapters = {f"{path.parent.name}.{path.stem}" for path in (ROOT / "envs" / "adapters").glob("*/[!_]*.py")}
     assert adapters > INSIDE_ADAPTERS
     expected |= {f"envs.adapters.{module}" for module in adapters - INSIDE_ADAPTERS}
+    shown = re.findall(r"`((?:jaxrl/)?\w+(?:/\w+)*)\.py`", PAGES["tutorials/copied-algorithm.md"])
+    paths = {name if "/" in name else f"jaxrl/algorithms/{name}" for name in shown}
+    assert len(paths) > 10
+    expected |= {path.replace("/", ".") for path in paths}
     assert expected <= reported
