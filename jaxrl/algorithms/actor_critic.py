@@ -246,6 +246,11 @@ class ActorCritic(NamedTuple):
     def lowest(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> Target:
         """Distribution of the critic whose value is lowest, or of the lowest quantiles of all critics, `[*B, K, M]`.
 
+        Args:
+          outputs: Outputs of the critics, `[num_critics, *B, K, num_outputs]`.
+          nodes: Exponentials of the discount.
+          scale: Parameters of the value loss.
+
         Source: Kuznetsov et al. (2020), arXiv 2005.04269, for quantiles of all critics.
         """
         loss, dropped = self.critics.loss, self.config.dropped_atoms
@@ -258,7 +263,13 @@ class ActorCritic(NamedTuple):
         return Target(*loss.distribution(chosen, scale))
 
     def objective(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> jax.Array:
-        """Values for a policy to maximise, `[*B]`: of the lowest critic, or the mean where targets drop quantiles."""
+        """Values for a policy to maximise, `[*B]`: of the lowest critic, or the mean where targets drop quantiles.
+
+        Args:
+          outputs: Outputs of the critics, `[num_critics, *B, K, num_outputs]`.
+          nodes: Exponentials of the discount.
+          scale: Parameters of the value loss.
+        """
         values = self.critics.value(outputs, nodes.shares, scale)
         return (jnp.min if self.config.dropped_atoms is None else jnp.mean)(values, axis=0)
 
