@@ -10,7 +10,7 @@ OURS = ("envs", "jaxrl")
 # Environments of Gymnasium that create an environment of another library, which their field env_id names.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
-__all__ = ["Allow", "NotAllowedError", "check_allowed", "modules_of"]
+__all__ = ["Allow", "NotAllowedError", "check_allowed", "custom_modules", "modules_of"]
 
 Allow = str | Collection[str]
 
@@ -47,17 +47,28 @@ def check_allowed(spec: Mapping[str, Any], own: Collection[str], allow: Allow = 
       NotAllowedError: The description names another module.
     """
     allowed = modules_of(allow)
-    named = [("algorithm", spec["algorithm"])] if spec["algorithm"] not in own else []
-    named += [("environment", name) for name in _environments(spec["environment"])]
-    for what, name in named:
-        module = _module(what, str(name))
-        if module is None or any(f"{module}.".startswith(f"{each}.") for each in allowed):
+    for what, name, module in custom_modules(spec, own):
+        if any(f"{module}.".startswith(f"{each}.") for each in allowed):
             continue
         raise NotAllowedError(
             f"the {what} {name!r} is of the module {module!r}, which a result imports only where you allow it: pass "
             f"allow={module!r} (--allow {module}), with PYTHONPATH set to the directory that holds it where that is "
             "another one."
         )
+
+
+def custom_modules(spec: Mapping[str, Any], own: Collection[str]) -> Iterator[tuple[str, Any, str]]:
+    """Kind, name and module of each part of a description that is of a custom module.
+
+    Args:
+      spec: Description by `registry.describe`.
+      own: Names and paths `module:function` of jaxrl's algorithms.
+    """
+    named = [("algorithm", spec["algorithm"])] if spec["algorithm"] not in own else []
+    named += [("environment", name) for name in _environments(spec["environment"])]
+    for what, name in named:
+        if (module := _module(what, str(name))) is not None:
+            yield what, name, module
 
 
 def _environments(spec: Any) -> Iterator[str]:

@@ -230,7 +230,13 @@ def with_hints(build: Build) -> Build:
                 f"network takes your own flax module, got {network!r}; a network by name is a field of the "
                 f"configuration: {example.format(f'network={network!r}')}"
             )
-        return build(*values, **named)
+        algo, path = build(*values, **named), f"{build.__module__}:{build.__name__}"
+        if algo.builder != path:
+            raise ContractError(
+                f"the builder of what {path} builds must be {path!r}, got {algo.builder!r}; results could not be loaded, "
+                f'so write f"{{__name__}}:{build.__name__}"'
+            )
+        return algo
 
     return cast(Build, hinting)
 
@@ -242,8 +248,10 @@ def checked_config(config: C | None, kind: type[C]) -> C:
       TypeError: `config` is of another class.
     """
     if config is not None and not isinstance(config, kind):
-        name = kind.__name__
-        raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {type(config).__name__}")
+        name, got = kind.__name__, type(config).__name__
+        if name == got:  # the class of an algorithm, and that of a copy of its file
+            name, got = f"{kind.__module__}.{name}", f"{type(config).__module__}.{got}"
+        raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {got}")
     return kind() if config is None else config
 
 

@@ -13,7 +13,7 @@ from envs import registry
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
-from jaxrl.algorithms.allowed_modules import Allow, check_allowed
+from jaxrl.algorithms.allowed_modules import Allow, check_allowed, custom_modules
 from jaxrl.algorithms.contract import Algorithm
 
 Builder = Callable[..., Algorithm]
@@ -175,6 +175,19 @@ def describe(algo: Algorithm) -> dict[str, Any]:
     return {"algorithm": named, "environment": _describe_environment(algo.env), "config": config}
 
 
+def modules_to_allow(algo: Algorithm) -> list[str]:
+    """Names of the custom modules that `allow` must name for an algorithm to be rebuilt; empty if it cannot be."""
+    try:
+        spec = describe(algo)
+    except UserValueError:
+        return []
+    return sorted({module for _, _, module in custom_modules(spec, _own_names())})
+
+
+def _own_names() -> set[str]:
+    return {*ROWS, *(row.builder for row in ROWS.values())}
+
+
 def _refuse_edited(algo: Algorithm) -> None:
     """Rejects an algorithm with functions that differ from those of its builder, such as a copy with another actor.
 
@@ -205,7 +218,7 @@ def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
       NotAllowedError: The description names a module that is not allowed; nothing is imported.
       ValueError, TypeError, ImportError: The algorithm cannot be built here.
     """
-    check_allowed(spec, {*ROWS, *(row.builder for row in ROWS.values())}, allow)
+    check_allowed(spec, _own_names(), allow)
     name, env = spec["algorithm"], _build_environment(spec["environment"])
     if spec["config"] is None:
         return make(name, env)

@@ -11,6 +11,7 @@ import tyro
 
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.registry import modules_to_allow
 from jaxrl.cli.dataclass_options import (
     Seeds,
     WholeNumber,
@@ -61,7 +62,8 @@ def run_train(args: Sequence[str]) -> int:
     print(result.table())
     if attrs["interrupted"]:
         stopped = f"Stopped at {result.metrics['env_step'].values[-1]:,} of {options.env_steps:,} environment steps"
-        print(f"{stopped}." if out is None else f"{stopped}; to resume: jaxrl resume {out}")
+        allow = " ".join(["", "--allow", *modules]) if (modules := modules_to_allow(algo)) else ""
+        print(f"{stopped}." if out is None else f"{stopped}; to resume: jaxrl resume {out}{allow}")
     if result.unsaved:
         return 2
     if out is not None and shard is None:

@@ -161,3 +161,29 @@ def test_an_edited_copy_of_an_algorithms_file_is_trained_resumed_and_searched(
     steps = ["--env-steps", str(2 * algo.env_steps_per_iteration), "--eval-episodes", "1", "--no-progress"]
     assert cli.main([*words.split(), *steps, *fields]) == 0
     assert f"2 of 2 trials of {path} on" in capsys.readouterr().out
+
+
+def test_a_renamed_copy_needs_its_name_as_the_builder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = own_module("a2c", tmp_path, monkeypatch)
+    file = Path(str(module.__file__))
+    file.write_text(file.read_text().replace("def a2c(", "def mine("))
+    monkeypatch.delitem(sys.modules, "own_a2c")
+    importlib.invalidate_caches()
+    with pytest.raises(
+        ValueError, match=r"must be 'own_a2c:mine', got 'own_a2c:a2c'; .* write f\"\{__name__\}:mine\"$"
+    ):
+        importlib.import_module("own_a2c").mine(envs.make("cartpole"))
+
+
+def test_a_configuration_of_the_original_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = own_module("a2c", tmp_path, monkeypatch)
+    sentence = r"^config must be a own_a2c\.A2CConfig, such as .*, got jaxrl\.algorithms\.a2c\.A2CConfig$"
+    with pytest.raises(TypeError, match=sentence):
+        module.a2c(envs.make("cartpole"), jaxrl.A2CConfig())
+
+
+def test_a_copy_names_the_module_to_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = own_module("a2c", tmp_path, monkeypatch)
+    assert registry.modules_to_allow(module.a2c(envs.make("cartpole"))) == ["own_a2c"]
+    assert registry.modules_to_allow(jaxrl.a2c(envs.make("cartpole"))) == []
+    assert registry.modules_to_allow(contrary()) == []
