@@ -233,8 +233,8 @@ def with_hints(build: Build) -> Build:
         algo, path = build(*values, **named), f"{build.__module__}:{build.__name__}"
         if algo.builder != path:
             raise ContractError(
-                f"the builder of what {path} builds must be {path!r}, got {algo.builder!r}; results could not be loaded, "
-                f'so write f"{{__name__}}:{build.__name__}"'
+                f"the builder of what {path} builds must be {path!r}, got {algo.builder!r}; for results that can be "
+                f'loaded, write f"{{__name__}}:{build.__name__}"'
             )
         return algo
 
