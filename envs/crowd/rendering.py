@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.files import replacing
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -126,7 +128,8 @@ def paths(trajectory: Trajectory, *, path: str | Path | None = None, title: str 
     if title is not None:
         ax.set_title(title)
     if path is not None:
-        figure.savefig(path)
+        with replacing(Path(path)) as part:
+            figure.savefig(part)
     return figure
 
 

@@ -215,7 +215,7 @@ def _directories(policies: Sequence[BanditAlgorithm], options: Any) -> dict[str,
             f"{options.out} holds a comparison already: choose another directory, use --force, or --resume"
         )
     claim_directory(options.out, accepted)
-    return {policy.name: claim_directory(options.out / policy.name, accepted) for policy in policies}
+    return {policy.name: claim_directory(options.out / policy.name, accepted, checkpoints=True) for policy in policies}
 
 
 def _bounds(env: Bandit, options: Any) -> dict[str, Any]:

@@ -12,11 +12,13 @@ from typing import Annotated, Any, get_type_hints
 import numpy as np
 import tyro
 
+from envs.errors import UserValueError
 from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, option_words, whole_number
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import numbers
 
+MOST_SEEDS = 10_000_000  # of a list, which takes 36 bytes for each
 # Type of an option with a count: 1000000, 1_000_000 or 1e6.
 WholeNumber = Annotated[int, WHOLE_NUMBER]
 
@@ -28,7 +30,11 @@ def _seeds(words: list[str]) -> int | tuple[int, ...]:
     chosen: list[int] = []
     for word in words:
         first, colon, end = word.partition(":")
-        chosen += range(whole_number([first]), whole_number([end])) if colon else [whole_number([word])]
+        begin = whole_number([first])
+        stop = whole_number([end]) if colon else begin + 1
+        if len(chosen) + stop - begin > MOST_SEEDS:
+            raise UserValueError(f"--seeds takes at most {MOST_SEEDS:,} seeds, got {word}")
+        chosen += range(begin, stop)
     return tuple(chosen)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from envs.files import replacing
 from envs.spelling import near_or_all
 from jaxrl.cli.dataclass_options import option
 from jaxrl.cli.parsing import CommandError
@@ -100,7 +101,8 @@ class _Remembered:
         self._choice, self._out = choice, out
 
     def start(self, call: Any, resumed: int | None) -> None:
-        (self._out / CHOICE).write_text(json.dumps(dataclasses.asdict(self._choice)) + "\n", encoding="utf-8")
+        with replacing(self._out / CHOICE) as part:
+            part.write_text(json.dumps(dataclasses.asdict(self._choice)) + "\n", encoding="utf-8")
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
         pass

@@ -10,4 +10,19 @@ METRICS, TABLE, PARQUET, POLICIES, CONFIG = FILES = (
 
 SEARCH = "search.json"  # file that marks the directory of a search
 
-__all__ = ["CONFIG", "FILES", "METRICS", "PARQUET", "POLICIES", "SEARCH", "TABLE"]
+# Of a run that can be resumed.
+IDENTITY, CHECKPOINTS, PARTS, LOCK = "run.json", "checkpoints", "parts", ".lock"
+
+__all__ = [
+    "CHECKPOINTS",
+    "CONFIG",
+    "FILES",
+    "IDENTITY",
+    "LOCK",
+    "METRICS",
+    "PARQUET",
+    "PARTS",
+    "POLICIES",
+    "SEARCH",
+    "TABLE",
+]

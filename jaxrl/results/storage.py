@@ -20,7 +20,8 @@ from envs.files import replacing
 from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
-from jaxrl.results.file_names import CONFIG, FILES, METRICS, PARQUET, POLICIES, SEARCH, TABLE
+from jaxrl.results.file_names import CONFIG, FILES, LOCK, METRICS, PARQUET, POLICIES, SEARCH, TABLE
+from jaxrl.results.own_files import begun, foreign_files
 
 if TYPE_CHECKING:
     import pandas
@@ -30,7 +31,7 @@ CHECKSUMS = "files"  # key of the checksums in `config.json`
 
 CSV_NEWLINE = "\r\n"  # of RFC 4180
 
-LOCK = ".lock"
+_NAMED = 5  # files named in an error
 PATIENCE = 0.2  # seconds to wait for a lock that another call may be about to release
 _WITHOUT_LOCKS: set[int] = set()  # file systems for which a warning was issued
 
@@ -52,25 +53,27 @@ __all__ = [
 ]
 
 
-def claim_directory(path: str | Path, force: bool = False) -> Path:
+def claim_directory(path: str | Path, force: bool = False, *, checkpoints: bool = False) -> Path:
     """Check, before the work starts, that a result can be saved in a directory.
 
     Args:
       path: Directory, created if it is missing.
-      force: Whether to accept a directory that already holds a result.
+      force: Whether to accept a directory that already holds a result or checkpoints of jaxrl.
+      checkpoints: Whether checkpoints will be written too.
 
     Returns:
       The directory.
 
     Raises:
-      FileExistsError: The directory already holds a result and `force` is false.
+      FileExistsError: The directory already holds a result or checkpoints and `force` is false, or files that would be
+        replaced and are not of jaxrl.
       ResultError: The path is an empty string, or the directory cannot be written.
     """
     if path == "":
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/first.")
     directory = Path(path)
     try:
-        _refuse_result(directory, force)
+        _refuse(directory, force, checkpoints)
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
@@ -103,7 +106,7 @@ def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
         return
     lock = _lock(directory)
     try:
-        _refuse_result(directory, force)
+        _refuse(directory, force, checkpoints=True)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -159,13 +162,22 @@ def _attributes(directory: Path) -> dict[str, Any]:
         return {}
 
 
-def _refuse_result(directory: Path, force: bool) -> None:
-    if not force and holds_result(directory):
-        stopped = _attributes(directory).get("interrupted")
+def _refuse(directory: Path, force: bool, checkpoints: bool) -> None:
+    if foreign := foreign_files(directory, checkpoints):
+        more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
+        raise ExistsError(
+            f"{directory} holds {', '.join(foreign[:_NAMED])}{more}, which would be replaced and which jaxrl did not "
+            "write: choose another directory."
+        )
+    if force:
+        return
+    result, killed = holds_result(directory), checkpoints and begun(directory)
+    if result or killed:
+        stopped = _attributes(directory).get("interrupted") if result else killed
+        what = "a result already" if result else "checkpoints already"
         hint = ", of a run that was stopped: resume it with --resume (resume=True)," if stopped else ":"
         raise ExistsError(
-            f"{directory} holds a result already{hint} choose another directory, or overwrite it with --force "
-            "(force=True)."
+            f"{directory} holds {what}{hint} choose another directory, or overwrite it with --force (force=True)."
         )
 
 

@@ -143,7 +143,7 @@ def population_based_training(
             f"{', '.join(static)} is static, and cannot change within a run: search it by jaxrl.search"
         )
     searched = Space(algo, space, env_params)
-    directory = None if chosen.out is None else claim_directory(chosen.out, chosen.force)
+    directory = None if chosen.out is None else claim_directory(chosen.out, chosen.force, checkpoints=True)
     points = evaluation_points(env_steps, rounds, algo.env_steps_per_iteration)
     population = _Population(searched, members, points, replaced, perturb, redraw, eval_episodes, seed)
     layout = plan_layout(members, chosen.block, chosen.devices)

@@ -427,6 +427,12 @@ def test_seeds_are_counted_or_named(words: str, seeds: Any):
     assert asked(["ppo", "cartpole", "--seeds", *words.split()], "train").options.seeds == seeds
 
 
+@pytest.mark.parametrize("words", ["0:1e9", "3 0:1e7", f"0:{10**40}"])
+def test_a_list_of_seeds_is_not_written_out_before_it_is_refused(words: str, capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["train", "ppo", "cartpole", "--seeds", *words.split()]) == 2
+    assert f"takes at most 10,000,000 seeds, got {words.split()[-1]}" in capsys.readouterr().err
+
+
 def test_every_option_of_training_has_a_text(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         cli.main(["train", "ppo", "cartpole", "--help"])

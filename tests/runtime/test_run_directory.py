@@ -392,6 +392,18 @@ def test_other_flags_of_xla_are_warned_of(algo: Algorithm, tmp_path: Path, monke
         run(algo, out=tmp_path / "x", resume=True)
 
 
+def test_other_settings_of_jax_are_warned_of(algo: Algorithm, tmp_path: Path) -> None:
+    run(algo, out=tmp_path / "x", on_chunk=stop)
+    settings = reported(tmp_path / "x")["jax_settings"]
+    assert settings["jax_default_prng_impl"] == "threefry2x32" and len(settings) > 8
+    changed(tmp_path / "x", jax_settings=settings | {"jax_threefry_partitionable": False})
+    sentence = (
+        r"under other settings of JAX, and has other numbers: jax_settings\.jax_threefry_partitionable is false there"
+    )
+    with pytest.warns(RuntimeWarning, match=sentence):
+        run(algo, out=tmp_path / "x", resume=True)
+
+
 def test_a_deterministic_run_goes_on_so(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -286,6 +286,11 @@ def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:
         ({"env_steps": 0}, ValueError, "env_steps must be a whole number of at least 1, got 0"),
         ({"evals": 0}, ValueError, "evals must be"),
         ({"eval_episodes": -1}, ValueError, "eval_episodes must be"),
+        (
+            {"eval_episodes": 2**31},
+            ValueError,
+            r"eval_episodes must be below 2\*\*31, .*, got 2,147,483,648",
+        ),
         ({"block": 0}, ValueError, "block must be"),
         ({"devices": []}, ValueError, "devices must name at least one"),
         ({"out": 3}, TypeError, "out takes a directory, such as 'runs/x', got 3"),

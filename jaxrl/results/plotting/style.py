@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import UserValueError
+from envs.files import replacing
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -52,8 +53,8 @@ def new_figure(path: str | Path | None, size: tuple[float, float]) -> matplotlib
 def write_picture(figure: Any, path: str | Path | None) -> None:
     """Write a figure to a file; None writes nothing."""
     if path is not None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=150)
+        with replacing(Path(path)) as part:
+            figure.savefig(part, dpi=150)
 
 
 def style(index: int) -> dict[str, Any]:

@@ -7,7 +7,9 @@ import errno
 import itertools
 import json
 import logging
+import math
 import os
+import re
 import sys
 import tempfile
 import time
@@ -22,12 +24,13 @@ import numpy as np
 from jaxrl.pytrees import State
 from jaxrl.results.checksums import CHECKSUM, checksum
 from jaxrl.results.dataset import ResultError
+from jaxrl.results.file_names import CHECKPOINTS, IDENTITY
 from jaxrl.results.format import reason
 from jaxrl.runtime.checkpoints.identity import GENERATION
-from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 
-CHECKPOINTS = "checkpoints"
 _ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for each run
+_BLOCKS_OF_ARRAY = 2  # beside its numbers: its folder and its metadata
+_BLOCKS_OF_CHECKPOINT = 24  # folders and metadata of the rest
 _READS_END = 0.1  # seconds after a failed read in which others end
 
 
@@ -67,7 +70,7 @@ class CheckpointFiles:
         folder = (directory / CHECKPOINTS).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         self._link: tempfile.TemporaryDirectory[str] | None = None
-        if "\\" in str(folder):  # which tensorstore takes for a separator, wherever it is
+        if re.search(r"\\|gs:/", str(folder)):  # a separator and a bucket for tensorstore and orbax, wherever they are
             self._link = tempfile.TemporaryDirectory(prefix="jaxrl-")
             link = Path(self._link.name) / CHECKPOINTS
             link.symlink_to(folder, target_is_directory=True)
@@ -96,9 +99,7 @@ class CheckpointFiles:
         done[CHECKSUM] = _checksum_of(done)
         items = {"states": {name: leaf for name, leaf in leaves.items() if leaf.size}, "evaluations": metrics}
         try:
-            _require_room(
-                self._at / CHECKPOINTS, sum(array.nbytes for tree in items.values() for array in tree.values())
-            )
+            _require_room(self._at / CHECKPOINTS, [array.nbytes for tree in items.values() for array in tree.values()])
             with _quiet():
                 manager.save(
                     (manager.latest_step() or 0) + 1,
@@ -108,9 +109,8 @@ class CheckpointFiles:
                     ),
                 )
         except Exception as error:  # of any library underneath: errors of the file system come wrapped in several types
-            raise ResultError(
-                f"No checkpoint could be written to {self._at}: {reason(error)}; the previous one is intact."
-            ) from error
+            rest = "there is no previous one" if manager.latest_step() is None else "the previous one is intact"
+            raise ResultError(f"No checkpoint could be written to {self._at}: {reason(error)}; {rest}.") from error
 
     def load(self, structure: Any, generation: Any, points: Sequence[int], *, trust: bool) -> Checkpoint | None:
         """Last complete checkpoint, None where there is none.
@@ -264,21 +264,23 @@ def _checksum_of(done: Mapping[str, Any]) -> str:
     return checksum(json.dumps(content, sort_keys=True).encode())
 
 
-def _require_room(directory: Path, num_bytes: int) -> None:
+def _require_room(directory: Path, num_bytes: Sequence[int]) -> None:
     """Checks the disk space before writing: threads of the store underneath would print errors of their own.
 
     Args:
       directory: Directory to write to.
-      num_bytes: Number of bytes without compression.
+      num_bytes: Number of bytes of each array, without compression.
 
     Raises:
       OSError: There is too little space.
     """
     if not hasattr(os, "posix_fallocate"):
         return
+    block = os.statvfs(directory).f_frsize
+    blocks = sum(math.ceil(each / block) + _BLOCKS_OF_ARRAY for each in num_bytes) + _BLOCKS_OF_CHECKPOINT
     with tempfile.TemporaryFile(dir=directory) as file:
         try:
-            os.posix_fallocate(file.fileno(), 0, max(num_bytes, 1))
+            os.posix_fallocate(file.fileno(), 0, blocks * block)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
                 raise

@@ -19,7 +19,21 @@ from jaxrl.runtime.machine.processors import processor
 from jaxrl.runtime.machine.xla_flags import DETERMINISTIC, flags_in_force
 
 # Names that may differ between a run and its resumption: results are then no longer equal bit for bit.
-SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags")
+SOFT = ("versions", "device_kind", "processor", "deterministic", "xla_flags", "jax_settings")
+# Settings of JAX by which random numbers or results differ; the precision of matrix products is recorded by itself.
+NUMERIC_SETTINGS = (
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+    "jax_high_dynamic_range_gumbel",
+    "jax_enable_x64",
+    "jax_numpy_dtype_promotion",
+    "jax_allow_f16_reductions",
+    "jax_softmax_custom_jvp",
+    "jax_use_direct_linearize",
+    "jax_disable_jit",
+    "jax_disable_most_optimizations",
+)
 GENERATION = "generation"  # shared by the checkpoints and `run.json` of one run alone
 
 
@@ -45,6 +59,7 @@ def identity_of(call: Call, layout: Layout, precision: str, asked: Mapping[str, 
         "processor": processor() if on_cpu else None,  # every CPU is of the kind "cpu"
         "deterministic": _deterministic(),
         "xla_flags": [flag for flag in flags_in_force() if DETERMINISTIC not in flag],
+        "jax_settings": {name: jax.config.values[name] for name in NUMERIC_SETTINGS if name in jax.config.values},
         ASKED: dict(asked or {}),
     }
     return as_read(identity)
@@ -91,8 +106,10 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
         )
     for name in (name for name in SOFT if name in saved):
         if (differing := difference(saved[name], identity[name], name)) is not None:
+            other = name == "jax_settings"
+            where = "under other settings of JAX, and has other" if other else "on a different system, and may round"
             warnings.warn(
-                f"{directory} resumes on a different system, and may round differently: {differing}",
+                f"{directory} resumes {where} {'numbers' if other else 'differently'}: {differing}",
                 RuntimeWarning,
                 stacklevel=7,
             )

@@ -13,10 +13,9 @@ import numpy as np
 
 from jaxrl.results.checksums import read_sealed
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.file_names import METRICS, SEARCH
+from jaxrl.results.file_names import IDENTITY, METRICS, SEARCH
 from jaxrl.results.json_values import to_json
 
-IDENTITY = "run.json"
 ASKED = "asked"  # options of the first call, which do not change results
 
 

@@ -15,12 +15,12 @@ from typing import Any
 from envs.files import replacing
 from jaxrl.results.checksums import sealed_json
 from jaxrl.results.dataset import ResultError
+from jaxrl.results.file_names import CHECKPOINTS, IDENTITY, PARTS
+from jaxrl.results.own_files import unfinished_checkpoints
 from jaxrl.results.storage import FILES, finished, holds_result
-from jaxrl.runtime.checkpoints.checkpoint_files import CHECKPOINTS, Checkpoint, CheckpointFiles
+from jaxrl.runtime.checkpoints.checkpoint_files import Checkpoint, CheckpointFiles
 from jaxrl.runtime.checkpoints.identity import GENERATION, compare
-from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
-
-PARTS = "parts"
+from jaxrl.runtime.checkpoints.identity_file import read_identity
 
 __all__ = ["CHECKPOINTS", "PARTS", "Checkpoint", "Checkpoints", "begun_in", "has_checkpoint", "num_parts_begun"]
 
@@ -162,6 +162,7 @@ class Checkpoints:
         Raises:
           ResultError: A file cannot be deleted.
         """
+        self.close()  # beneath an open folder nothing may be deleted: no checkpoint could be written to it any more
         try:
             (self._at / IDENTITY).unlink(missing_ok=True)
             for folder in (self._at / CHECKPOINTS, self._at / PARTS):
@@ -269,6 +270,5 @@ def _remove_left_overs(directory: Path) -> None:
             if name is not None and name[1] in (*FILES, IDENTITY):
                 entry.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
-        for entry in (directory / CHECKPOINTS).iterdir():
-            if not entry.name.isdigit():
-                shutil.rmtree(entry, ignore_errors=True)
+        for entry in unfinished_checkpoints(directory):
+            shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,80 @@
+"""Files in a directory that jaxrl wrote, and that it may therefore replace or delete."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from jaxrl.results.file_names import CHECKPOINTS, CONFIG, FILES, IDENTITY, LOCK, PARTS
+
+_SEAL = b"crc32-of-this-file:"  # in every JSON file since the first that have checksums
+_CHECKPOINT = re.compile(r"\d+")
+_PART = re.compile(r"\d+-of-\d+")
+_UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")  # a checkpoint whose writer was killed or ran out of space
+
+
+def begun(directory: Path) -> bool:
+    """Whether a directory has a checkpoint, or finished parts, of a run of jaxrl."""
+    folders = [directory / CHECKPOINTS, directory / PARTS]
+    return _is_own(directory / IDENTITY) and any(
+        _CHECKPOINT.fullmatch(entry.name) or _PART.fullmatch(entry.name)
+        for folder in folders
+        for entry in _entries(folder)
+    )
+
+
+def unfinished_checkpoints(directory: Path) -> Iterator[Path]:
+    """Incomplete checkpoints in a run directory, none behind a link."""
+    return (entry for entry in _entries(directory / CHECKPOINTS) if _UNFINISHED.fullmatch(entry.name))
+
+
+def foreign_files(directory: Path, checkpoints: bool) -> list[str]:
+    """Files that a call would replace or delete, and that jaxrl did not write.
+
+    The files of a run are those of a `run.json` of jaxrl, the files of a result also those of a `config.json` of jaxrl;
+    what lies behind a link belongs to somebody else.
+
+    Args:
+      directory: Directory to write to, which may be missing.
+      checkpoints: Whether the call also writes `run.json`, checkpoints and parts.
+
+    Returns:
+      Names of the files and folders, relative to the directory.
+    """
+    run, result = _is_own(directory / IDENTITY), _is_own(directory / CONFIG)
+    foreign = [name for name in FILES if (directory / name).exists() and not (run or result)]
+    if not checkpoints:
+        return foreign
+    foreign += [IDENTITY] if (directory / IDENTITY).exists() and not run else []
+    foreign += [LOCK] if (directory / LOCK).is_file() and (directory / LOCK).stat().st_size else []
+    for name, own in ((CHECKPOINTS, (_CHECKPOINT, _UNFINISHED)), (PARTS, (_PART,))):
+        folder = directory / name
+        if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+            foreign.append(name)
+            continue
+        foreign += [
+            f"{name}/{entry.name}"
+            for entry in _entries(folder)
+            if not (run and any(kind.fullmatch(entry.name) for kind in own))
+        ]
+    return foreign
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Contents of a folder, none of a link."""
+    return sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
+
+
+def _is_own(file: Path) -> bool:
+    """Whether a `run.json` or `config.json` is of jaxrl: it records its checksum, or has names of older versions."""
+    try:
+        content = file.read_bytes()
+        if _SEAL in content:
+            return True
+        values: Any = json.loads(content)
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(values, dict) and ({"algorithm", "points", "sweep"} <= set(values) or "attributes" in values)
