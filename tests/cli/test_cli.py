@@ -132,7 +132,7 @@ def test_bad_input_gets_one_sentence(args: str, sentence: str, capsys: pytest.Ca
 
 
 def test_a_result_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "config.json").write_text(json.dumps({"attributes": {}}))
     message = failed(capsys, "train", "ppo", "cartpole", "--out", str(tmp_path))
     assert str(tmp_path) in message
     assert "--force" in message

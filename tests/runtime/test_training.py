@@ -388,7 +388,7 @@ def test_two_calls_do_not_train_into_one_directory(algo: Algorithm, tmp_path: An
 
 def test_a_result_that_came_while_claiming_is_kept(tmp_path: Any) -> None:
     directory = claim_directory(tmp_path / "x")
-    (directory / "config.json").write_text("{}")
+    (directory / "config.json").write_text('{"attributes": {}}')
     with pytest.raises(FileExistsError, match="holds a result already"), exclusive(directory):
         pass
     with exclusive(directory, force=True):
