@@ -136,7 +136,7 @@ def test_a_result_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixtu
     message = failed(capsys, "train", "ppo", "cartpole", "--out", str(tmp_path))
     assert str(tmp_path) in message
     assert "--force" in message
-    assert (tmp_path / "config.json").read_text() == "{}"
+    assert (tmp_path / "config.json").read_text() == json.dumps({"attributes": {}})
 
 
 def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
