@@ -292,6 +292,12 @@ class OnPolicy(NamedTuple):
                 f"num_minibatches must divide the {self.num_rows} samples of an iteration "
                 f"(num_envs * num_steps * agents{'' if self.shards is None else ' / devices'}), got {num_minibatches}"
             )
+        alone = self.num_rows == num_minibatches and self.shards is None
+        if alone and self.config.normalise_advantage == "minibatch":
+            raise UserValueError(
+                "num_minibatches must leave 2 samples or more in a minibatch, whose advantages are normalised "
+                f"(normalise_advantage='minibatch'), got {num_minibatches} for {self.num_rows} samples of an iteration"
+            )
 
     def minibatches(self, key: jax.Array, samples: Samples, num_minibatches: int) -> Samples:
         """Every sample, or sequence, once, in random order; leaves `[num_minibatches, ...]`."""
@@ -418,6 +424,11 @@ def on_policy(
     num_envs = config.num_envs if shards is None else shards.part_of(config.num_envs)
     num_rows = num_envs * config.num_steps * math.prod(agents)
     check_num_rows(num_rows)
+    if num_rows == 1 and shards is None and config.normalise_advantage == "batch":
+        raise UserValueError(
+            "normalise_advantage takes 'off' where an iteration has one sample (num_envs * num_steps * agents), whose "
+            "normalised advantage is 0, got 'batch'"
+        )
     actor = _actor(chosen, head, obs_shape)
     return OnPolicy(
         env,

@@ -279,6 +279,24 @@ def test_minibatches_divide_the_samples(name: str) -> None:
         small(name, num_minibatches=3)
 
 
+@pytest.mark.parametrize("name", ["ppo", "spo", "mdpo", "ppo_kl"])
+def test_a_minibatch_of_one_sample_has_no_normalised_advantage(name: str) -> None:
+    sizes = {"num_envs": 2, "num_steps": 4}
+    sentence = r"^num_minibatches must leave 2 samples or more .* got 8 for 8 samples of an iteration$"
+    with pytest.raises(ValueError, match=sentence):
+        small(name, **sizes, num_minibatches=8, normalise_advantage="minibatch")
+    for fields in ({"num_minibatches": 4, "normalise_advantage": "minibatch"}, {"normalise_advantage": "off"}):
+        small(name, **(sizes | {"num_minibatches": 8} | fields))
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_an_iteration_of_one_sample_has_no_normalised_advantage(name: str) -> None:
+    sizes = {"num_envs": 1, "num_steps": 1} | ({"num_minibatches": 1} if "num_minibatches" in ROWS[name].small else {})
+    with pytest.raises(ValueError, match=r"^normalise_advantage takes 'off' where an iteration has one .* 'batch'$"):
+        small(name, **sizes, normalise_advantage="batch")
+    small(name, **sizes, normalise_advantage="off")
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_a_default_space_names_what_there_is(name: str) -> None:
     algo = small(name)
