@@ -1,18 +1,20 @@
 """Argument checks of environments and jaxrl; messages name the argument, its value and the accepted values."""
 
+import dataclasses
 import math
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-from envs.errors import UserValueError
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 __all__ = [
     "check_at_least",
     "check_choice",
     "check_count",
+    "check_flags",
     "check_limit",
     "check_number",
     "check_positive",
@@ -51,6 +53,21 @@ def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, w
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         limits = f"of at least {least}" if most == math.inf else f"from {least} to {most}"
         raise UserValueError(f"{name} must be a whole number {limits}{why}, got {value!r}")
+
+
+def check_flags(settings: Any) -> None:
+    """Reject a field of type `bool` with another value: "no" would count as True.
+
+    Args:
+      settings: Instance of a dataclass; of another class, nothing is checked.
+
+    Raises:
+      TypeError: A flag is neither True nor False.
+    """
+    for field in dataclasses.fields(settings) if dataclasses.is_dataclass(settings) else ():
+        value = getattr(settings, field.name)
+        if field.type in (bool, "bool") and not isinstance(value, bool):
+            raise UserTypeError(f"{field.name} takes True or False, got {value!r}")
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:

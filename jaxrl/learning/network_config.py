@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import jax
 
-from envs.arguments import described
+from envs.arguments import check_flags, described
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
 from jaxrl.learning.cells import CELLS, cell_of
@@ -85,6 +85,7 @@ class NetworkConfig(Settings):
     memory_hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        check_flags(self)
         check_choice("network", self.network, ("auto", "mlp", "relation", "cnn", "simba"))
         for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides", "memory_hidden"):
             value, what = getattr(self, name), "strides" if name == "strides" else "widths of layers"
