@@ -470,7 +470,7 @@ def test_module_and_class() -> None:
         ("probe/delayed-reward", {"delay": 0}, ValueError, "delay is 0; it takes a whole number of at least 1"),
         ("gymnax/Catch-bsuite", {"row": 3}, ValueError, "no static field 'row'; its static fields are rows, columns"),
         ("cooperation/levers", {"reveals": "yes"}, TypeError, "reveals takes True or False, got 'yes'"),
-        ("crowd/circle", {"end_when_all_arrived": 1}, TypeError, "end_when_all_arrived takes True or False, got 1"),
+        ("cooperation/crowd", {"reveals": 1}, TypeError, "reveals takes True or False, got 1"),
         ("gymnax/Catch-bsuite", {"rows": [3]}, TypeError, "cannot be hashed"),
         ("no_such_module:Env", {}, ValueError, "There is no module 'no_such_module'"),
         ("envs.probes:DelayedRewards", {}, ValueError, "defines no 'DelayedRewards'; did you mean 'DelayedReward'"),
