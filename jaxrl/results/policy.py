@@ -11,6 +11,7 @@ from envs.abstract_checking import agent_axes
 from envs.arguments import described
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.checks import is_concrete
 from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.rollout import first_observation, remembered
 from jaxrl.pytrees import EnvParams, Memory, Params
@@ -133,7 +134,8 @@ class TrainedPolicy:
           The action, with the same leading axes; `(action, memory)` for a policy with a memory.
 
         Raises:
-          ValueError: The observation or the memory does not fit, or a key, a mask or the memory is missing.
+          ValueError: The observation or the memory does not fit, the observation has a nan, or a key, a mask or the
+            memory is missing.
         """
         if memory is None and self.remembers:
             raise UserValueError(NO_MEMORY)
@@ -195,4 +197,10 @@ class TrainedPolicy:
                 raise UserValueError(
                     f"obs has the shape {shape}; the environment's is {leaf.shape}, with any further leading axes."
                 )
+        if is_concrete(obs) and (count := sum(int(np.isnan(leaf).sum()) for leaf in got if _has_nan(leaf))):
+            raise UserValueError(f"obs holds {count} nan among {sum(np.size(leaf) for leaf in got)} numbers.")
         return tuple(batch)
+
+
+def _has_nan(leaf: Any) -> bool:
+    return np.issubdtype(np.asarray(leaf).dtype, np.inexact) and bool(np.isnan(leaf).any())

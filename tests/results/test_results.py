@@ -263,6 +263,16 @@ def test_a_policy_that_remembers_takes_and_returns_its_memory(batch: tuple[int, 
     np.testing.assert_array_equal(policy.remembered(memory, ~over)["steps"], policy.initial_memory(*batch)["steps"])
 
 
+@pytest.mark.parametrize(("shape", "holds"), [((), "obs holds 1 nan among 3 numbers"), ((2,), "1 nan among 6 numbers")])
+def test_an_observation_with_nan_gets_no_action(shape, holds):
+    policy, obs = small_result().policy(lr=1e-3, discount=0.98, seed=12), np.zeros((*shape, 3), np.float32)
+    policy(obs)
+    obs[(0,) * len(shape) + (1,)] = np.nan
+    with pytest.raises(ValueError, match=holds):
+        policy(obs)
+    assert jax.jit(policy)(obs).shape == shape  # nothing is known of traced numbers
+
+
 def test_a_missing_or_wrong_memory_gets_one_sentence():
     policy, obs = counting(agents.Crowd(2)), np.zeros((4, 2, 2), np.float32)
     with pytest.raises(
