@@ -73,7 +73,8 @@ def claim_directory(path: str | Path, force: bool = False, *, checkpoints: bool 
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/first.")
     directory = Path(path)
     try:
-        _refuse(directory, force, checkpoints)
+        _refuse_foreign(directory, checkpoints)
+        _refuse_result(directory, force, checkpoints)
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
             pass
@@ -106,7 +107,7 @@ def exclusive(directory: Path | None, force: bool = False) -> Iterator[None]:
         return
     lock = _lock(directory)
     try:
-        _refuse(directory, force, checkpoints=True)
+        _refuse_result(directory, force, checkpoints=True)
         yield
     finally:
         with contextlib.suppress(OSError):
@@ -162,13 +163,16 @@ def _attributes(directory: Path) -> dict[str, Any]:
         return {}
 
 
-def _refuse(directory: Path, force: bool, checkpoints: bool) -> None:
+def _refuse_foreign(directory: Path, checkpoints: bool) -> None:
     if foreign := foreign_files(directory, checkpoints):
         more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
         raise ExistsError(
             f"{directory} holds {', '.join(foreign[:_NAMED])}{more}, which would be replaced and which jaxrl did not "
             "write: choose another directory."
         )
+
+
+def _refuse_result(directory: Path, force: bool, checkpoints: bool) -> None:
     if force:
         return
     result, killed = holds_result(directory), checkpoints and begun(directory)

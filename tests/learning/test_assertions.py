@@ -363,6 +363,7 @@ EXEMPT = {
     "networks.last_of_actor": ANY_SHAPE,
     "networks.last_of_critic": ANY_SHAPE,
     "networks.leading_axes": ANY_SHAPE,
+    "rollout.first_observation": "takes what the environment takes",
     "networks.perceptron": ANY_SHAPE,
     "networks.zeros": "takes shapes alone, any",
     "output_networks.OutputNetwork.__call__": ANY_SHAPE,
