@@ -279,6 +279,22 @@ def test_the_exit_status_tells_the_signal_that_ended_training(
     assert (stopped in capsys.readouterr().out) == bool(attrs["interrupted"])
 
 
+def test_a_stopped_run_of_a_copy_names_the_module_to_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    import jaxrl
+    import jaxrl.algorithms.a2c
+
+    (tmp_path / "stopped_a2c.py").write_text(Path(str(jaxrl.algorithms.a2c.__file__)).read_text())
+    monkeypatch.syspath_prepend(tmp_path)
+    metrics = xarray.Dataset(coords={"env_step": [512]}, attrs={"interrupted": 1, "stopped_by_signal": 2})
+    stopped = SimpleNamespace(table=lambda: "", metrics=metrics, unsaved=False)
+    monkeypatch.setattr(jaxrl, "train", lambda *args, **kwargs: stopped)
+    for algorithm, hint in (("stopped_a2c:a2c", " --allow stopped_a2c"), ("a2c", "")):
+        assert cli.main(["train", algorithm, "cartpole", "--no-preset", "--out", str(tmp_path / "x")]) == 130
+        assert f"; to resume: jaxrl resume {tmp_path / 'x'}{hint}\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("typed", "number"), [("12_000", 12_000), ("1e4", 10_000), (str(2**53 + 1), 2**53 + 1)])
 def test_whole_numbers_may_be_typed_as_others_count(typed: str, number: int, monkeypatch: pytest.MonkeyPatch):
     import jaxrl
