@@ -262,7 +262,7 @@ def test_a_sweep_is_refused(algo: Algorithm) -> None:
     [
         ({"num_envs": 3}, r"num_envs must be a multiple of the 2 devices that share the environments, got 3"),
         (
-            {"num_envs": 2, "num_minibatches": 32},
+            {"num_envs": 2, "num_minibatches": 32, "normalise_advantage": "batch"},
             r"num_minibatches must divide the 16 samples of an iteration "
             r"\(num_envs \* num_steps \* agents / devices\), got 32",
         ),
