@@ -62,7 +62,8 @@ def run_train(args: Sequence[str]) -> int:
     print(result.table())
     if attrs["interrupted"]:
         stopped = f"Stopped at {result.metrics['env_step'].values[-1]:,} of {options.env_steps:,} environment steps"
-        allow = " ".join(["", "--allow", *modules]) if (modules := modules_to_allow(algo)) else ""
+        modules = " ".join(modules_to_allow(algo))
+        allow = f" --allow {modules}" if modules else ""
         print(f"{stopped}." if out is None else f"{stopped}; to resume: jaxrl resume {out}{allow}")
     if result.unsaved:
         return 2

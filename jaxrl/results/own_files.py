@@ -31,7 +31,7 @@ def unfinished_checkpoints(directory: Path) -> Iterator[Path]:
     return (entry for entry in _entries(directory / CHECKPOINTS) if _UNFINISHED.fullmatch(entry.name))
 
 
-def foreign_files(directory: Path, checkpoints: bool) -> list[str]:
+def foreign_files(directory: Path, checkpoints: bool, verified: bool = False) -> list[str]:
     """Files that a call would replace or delete, and that jaxrl did not write.
 
     The files of a run are those of a `run.json` of jaxrl, the files of a result also those of a `config.json` of jaxrl;
@@ -40,11 +40,12 @@ def foreign_files(directory: Path, checkpoints: bool) -> list[str]:
     Args:
       directory: Directory to write to, which may be missing.
       checkpoints: Whether the call also writes `run.json`, checkpoints and parts.
+      verified: Whether `run.json` was read already, and is of jaxrl.
 
     Returns:
       Names of the files and folders, relative to the directory.
     """
-    run, result = _is_own(directory / IDENTITY), _is_own(directory / CONFIG)
+    run, result = verified or _is_own(directory / IDENTITY), _is_own(directory / CONFIG)
     foreign = [name for name in FILES if (directory / name).exists() and not (run or result)]
     if not checkpoints:
         return foreign

@@ -197,10 +197,9 @@ class TrainedPolicy:
                 raise UserValueError(
                     f"obs has the shape {shape}; the environment's is {leaf.shape}, with any further leading axes."
                 )
-        if is_concrete(obs) and (count := sum(int(np.isnan(leaf).sum()) for leaf in got if _has_nan(leaf))):
-            raise UserValueError(f"obs holds {count} nan among {sum(np.size(leaf) for leaf in got)} numbers.")
+        if is_concrete(obs):
+            numbers = [np.asarray(leaf) for leaf in got]
+            count = sum(int(np.isnan(leaf).sum()) for leaf in numbers if np.issubdtype(leaf.dtype, np.inexact))
+            if count:
+                raise UserValueError(f"obs holds {count} nan among {sum(leaf.size for leaf in numbers)} numbers.")
         return tuple(batch)
-
-
-def _has_nan(leaf: Any) -> bool:
-    return np.issubdtype(np.asarray(leaf).dtype, np.inexact) and bool(np.isnan(leaf).any())

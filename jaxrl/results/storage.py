@@ -53,13 +53,16 @@ __all__ = [
 ]
 
 
-def claim_directory(path: str | Path, force: bool = False, *, checkpoints: bool = False) -> Path:
+def claim_directory(
+    path: str | Path, force: bool = False, *, checkpoints: bool = False, verified: bool = False
+) -> Path:
     """Check, before the work starts, that a result can be saved in a directory.
 
     Args:
       path: Directory, created if it is missing.
       force: Whether to accept a directory that already holds a result or checkpoints of jaxrl.
       checkpoints: Whether checkpoints will be written too.
+      verified: Whether the `run.json` there was read already, and is of jaxrl.
 
     Returns:
       The directory.
@@ -73,7 +76,7 @@ def claim_directory(path: str | Path, force: bool = False, *, checkpoints: bool 
         raise ResultError("out, the directory to save in, is an empty string; it takes a name, such as runs/first.")
     directory = Path(path)
     try:
-        _refuse_foreign(directory, checkpoints)
+        _refuse_foreign(directory, checkpoints, verified)
         _refuse_result(directory, force, checkpoints)
         directory.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=directory):
@@ -163,8 +166,8 @@ def _attributes(directory: Path) -> dict[str, Any]:
         return {}
 
 
-def _refuse_foreign(directory: Path, checkpoints: bool) -> None:
-    if foreign := foreign_files(directory, checkpoints):
+def _refuse_foreign(directory: Path, checkpoints: bool, verified: bool) -> None:
+    if foreign := foreign_files(directory, checkpoints, verified):
         more = f" and {len(foreign) - _NAMED} more" if len(foreign) > _NAMED else ""
         raise ExistsError(
             f"{directory} holds {', '.join(foreign[:_NAMED])}{more}, which would be replaced and which jaxrl did not "

@@ -358,8 +358,7 @@ def points_of(
         env_steps = int(env_steps)
     for name, value in (("env_steps", env_steps), ("evals", evals), ("eval_episodes", eval_episodes)):
         check_count(name, value)
-    if eval_episodes >= 2**31:
-        raise UserValueError(f"eval_episodes must be below 2**31, which int32 counts, got {eval_episodes:,}")
+    check_count("eval_episodes", eval_episodes, most=2**31 - 1, why=", which int32 counts")
     if not isinstance(eval_at_start, bool):
         raise UserTypeError(f"eval_at_start takes True or False, got {eval_at_start!r}")
     return evaluation_points(env_steps, evals, algo.env_steps_per_iteration, eval_at_start)

@@ -106,10 +106,11 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
         )
     for name in (name for name in SOFT if name in saved):
         if (differing := difference(saved[name], identity[name], name)) is not None:
-            other = name == "jax_settings"
-            where = "under other settings of JAX, and has other" if other else "on a different system, and may round"
+            how = "on a different system, and may round differently"
+            if name == "jax_settings":
+                how = "under other settings of JAX, and has other numbers"
             warnings.warn(
-                f"{directory} resumes {where} {'numbers' if other else 'differently'}: {differing}",
+                f"{directory} resumes {how}: {differing}",
                 RuntimeWarning,
                 stacklevel=7,
             )

@@ -88,7 +88,9 @@ def watched(call: Call, options: Options, checkpoints: Checkpoints, stop: StopRe
       ResultError: The directory is not writable, or its contents cannot be resumed.
     """
     force = options.force or options.resume
-    directory = None if options.out is None else claim_directory(options.out, force, checkpoints=True)
+    directory = None
+    if options.out is not None:
+        directory = claim_directory(options.out, force, checkpoints=True, verified=checkpoints.begun is not None)
     with Followers(call, options) as followers, exclusive(directory, force):
         checkpoints.check()
         with Progress(call.env_steps * call.num_runs, options.progress) as bar:
