@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -20,7 +19,7 @@ from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_pr
 from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read_sealed
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.format import reason
-from jaxrl.results.json_values import from_json
+from jaxrl.results.json_values import parsed
 from jaxrl.results.policy import NO_MEMORY
 
 EXTRA = "pip install 'jaxrl[export]'"
@@ -184,6 +183,7 @@ def load_exported(
     file_format = format_of(file)
     if not file.is_file():
         raise ResultError(f"{file} does not exist; jaxrl export or export_policy writes one.")
+    spec = None
     try:
         spec = _read_spec(file, file_format, trust)
         _check_ports(file, spec)
@@ -191,7 +191,8 @@ def load_exported(
     except (ImportError, ResultError):
         raise
     except UserError as error:
-        raise ResultError(f"The algorithm of {file} cannot be built: {str(error).rstrip('.')}.") from error
+        what = f"{file} is damaged" if spec is None else f"The algorithm of {file} cannot be built"
+        raise ResultError(f"{what}: {str(error).rstrip('.')}.") from error
     except Exception as error:  # from any library that reads the format
         raise ResultError(f"{file} is damaged or not a policy of jaxrl: {reason(error)}.") from error
 
@@ -232,7 +233,7 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
     else:
         with _safe_open(file) as stream:
             text = stream.metadata()[KEY]
-    spec = from_json(json.loads(text))
+    spec = parsed(text)
     spec.pop(CHECKSUM, None)
     return spec
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.results.dataset import ResultError
-from jaxrl.results.json_values import from_json, to_json
+from jaxrl.results.json_values import parsed, to_json
 
 CHECKSUM = "checksum"  # key of the checksum that a file stores of itself
 UNSEALED = "crc32-of-this-file:00000000"
@@ -92,7 +92,7 @@ def read_sealed(file: Path, *, trust: bool = False) -> Any:
     """
     content = file.read_bytes()
     check_seal(file, content, trust=trust)
-    values = from_json(json.loads(content.decode("utf-8")))
+    values = parsed(content.decode("utf-8"))
     if isinstance(values, dict):
         values.pop(CHECKSUM, None)
     return values

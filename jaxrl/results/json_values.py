@@ -6,10 +6,13 @@ import platform
 from importlib import metadata
 from typing import Any
 
+from envs.errors import UserValueError
 from jaxrl.version import __version__
 
-__all__ = ["as_read", "from_json", "to_json", "versions"]
+__all__ = ["as_read", "from_json", "parsed", "to_json", "versions"]
 
+_DEEPEST = 100  # levels of lists and names in JSON; those of jaxrl have some ten
+_TOO_DEEP = f"it is nested more than {_DEEPEST} deep"
 
 PACKAGES = ("jax", "jaxlib", "flax", "optax", "chex", "distrax", "gymnax", "numpy", "xarray")
 
@@ -29,12 +32,31 @@ def to_json(value: Any) -> Any:
     return [to_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def from_json(value: Any) -> Any:
-    """The inverse of `to_json`, with lists in place of tuples."""
+def parsed(text: str) -> Any:
+    """The values of JSON text, whoever wrote it, as `from_json` returns them.
+
+    Raises:
+      ValueError: The text is not JSON, or is nested too deeply.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise UserValueError(_TOO_DEEP) from None
+    return from_json(value)
+
+
+def from_json(value: Any, depth: int = 0) -> Any:
+    """The inverse of `to_json`, with lists in place of tuples.
+
+    Raises:
+      ValueError: The value is nested too deeply.
+    """
+    if depth > _DEEPEST:
+        raise UserValueError(_TOO_DEEP)
     if isinstance(value, dict):
-        return {name: from_json(item) for name, item in value.items()}
+        return {name: from_json(item, depth + 1) for name, item in value.items()}
     if isinstance(value, list):
-        return [from_json(item) for item in value]
+        return [from_json(item, depth + 1) for item in value]
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 

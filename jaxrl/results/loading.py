@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
+from jaxrl.results.array_files import Header, difference_of_headers, npz_headers, read_netcdf, read_npz
 from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
@@ -47,18 +47,17 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
     """
     directory, allow = Path(path), modules_of(allow)
     config, metrics = _described(directory, (METRICS, POLICIES, CONFIG), trust)
-    leaves = _read(directory / POLICIES, _read_policies)
     missing = None
     if algo is None and config["algorithm"] is not None:
         algo, missing = _build(directory, config, allow)
     if algo is None:
         metrics.attrs[UNKNOWN] = missing or str(config.get(UNKNOWN, "config.json does not describe it"))
-        return Result(metrics, leaves, loaded=config)
+        return Result(metrics, _read(directory / POLICIES, read_npz), loaded=config)
     metrics.attrs.pop(UNKNOWN, None)
-    result = Result(metrics, leaves, algo, loaded=config)
+    result = Result(metrics, {}, algo, loaded=config)
     num_settings = len(result.settings)
     result.env_params = env_params(directory / CONFIG, config, algo, num_settings)
-    result.policies = _restore(directory / POLICIES, result, leaves, algo)
+    result.policies = _policies(directory / POLICIES, result, algo)
     restored = hparams(config, algo, num_settings)
     if restored is not None:
         result.hparams, settings = restored
@@ -96,10 +95,12 @@ def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result,
     """
     if isinstance(source, Result) and source.algo is not None:
         return source, source.policies
-    directory = Path("the result") if isinstance(source, Result) else Path(source)
-    result = source if isinstance(source, Result) else load_metrics(source)
-    leaves = result.policies if isinstance(source, Result) else _read(directory / POLICIES, _read_policies)
-    return result, _restore(directory / POLICIES, result, leaves, algo)
+    if not isinstance(source, Result):
+        result = load_metrics(source)
+        return result, _policies(Path(source) / POLICIES, result, algo)
+    headers = {name: Header(leaf.shape, leaf.dtype) for name, leaf in source.policies.items()}
+    _require_fit(Path("the result") / POLICIES, headers, source, algo)
+    return source, _restored(source.policies, algo)
 
 
 def _described(directory: Path, names: Sequence[str], trust: bool) -> tuple[dict[str, Any], xarray.Dataset]:
@@ -123,7 +124,7 @@ def _described(directory: Path, names: Sequence[str], trust: bool) -> tuple[dict
                 f"{file} is damaged, or of another result than {directory / CONFIG}: it does not match the checksum "
                 f"recorded there; --trust (trust=True) ignores this."
             )
-    metrics = _read(directory / METRICS, _read_dataset)
+    metrics = _read(directory / METRICS, _read_metrics)
     return config, metrics
 
 
@@ -132,25 +133,15 @@ def _read(file: Path, reader: Callable[[Path], Any]) -> Any:
         return reader(file)
     except ResultError:
         raise
-    except (OSError, ValueError, KeyError, RuntimeError, EOFError, zipfile.BadZipFile) as error:
+    except Exception as error:  # of any library underneath, which a crafted file may drive into any error
         raise ResultError(f"{file} is damaged or not a result of jaxrl: {reason(error)}") from None
 
 
-def _read_dataset(file: Path) -> xarray.Dataset:
-    import h5py
-    import xarray
-
-    with h5py.File(file) as stream:  # on damaged files h5netcdf leaves the file half open and prints a message
-        list(stream.attrs.values())
-    dataset = xarray.load_dataset(file.absolute(), engine="h5netcdf")
+def _read_metrics(file: Path) -> xarray.Dataset:
+    dataset = read_netcdf(file)
     if not dataset.data_vars or any(dim not in dataset.dims for dim in RUN_DIMS):
         raise UserValueError("it has no metrics over seed and env_step")
     return dataset
-
-
-def _read_policies(file: Path) -> dict[str, np.ndarray]:
-    with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
 
 
 def _build(directory: Path, config: dict[str, Any], allow: Allow) -> tuple[Algorithm | None, str | None]:
@@ -166,21 +157,22 @@ def _build(directory: Path, config: dict[str, Any], allow: Allow) -> tuple[Algor
         raise ResultError(f"{directory / CONFIG} describes an algorithm that cannot be built: {error}") from None
 
 
-def _restore(file: Path, result: Result, leaves: dict[str, np.ndarray], algo: Algorithm) -> Any:
-    """The pytree of the policies, from the algorithm's structure and the key paths of the arrays."""
+def _policies(file: Path, result: Result, algo: Algorithm) -> Any:
+    """The policies of a file, which is not read before its shapes are those of the algorithm."""
+    _require_fit(file, _read(file, npz_headers), result, algo)
+    return _restored(_read(file, read_npz), algo)
 
-    expected, structure = jax.tree_util.tree_flatten_with_path(policy_shapes(algo))
+
+def _require_fit(file: Path, headers: Mapping[str, Header], result: Result, algo: Algorithm) -> None:
     runs = (len(result.settings), len(result.seeds))
-    arrays = []
-    for at, leaf in expected:
-        name = jax.tree_util.keystr(at)
-        if name not in leaves:
-            raise ResultError(f"{file} does not fit the algorithm {algo.name}: it has no array {name}.")
-        array, shape = leaves[name], (*runs, *leaf.shape)
-        if array.shape != shape or array.dtype != leaf.dtype:
-            got, takes = f"{array.dtype}{list(array.shape)}", f"{leaf.dtype}{list(shape)}"
-            raise ResultError(f"{file} does not fit the algorithm {algo.name}: {name} is {got}, not {takes}.")
-        arrays.append(array)
-    if len(leaves) > len(arrays):
-        raise ResultError(f"{file} holds {len(leaves)} arrays, the algorithm {algo.name} takes {len(arrays)}.")
-    return jax.tree_util.tree_unflatten(structure, arrays)
+    expected = {
+        jax.tree_util.keystr(at): Header((*runs, *leaf.shape), leaf.dtype)
+        for at, leaf in jax.tree.leaves_with_path(policy_shapes(algo))
+    }
+    if (differs := difference_of_headers(headers, expected)) is not None:
+        raise ResultError(f"{file} does not fit the algorithm {algo.name}: {differs}.")
+
+
+def _restored(leaves: Mapping[str, np.ndarray], algo: Algorithm) -> Any:
+    """The pytree of the policies, from the algorithm's structure and the key paths of the arrays."""
+    return jax.tree_util.tree_map_with_path(lambda at, _: leaves[jax.tree_util.keystr(at)], policy_shapes(algo))

@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from jaxrl.results.file_names import CHECKPOINTS, CONFIG, FILES, IDENTITY, LOCK, PARTS
+from jaxrl.results.json_values import parsed
 
 _SEAL = b"crc32-of-this-file:"  # in every JSON file since the first that have checksums
 _CHECKPOINT = re.compile(r"\d+")
-_PART = re.compile(r"\d+-of-\d+")
+_PART = re.compile(r"\d+-of-0*[1-9]\d*")
 _UNFINISHED = re.compile(r"\d+\.orbax-checkpoint-tmp.*")  # a checkpoint whose writer was killed or ran out of space
 
 
 def begun(directory: Path) -> bool:
     """Whether a directory has a checkpoint, or finished parts, of a run of jaxrl."""
-    folders = [directory / CHECKPOINTS, directory / PARTS]
-    return _is_own(directory / IDENTITY) and any(
-        _CHECKPOINT.fullmatch(entry.name) or _PART.fullmatch(entry.name)
-        for folder in folders
-        for entry in _entries(folder)
-    )
+    checkpoints = (entry for entry in _entries(directory / CHECKPOINTS) if _CHECKPOINT.fullmatch(entry.name))
+    return _is_own(directory / IDENTITY) and bool(next(checkpoints, None) or parts_in(directory))
+
+
+def parts_in(directory: Path) -> list[Path]:
+    """Directories of the parts of a call in its run directory, none behind a link."""
+    parts = (entry for entry in _entries(directory / PARTS) if _PART.fullmatch(entry.name))
+    return [entry for entry in parts if entry.is_dir() and not entry.is_symlink()]
 
 
 def unfinished_checkpoints(directory: Path) -> Iterator[Path]:
@@ -59,7 +60,7 @@ def foreign_files(directory: Path, checkpoints: bool, verified: bool = False) ->
         foreign += [
             f"{name}/{entry.name}"
             for entry in _entries(folder)
-            if not (run and any(kind.fullmatch(entry.name) for kind in own))
+            if entry.is_symlink() or not (run and any(kind.fullmatch(entry.name) for kind in own))
         ]
     return foreign
 
@@ -71,11 +72,13 @@ def _entries(folder: Path) -> list[Path]:
 
 def _is_own(file: Path) -> bool:
     """Whether a `run.json` or `config.json` is of jaxrl: it records its checksum, or has names of older versions."""
+    if not file.is_file():  # such as a named pipe, which would have to be waited for
+        return False
     try:
         content = file.read_bytes()
         if _SEAL in content:
             return True
-        values: Any = json.loads(content)
-    except (OSError, ValueError, RecursionError):
+        values = parsed(content.decode())
+    except (OSError, ValueError):
         return False
     return isinstance(values, dict) and ({"algorithm", "points", "sweep"} <= set(values) or "attributes" in values)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,9 @@ from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.file_names import CONFIG, FILES, LOCK, METRICS, PARQUET, POLICIES, SEARCH, TABLE
+from jaxrl.results.json_values import parsed
 from jaxrl.results.own_files import begun, foreign_files
+from jaxrl.results.text_tables import spreadsheet_cell
 
 if TYPE_CHECKING:
     import pandas
@@ -160,8 +161,10 @@ def finished(directory: Path) -> bool:
 
 def _attributes(directory: Path) -> dict[str, Any]:
     """Attributes of the result in a directory; empty without a readable result."""
+    if not (directory / CONFIG).is_file():
+        return {}
     try:
-        return dict(json.loads((directory / CONFIG).read_text(encoding="utf-8"))["attributes"])
+        return dict(parsed((directory / CONFIG).read_text(encoding="utf-8"))["attributes"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
@@ -209,7 +212,9 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
         # Through memory, because the library leaves files open when the disk is full.
         METRICS: lambda file: file.write_bytes(dataset.to_netcdf(None, engine="h5netcdf")),
         # Absolute, because pandas and xarray take a leading ~ for the home directory.
-        TABLE: lambda file: table.to_csv(file.absolute(), index=False, na_rep="nan", lineterminator=CSV_NEWLINE),
+        TABLE: lambda file: _as_text(table).to_csv(
+            file.absolute(), index=False, na_rep="nan", lineterminator=CSV_NEWLINE
+        ),
         PARQUET: lambda file: table.to_parquet(file.absolute(), index=False, engine="pyarrow"),
         POLICIES: write_policies,
         CONFIG: write_config,
@@ -228,12 +233,22 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
 
 
 def write_csv(file: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Write rows of numbers and strings, each cell as it is, to a CSV file, atomically."""
+    """Write rows of numbers and strings to a CSV file, atomically; no text in it is a formula of a spreadsheet."""
     import pandas
 
-    table = pandas.DataFrame(rows, None, pandas.Index(columns), object)
+    rows = [[spreadsheet_cell(cell) for cell in row] for row in rows]
+    table = pandas.DataFrame(rows, None, pandas.Index([spreadsheet_cell(name) for name in columns]), object)
     with replacing(file, None) as part:
         table.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
+
+
+def _as_text(table: pandas.DataFrame) -> pandas.DataFrame:
+    """A table without text that a spreadsheet would compute as a formula."""
+    import pandas
+
+    text = [name for name in table.columns if not pandas.api.types.is_numeric_dtype(table[name])]
+    changed = {name: table[name].map(spreadsheet_cell) for name in text}
+    return table.assign(**changed).rename(columns=spreadsheet_cell)
 
 
 def metrics_of_runs(result: Labelled) -> list[str]:

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+_FORMULAS = ("=", "+", "-", "@", "\t", "\r")  # characters with which a formula begins
+
 
 def decimals_of(values: Iterable[Any]) -> int:
     """Decimals that give the largest of the numbers about four digits."""
@@ -28,6 +30,21 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], least: int = 1
         ]
         for row in rows
     ]
+
+
+def spreadsheet_cell(value: Any) -> Any:
+    """A value of a CSV file; text that a spreadsheet would compute as a formula gets an apostrophe in front.
+
+    Args:
+      value: Value of a cell. Only text is changed, and no text that is a number, such as "-1".
+    """
+    if not isinstance(value, str) or not value.startswith(_FORMULAS):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def plain_lines(rows: Sequence[Sequence[str]]) -> list[str]:

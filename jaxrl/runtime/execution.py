@@ -121,6 +121,8 @@ def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bo
     num_parts = None if resumed is None else num_parts_begun(resumed)
     if num_parts is None:
         return planner.fit(options.precision)
+    if num_parts > planner.call.num_runs:
+        raise ResultError(f"{resumed} is damaged: it has {num_parts:,} parts for {planner.call.num_runs:,} runs")
     layout = planner.layout_of(planner.runs_of_part(num_parts), num_parts, planner.layout.block)
     _, _, plan = planner.compiled(planner.call, layout, num_parts, options.precision)
     summary = plan.summary.splitlines()[0]

@@ -118,9 +118,13 @@ class Runs:
         }
 
     @property
-    def state_structure(self) -> Any:
-        """Pytree with the structure of `states()`."""
-        return self._programs.run_shapes
+    def shapes(self) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:
+        """Shapes of `states()`, and of the metrics of `evaluate()`."""
+        words = jax.eval_shape(lambda block: jax.tree.map(key_words, block), self._programs.run_shapes)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((self.layout.num_runs, *leaf.shape[1:]), leaf.dtype),
+            (words, dict(self._programs.evaluated_shapes[0])),
+        )
 
     def _mapped(self, name: str, function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
         """Maps a function of one run over a block; the compiled function is cached between calls."""

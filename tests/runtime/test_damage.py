@@ -32,6 +32,7 @@ from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import points_of, training_call
 
 STATES = {"a": np.arange(6.0, dtype=np.float32).reshape(3, 2), "b": np.arange(3), "empty": np.zeros((3, 0))}
+METRICS = {"return": np.zeros(3, np.float32)}
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +98,7 @@ def test_every_byte_of_a_checkpoint_is_guarded(tmp_path: Path) -> None:
         for at in range(0, len(content), max(len(content) // 4, 1)):
             file.write_bytes(content[:at] + bytes([content[at] ^ 0x10]) + content[at + 1 :])
             try:
-                back = checkpoints.load(STATES)
+                back = checkpoints.load(STATES, METRICS)
             except ResultError as error:
                 assert "\n" not in str(error) and str(tmp_path) in str(error)
                 refused += 1
@@ -118,7 +119,7 @@ def test_a_checkpoint_out_of_range_is_refused(
     written(tmp_path, iteration, iterations).close()
     checkpoints = Checkpoints(tmp_path, {"points": [2, 4]}, trust=trust)
     with pytest.raises(ResultError, match="is damaged"):
-        checkpoints.load(STATES)
+        checkpoints.load(STATES, METRICS)
     checkpoints.close()
 
 

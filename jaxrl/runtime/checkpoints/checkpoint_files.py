@@ -10,6 +10,7 @@ import logging
 import math
 import os
 import re
+import stat
 import sys
 import tempfile
 import time
@@ -26,6 +27,7 @@ from jaxrl.results.checksums import CHECKSUM, checksum
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.file_names import CHECKPOINTS, IDENTITY
 from jaxrl.results.format import reason
+from jaxrl.results.json_values import parsed
 from jaxrl.runtime.checkpoints.identity import GENERATION
 
 _ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for each run
@@ -50,6 +52,22 @@ class Checkpoint(NamedTuple):
     metrics: dict[str, np.ndarray]
 
 
+class Expected(NamedTuple):
+    """A checkpoint as its call knows it before reading one.
+
+    Attributes:
+      states: Shapes of the states of the runs, leaves `[num_runs, ...]`.
+      metrics: Shapes of the metrics of an evaluation, `{name: [num_runs, ...]}`.
+      points: Iterations of the evaluations of the run.
+      generation: Value of `GENERATION` in the identity of the run.
+    """
+
+    states: State
+    metrics: Mapping[str, Any]
+    points: Sequence[int]
+    generation: Any
+
+
 class _DamageError(Exception):
     """Error for a damaged checkpoint; `surely` is True if `trust` cannot ignore the damage."""
 
@@ -63,11 +81,16 @@ class CheckpointFiles:
 
     Args:
       directory: Run directory.
+
+    Raises:
+      ResultError: The folder is a link, or what it holds cannot be opened.
     """
 
     def __init__(self, directory: Path):
         self._at = directory
         folder = (directory / CHECKPOINTS).absolute()
+        if folder.is_symlink():
+            raise ResultError(f"{folder} is a link, through which nothing is written: delete it to start over.")
         folder.mkdir(parents=True, exist_ok=True)
         self._link: tempfile.TemporaryDirectory[str] | None = None
         if re.search(r"\\|gs:/", str(folder)):  # a separator and a bucket for tensorstore and orbax, wherever they are
@@ -75,7 +98,13 @@ class CheckpointFiles:
             link = Path(self._link.name) / CHECKPOINTS
             link.symlink_to(folder, target_is_directory=True)
             folder = link
-        self._manager = _manager(folder)
+        try:
+            self._manager = _manager(folder)
+        except Exception as error:  # as below, of the metadata of a checkpoint
+            raise ResultError(
+                f"The checkpoint in {directory / CHECKPOINTS} is damaged ({reason(error)}): delete "
+                f"{directory / CHECKPOINTS} to start over."
+            ) from error
 
     def write(self, checkpoint: Checkpoint, generation: Any) -> None:
         """Writes a checkpoint next to the last one, and then deletes the last one.
@@ -90,7 +119,7 @@ class CheckpointFiles:
         import orbax.checkpoint as ocp
 
         manager = self._manager
-        leaves = {f"{i:04d}": np.asarray(leaf) for i, leaf in enumerate(jax.tree.leaves(checkpoint.states))}
+        leaves = {name: np.asarray(leaf) for name, leaf in _named(checkpoint.states).items()}
         empty = {name: [leaf.shape, str(leaf.dtype)] for name, leaf in leaves.items() if not leaf.size}
         done = {"iteration": checkpoint.iteration, "iterations": [int(at) for at in checkpoint.iterations]}
         done |= {"empty": empty}  # orbax refuses arrays without numbers, such as the boxes of a crowd without any
@@ -112,13 +141,11 @@ class CheckpointFiles:
             rest = "there is no previous one" if manager.latest_step() is None else "the previous one is intact"
             raise ResultError(f"No checkpoint could be written to {self._at}: {reason(error)}; {rest}.") from error
 
-    def load(self, structure: Any, generation: Any, points: Sequence[int], *, trust: bool) -> Checkpoint | None:
+    def load(self, expected: Expected, *, trust: bool) -> Checkpoint | None:
         """Last complete checkpoint, None where there is none.
 
         Args:
-          structure: Pytree with the structure of the states of the runs.
-          generation: Value of `GENERATION` in the identity of the run.
-          points: Iterations of its evaluations.
+          expected: Checkpoint as the call knows it; no array of another shape is read.
           trust: Whether to load a checkpoint that does not match its checksums.
 
         Raises:
@@ -133,6 +160,8 @@ class CheckpointFiles:
         where = self._at / CHECKPOINTS / str(step)
         items = [name for name in _ITEMS if (where / name).is_dir()]
         try:
+            _check_files(where)
+            _check_shapes(where, expected)
             with _quiet():
                 try:
                     restored = manager.restore(
@@ -145,17 +174,19 @@ class CheckpointFiles:
                     time.sleep(_READS_END)  # those that have begun
                     raise
             done = restored["done"]
-            empty = {name: np.zeros(shape, dtype) for name, (shape, dtype) in done.get("empty", {}).items()}
-            states = {**(restored["states"] if "states" in items else {}), **empty}
-            leaves = [np.asarray(states[f"{i:04d}"]) for i in range(len(states))]
+            states = restored["states"] if "states" in items else {}
+            leaves = [
+                np.asarray(states[name]) if leaf.size else np.zeros(leaf.shape, leaf.dtype)
+                for name, leaf in _named(expected.states).items()
+            ]
             evaluations = restored["evaluations"] if "evaluations" in items else {}
             metrics = {name: np.asarray(leaf) for name, leaf in evaluations.items()}
             if not trust:
-                _verify(done, {f"{i:04d}": leaf for i, leaf in enumerate(leaves)}, metrics, generation)
-            _check_ranges(done, leaves, metrics, structure, points)
+                _verify(done, _named(leaves), metrics, expected.generation)
+            _check_ranges(done, metrics, expected.points)
             checkpoint = Checkpoint(
                 int(done["iteration"]),
-                jax.tree.unflatten(jax.tree.structure(structure), leaves),
+                jax.tree.unflatten(jax.tree.structure(expected.states), leaves),
                 [int(at) for at in done["iterations"]],
                 metrics,
             )
@@ -221,13 +252,67 @@ def _verify(done: Mapping[str, Any], leaves: Mapping[str, Any], metrics: Mapping
         raise _DamageError(f"it is of another run than {IDENTITY}")
 
 
-def _check_ranges(
-    done: Mapping[str, Any],
-    leaves: list[np.ndarray],
-    metrics: Mapping[str, np.ndarray],
-    structure: Any,
-    points: Sequence[int],
-) -> None:
+def _check_files(where: Path) -> None:
+    """Rejects a checkpoint of other than files and folders: a link would be followed, a named pipe be waited for.
+
+    Raises:
+      _DamageError: The message names what is of another kind.
+    """
+    for entry in (where, *where.rglob("*")):
+        kind = entry.lstat().st_mode
+        if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+            raise _DamageError(f"{entry.relative_to(where.parent)} is neither a file nor a folder", surely=True)
+
+
+def _check_shapes(where: Path, expected: Expected) -> None:
+    """Rejects arrays that the call does not expect, before any is read.
+
+    Raises:
+      _DamageError: The message names the array.
+    """
+    states = {name: leaf for name, leaf in _named(expected.states).items() if leaf.size}
+    if _names_in(where / "states") != set(states):
+        raise _DamageError("its states are not those of this algorithm", surely=True)
+    metrics = _names_in(where / "evaluations")
+    if metrics and metrics != set(expected.metrics):
+        raise _DamageError("its metrics are not those of this algorithm", surely=True)
+    for name, leaf in states.items():
+        shape, dtype = _declared(where / "states" / name)
+        if (shape, dtype) != (leaf.shape, leaf.dtype):
+            got, takes = f"{dtype}{list(shape)}", f"{leaf.dtype}{list(leaf.shape)}"
+            raise _DamageError(f"states/{name} is {got}, not {takes}", surely=True)
+    for name in metrics:
+        shape, dtype = _declared(where / "evaluations" / name)
+        leaf = expected.metrics[name]
+        fits = (shape[:1] + shape[2:], dtype) == (leaf.shape, leaf.dtype)
+        if not fits or shape[1] > len(expected.points):
+            raise _DamageError(f"evaluations/{name} is {dtype}{list(shape)}", surely=True)
+
+
+def _named(states: Any) -> dict[str, Any]:
+    """Leaves of states by the names under which a checkpoint has them."""
+    return {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(states))}
+
+
+def _names_in(item: Path) -> set[str]:
+    """Names of the arrays of an item of a checkpoint, as orbax reads them; none where the item is missing."""
+    if not item.is_dir():
+        return set()
+    metadata = parsed((item / "_METADATA").read_text(encoding="utf-8"))
+    keys = [[key["key"] for key in entry["key_metadata"]] for entry in metadata["tree_metadata"].values()]
+    return {"/".join(map(str, key)) for key in keys}
+
+
+def _declared(array: Path) -> tuple[tuple[int, ...], np.dtype]:
+    """Shape and type of an array of zarr, in one piece."""
+    header = parsed((array / ".zarray").read_text(encoding="utf-8"))
+    shape = tuple(header["shape"])
+    if not all(isinstance(size, int) and size > 0 for size in shape) or list(shape) != header["chunks"]:
+        raise _DamageError(f"{array.name} is not an array in one piece", surely=True)
+    return shape, np.dtype(header["dtype"])
+
+
+def _check_ranges(done: Mapping[str, Any], metrics: Mapping[str, np.ndarray], points: Sequence[int]) -> None:
     """Rejects contents from which no call can resume, whether trusted or not.
 
     Raises:
@@ -243,8 +328,6 @@ def _check_ranges(
     count = len(iterations)
     if any(values.ndim < 2 or values.shape[1] != count for values in metrics.values()):
         raise _DamageError(f"its metrics are not of {count} evaluations", surely=True)
-    if len(leaves) != jax.tree.structure(structure).num_leaves:
-        raise _DamageError("its states are not those of this algorithm", surely=True)
 
 
 def _checksums(leaves: Mapping[str, np.ndarray], metrics: Mapping[str, np.ndarray]) -> dict[str, str]:

@@ -14,7 +14,7 @@ import numpy as np
 from jaxrl.results.checksums import read_sealed
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.file_names import IDENTITY, METRICS, SEARCH
-from jaxrl.results.json_values import to_json
+from jaxrl.results.json_values import parsed, to_json
 
 ASKED = "asked"  # options of the first call, which do not change results
 
@@ -91,7 +91,7 @@ def _is_sweep(value: Any) -> bool:
 def _is_whole(value: Any) -> bool:
     """Whether `value` is the description of the whole call that `sharded` records."""
     try:
-        whole = json.loads(value)
+        whole = parsed(value)
         coords = {path: {"dims": on, "values": values} for path, (on, values) in whole["coords"].items()}
         return _is_sweep({"dims": whole["dims"], "coords": coords}) and _is_seeds(whole["seeds"])
     except (TypeError, ValueError, LookupError, AttributeError):

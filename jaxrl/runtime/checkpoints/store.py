@@ -16,9 +16,9 @@ from envs.files import replacing
 from jaxrl.results.checksums import sealed_json
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.file_names import CHECKPOINTS, IDENTITY, PARTS
-from jaxrl.results.own_files import unfinished_checkpoints
+from jaxrl.results.own_files import parts_in, unfinished_checkpoints
 from jaxrl.results.storage import FILES, finished, holds_result
-from jaxrl.runtime.checkpoints.checkpoint_files import Checkpoint, CheckpointFiles
+from jaxrl.runtime.checkpoints.checkpoint_files import Checkpoint, CheckpointFiles, Expected
 from jaxrl.runtime.checkpoints.identity import GENERATION, compare
 from jaxrl.runtime.checkpoints.identity_file import read_identity
 
@@ -79,18 +79,19 @@ class Checkpoints:
             stacklevel=6,
         )
 
-    def begin(self, structure: Any) -> Checkpoint | None:
+    def begin(self, states: Any, metrics: Mapping[str, Any]) -> Checkpoint | None:
         """Records the identity of the call; returns the checkpoint to resume from, None to start from scratch.
 
         Args:
-          structure: Pytree with the structure of the states of the runs.
+          states: Shapes of the states of the runs, leaves `[num_runs, ...]`.
+          metrics: Shapes of the metrics of an evaluation, `{name: [num_runs, ...]}`.
 
         Raises:
           ResultError: The checkpoint is damaged, or the directory is not writable.
         """
         if self.directory is None:
             return None
-        checkpoint = None if self.begun is None else self.load(structure)
+        checkpoint = None if self.begun is None else self.load(states, metrics)
         if checkpoint is None:
             self._start_over()
             self._began = True
@@ -199,18 +200,20 @@ class Checkpoints:
         finally:
             _remove_left_overs(self._at)
 
-    def load(self, structure: Any) -> Checkpoint | None:
+    def load(self, states: Any, metrics: Mapping[str, Any]) -> Checkpoint | None:
         """Last complete checkpoint, None where there is none.
 
         Args:
-          structure: Pytree with the structure of the states of the runs.
+          states: Shapes of the states of the runs, leaves `[num_runs, ...]`.
+          metrics: Shapes of the metrics of an evaluation, `{name: [num_runs, ...]}`.
 
         Raises:
           ResultError: The checkpoint is damaged, or holds other states.
         """
         if not (self._at / CHECKPOINTS).is_dir():
             return None
-        return self._opened().load(structure, self.identity[GENERATION], self.identity["points"], trust=self.trust)
+        expected = Expected(states, metrics, self.identity["points"], self.identity[GENERATION])
+        return self._opened().load(expected, trust=self.trust)
 
     def close(self) -> None:
         """Closes the directory."""
@@ -232,10 +235,8 @@ def has_checkpoint(directory: Path) -> bool:
 
 def num_parts_begun(directory: Path) -> int | None:
     """Number of parts of the call in a run directory, None where there is nothing to resume."""
-    if (directory / PARTS).is_dir():
-        names = sorted(path.name for path in (directory / PARTS).iterdir() if path.is_dir())
-        if names:
-            return int(names[0].rpartition("-")[2])
+    if parts := parts_in(directory):
+        return int(parts[0].name.rpartition("-")[2])
     return 1 if has_checkpoint(directory) else None
 
 

@@ -37,7 +37,7 @@ class DrivenRuns(Protocol):
     def layout(self) -> Layout: ...
 
     @property
-    def state_structure(self) -> Any: ...
+    def shapes(self) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]: ...
 
     def start(self) -> None: ...
 
@@ -147,7 +147,7 @@ def drive(
         )
 
     try:
-        if (saved := checkpoints.begin(runs.state_structure)) is not None:
+        if (saved := checkpoints.begin(*runs.shapes)) is not None:
             runs.put(saved.states, saved.iteration)
             history = History.of(saved)
         runs.start()

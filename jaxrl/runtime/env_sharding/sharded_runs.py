@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -32,7 +32,7 @@ class _Programs(NamedTuple):
     advance: Any
     evaluate: Any
     keep: Callable[[Any, Any], Any]
-    metric_names: tuple[str, ...]
+    metric_shapes: Mapping[str, Any]
     run_shapes: Any
 
 
@@ -63,13 +63,16 @@ class ShardedRun:
             self._programs = cached(
                 (call.identity, self._mesh), self._arguments, lambda: _compiled(call, self._mesh, self._arguments)
             )
-        refuse_clashes(self._programs.metric_names, call.reserved)
+        refuse_clashes(self._programs.metric_shapes, call.reserved)
         self._run: Any = None
 
     @property
-    def state_structure(self) -> Any:
-        """Pytree with the structure of `states()`."""
-        return self._programs.run_shapes
+    def shapes(self) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:
+        """Shapes of `states()`, and of the metrics of `evaluate()`."""
+        words = jax.eval_shape(lambda run: jax.tree.map(key_words, run), self._programs.run_shapes)
+        return jax.tree.map(
+            lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype), (words, dict(self._programs.metric_shapes))
+        )
 
     def advance(self, count: int) -> None:
         """Advances the run by `count` iterations, and waits for them."""
@@ -170,7 +173,7 @@ def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
         advance=jit_advance.lower(shapes, arguments, number, number).compile(options),
         evaluate=jit_evaluate.lower(shapes, arguments, number).compile(options),
         keep=loop.keep,
-        metric_names=tuple(jax.eval_shape(jit_evaluate, shapes, arguments, number)[1]),
+        metric_shapes=jax.eval_shape(jit_evaluate, shapes, arguments, number)[1],
         run_shapes=shapes,
     )
 

@@ -138,8 +138,8 @@ class _Leader:
         return self._run.iteration
 
     @property
-    def state_structure(self) -> Any:
-        return self._run.state_structure
+    def shapes(self) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:
+        return self._run.shapes
 
     def start(self) -> None:
         """Does nothing: the run starts with the first order that needs it, in all processes."""
