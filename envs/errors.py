@@ -1,10 +1,18 @@
 """Errors due to a user's arguments or machine, each one sentence; any other exception is a bug or another library's."""
 
+from envs.terminal import printable
+
 __all__ = ["ExistsError", "MissingPackageError", "UserError", "UserTypeError", "UserValueError"]
 
 
 class UserError(Exception):
-    """Base class of the errors below, by which the command line distinguishes messages for the user from bugs."""
+    """Base class of the errors below, by which the command line distinguishes messages for the user from bugs.
+
+    The message is shown without characters that control a terminal, since it may quote what a file holds.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), lines=True)
 
 
 class UserValueError(UserError, ValueError):

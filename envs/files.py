@@ -5,10 +5,26 @@ import os
 import platform
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from envs.errors import UserValueError
 
-__all__ = ["replacing", "unfinished"]
+__all__ = ["absolute", "appending", "refuse_links", "replacing", "unfinished"]
+
+
+def absolute(path: str | Path) -> Path:
+    """A path from the root, which stays the same where the process changes its directory later.
+
+    Args:
+      path: Path, relative to the current directory or absolute.
+
+    Raises:
+      UserValueError: The current directory does not exist any more.
+    """
+    try:
+        return Path(path).absolute()
+    except FileNotFoundError:
+        raise UserValueError(f"{path} is relative to the current directory, which does not exist any more.") from None
 
 
 @contextlib.contextmanager
@@ -25,6 +41,7 @@ def replacing(file: Path, error: Callable[[str], Exception] | None = UserValueEr
     part = unfinished(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
+        part.unlink(missing_ok=True)  # of a process that was killed, or a link that somebody put there
         try:
             yield part
             os.replace(part, file)
@@ -35,6 +52,42 @@ def replacing(file: Path, error: Callable[[str], Exception] | None = UserValueEr
         if error is None:
             raise
         raise error(f"{file} cannot be written: {reason.strerror or reason}.") from None
+
+
+@contextlib.contextmanager
+def appending(file: Path, newline: str | None = None) -> Iterator[IO[str]]:
+    """Open a text file to append to it, which is created if it is missing.
+
+    Args:
+      file: File; its directory must exist.
+      newline: Argument of `open`.
+
+    Raises:
+      UserValueError: The file cannot be written, or is a link, which would be followed.
+    """
+    refuse_links(file)
+    try:
+        handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        with open(handle, "a", newline=newline, encoding="utf-8") as stream:
+            yield stream
+    except OSError as reason:
+        raise UserValueError(f"{file} cannot be written: {reason.strerror or reason}.") from None
+
+
+def refuse_links(*paths: Path) -> None:
+    """Raise an error for a path that is a link, or that is neither a file nor a directory, such as a named pipe.
+
+    Args:
+      *paths: Files and directories to write to, which may be missing.
+
+    Raises:
+      UserValueError: A path is a link, or of another kind.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise UserValueError(f"{path} is a link, through which nothing is written: name its target, or delete it.")
+        if path.exists() and not (path.is_file() or path.is_dir()):
+            raise UserValueError(f"{path} is neither a file nor a directory, such as a named pipe: choose another one.")
 
 
 def unfinished(file: Path) -> Path:

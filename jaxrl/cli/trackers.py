@@ -83,7 +83,7 @@ def trackers_again(directory: Path) -> Sequence[Any]:
         return ()
     try:
         choice = Choice(**json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise CommandError(f"{file} is damaged ({error}): delete it to continue without trackers") from None
     return _trackers(choice, directory, force=False)
 

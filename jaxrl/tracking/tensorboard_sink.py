@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from envs.errors import ExistsError
+from envs.files import refuse_links
 from jaxrl.tracking.runs import Points, Run, Tracked
 
 SUFFIX = ".jaxrl"  # suffix of our event files; no other files are replaced
@@ -43,8 +44,12 @@ class TensorBoard:
         self._runs, self._resuming = tracked.runs, resuming
         self._files: list[Path | None] = [None] * len(tracked.runs)
         self._directory.mkdir(parents=True, exist_ok=True)
-        for run in [] if resuming else tracked.runs:
-            earlier = _event_files(self._path(run))
+        for run in tracked.runs:
+            path = self._path(run)
+            refuse_links(*(place for place in (path, *path.parents) if self._directory in place.parents))
+            if resuming:
+                continue
+            earlier = _event_files(path)
             if earlier and not self._force:
                 raise ExistsError(
                     f"{self._directory} holds {run.name} already: choose another directory, or replace it with "
@@ -100,8 +105,9 @@ class TensorBoard:
             stream.write(b"".join(_record(event.SerializeToString()) for event in events))
 
     def _path(self, run: Run) -> Path:
-        """The directory of a run, with a name that every file system accepts."""
-        return self._directory.joinpath(*(re.sub(r'[<>:"\\|?*]', "_", part) for part in run.name.split("/")))
+        """The directory of a run beneath that of all, with a name that every file system accepts."""
+        parts = [re.sub(r'[<>:"\\|?*\x00-\x1f]|^\.*$', "_", part) for part in run.name.split("/")]
+        return self._directory.joinpath(*parts)
 
 
 def _event_files(directory: Path) -> list[Path]:

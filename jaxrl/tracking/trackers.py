@@ -22,11 +22,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from envs.errors import MissingPackageError, UserTypeError, UserValueError
+from envs.files import absolute, refuse_links
 from envs.spelling import near_or_all
 from jaxrl.checks import check_choice
 from jaxrl.tracking.runs import Grouping, RunTracker
 
 KINDS = ("tensorboard", "wandb", "mlflow", "csv")
+# Names in a run directory to which they write.
+_PLACES = {"tensorboard": "tensorboard", "wandb": "wandb", "mlflow": "mlflow.db", "csv": "progress.csv"}
 MODES = ("online", "offline", "shared", "disabled")
 
 __all__ = ["KINDS", "by_name", "csv", "mlflow", "tensorboard", "wandb"]
@@ -53,16 +56,17 @@ def by_name(
 
     Raises:
       ImportError: The extra of that name is not installed.
-      ValueError: There is no such tracker.
+      ValueError: There is no such tracker, or a link is in its place.
     """
     if name not in KINDS:
         raise UserValueError(f"there is no tracker {name!r}{near_or_all(name, KINDS, 'there are')}")
+    refuse_links(out / _PLACES[name])
     if name == "tensorboard":
-        return tensorboard(out / "tensorboard", by=by, force=force)
+        return tensorboard(out / _PLACES[name], by=by, force=force)
     if name == "csv":
-        return csv(out / "progress.csv", by=by, force=force)
+        return csv(out / _PLACES[name], by=by, force=force)
     if name == "mlflow":
-        store = None if "MLFLOW_TRACKING_URI" in os.environ else out / "mlflow.db"
+        store = None if "MLFLOW_TRACKING_URI" in os.environ else out / _PLACES[name]
         return mlflow(store, by=by, experiment=project)
     return wandb(project, by=by, group=group, tags=tags, directory=out)
 
@@ -158,8 +162,8 @@ def mlflow(
     _name("experiment", experiment)
     store = os.environ.get("MLFLOW_TRACKING_URI", "mlflow.db") if uri is None else str(uri)
     if "://" not in store and not store.startswith(("file:", "databricks", "uc:")):
-        path = _directory("uri", store) if not store.endswith(".db") else Path(store)
-        store = f"sqlite:///{path.absolute()}" if store.endswith(".db") else path.absolute().as_uri()
+        path = _directory("uri", store) if not store.endswith(".db") else absolute(store)
+        store = f"sqlite:///{path}" if store.endswith(".db") else path.as_uri()
     _require("mlflow", "mlflow")
     return RunTracker(MLflow(store, experiment, dict(tags or {})), grouping)
 
@@ -183,7 +187,7 @@ def csv(
     _name("path", path)
     if Path(path).is_dir():
         raise UserValueError(f"path must be a file, such as runs/progress.csv, got the directory {str(path)!r}")
-    return RunTracker(Table(Path(path), force), grouping)
+    return RunTracker(Table(absolute(path), force), grouping)
 
 
 def _require(module: str, extra: str) -> None:
@@ -200,7 +204,7 @@ def _name(argument: str, value: str | Path) -> None:
 
 def _directory(argument: str, value: str | Path) -> Path:
     _name(argument, value)
-    path = Path(value)
+    path = absolute(value)
     for place in (path, *path.parents):
         if place.exists() and not place.is_dir():
             raise UserValueError(f"{argument} must be a directory, got {str(value)!r}, where {place} is a file")

@@ -45,7 +45,7 @@ class WandB:
         self._tracked = tracked
         self._directory.mkdir(parents=True, exist_ok=True)
         file = self._directory / IDS
-        self._ids: dict[str, dict[str, Any]] = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        self._ids = _ids_in(file)
         self._known = self._ids.get(tracked.identity, {}) if resuming else {}
         self._ids[tracked.identity] = self._known
         self._runs: dict[int, Any] = {}
@@ -93,3 +93,23 @@ class WandB:
         except wandb.Error as error:
             raise UserValueError(f"Weights & Biases cannot start a run in project {self._project!r}: {error}") from None
         return self._runs[i]
+
+
+def _ids_in(file: Path) -> dict[str, dict[str, Any]]:
+    """Ids and last steps of runs by the identity of their call and their name.
+
+    Raises:
+      UserValueError: The file is damaged.
+    """
+    if not file.is_file():
+        return {}
+    try:
+        ids = json.loads(file.read_text(encoding="utf-8"))
+        return {
+            str(call): {
+                str(name): {"id": str(run["id"]), "env_step": int(run["env_step"])} for name, run in runs.items()
+            }
+            for call, runs in ids.items()
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise UserValueError(f"{file} is damaged: delete it to log to new runs of Weights & Biases.") from None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.util
+import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs.files import replacing
+from envs.errors import ExistsError
+from envs.files import refuse_links, replacing
 from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import as_read
@@ -18,7 +21,7 @@ from jaxrl.results.result import Result
 from jaxrl.results.statistics import probability_of_improvement
 from jaxrl.results.storage import SEARCH, write_csv
 from jaxrl.results.tables import Table, estimates
-from jaxrl.tuning.shared_study import Outcome
+from jaxrl.tuning.shared_study import IDENTITY, Outcome
 from jaxrl.tuning.space import Setting
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 TRIALS, PARQUET, INCUMBENT = "trials.csv", "trials.parquet", "incumbent.json"  # jaxrl does not read these
 TESTED = ("default", "incumbent")  # directories of results on the test seeds; the first is the baseline
+STUDY = "study.db"  # storage of the study, where none is named
+_OWN = (SEARCH, STUDY, TRIALS, PARQUET, INCUMBENT, *TESTED)  # files and directories that a search writes
 _PROGRESS = ("trials", "found")  # the entries of `search.json` that change while trials end
 
 __all__ = ["SearchResult", "claim", "write_json", "write_search"]
@@ -154,6 +159,8 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
 
     Raises:
       ResultError: The directory cannot be written, or holds another search or a result, or its description is damaged.
+      ExistsError: The directory holds files of the names that a search writes, and no search.
+      UserValueError: One of these files is a link.
     """
     directory = Path(path)
     if path == "":
@@ -161,17 +168,39 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     content = as_read({"study": study, **identity})
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        refuse_links(*(directory / name for name in _OWN))
         if (directory / SEARCH).is_file():
             saved = _read_search(directory / SEARCH)
             if {name: value for name, value in saved.items() if name not in _PROGRESS} != content:
                 raise ResultError(f"{directory} holds another search: choose another directory.")
         elif any(directory.glob("*.nc")):
             raise ResultError(f"{directory} holds a result of training: choose another directory.")
+        elif not _is_own_study(directory / STUDY) and (
+            foreign := [name for name in _OWN if (directory / name).exists()]
+        ):
+            raise ExistsError(
+                f"{directory} holds {', '.join(foreign)}, which would be replaced and which no search of jaxrl wrote: "
+                "choose another directory."
+            )
         else:
             write_json(directory / SEARCH, content)
+    except ExistsError:
+        raise
     except OSError as error:
         raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
     return directory
+
+
+def _is_own_study(file: Path) -> bool:
+    """Whether a file is the storage of a study of jaxrl, such as of a search whose description was deleted."""
+    if not file.is_file():
+        return False
+    query = f"SELECT 1 FROM study_user_attributes WHERE key = '{IDENTITY}'"
+    try:
+        with contextlib.closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as database:
+            return database.execute(query).fetchone() is not None
+    except sqlite3.Error:
+        return False
 
 
 def _read_search(file: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import grid
 from jaxrl.tuning.halving import Halving
-from jaxrl.tuning.result import INCUMBENT, TESTED, SearchResult, claim, write_json, write_search
+from jaxrl.tuning.result import INCUMBENT, STUDY, TESTED, SearchResult, claim, write_json, write_search
 from jaxrl.tuning.run_trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
 from jaxrl.tuning.shared_study import Outcome, TrialStudy, import_optuna, opened
 from jaxrl.tuning.space import Builder, Space
@@ -172,7 +172,7 @@ def search(
     name = f"{algo.name}-{algo.env.name}" if study is None else study
     directory = None if chosen.out is None else claim(chosen.out, identity, name)
     if storage is None and directory is not None:
-        storage = f"sqlite:///{directory / 'study.db'}"
+        storage = f"sqlite:///{directory / STUDY}"
     chosen_test_seeds = list(range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds))
 
     with room_for(len(searched.groups) + 4), stop_on_signals(chosen.progress) as stop:

@@ -26,6 +26,7 @@ from jaxrl.tuning.space import Setting, Space
 IDENTITY, OUTCOME, PLACE, WORKER, BEAT = "jaxrl", "jaxrl told", "jaxrl place", "worker", "alive "
 SECONDS_BETWEEN_BEATS = 20.0
 SECONDS_TO_LIVE = 300.0
+_STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}  # of an outcome, with Optuna's name of each
 _PATIENCE = 60.0  # seconds to wait for a transaction of another process in SQLite
 
 __all__ = ["Asked", "Outcome", "TrialStudy", "opened"]
@@ -121,7 +122,7 @@ class TrialStudy:
     def _finish(self, outcome: Outcome) -> None:
         from optuna.trial import TrialState
 
-        state = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}[outcome.state]
+        state = TrialState[_STATES[outcome.state]]
         self._study.tell(outcome.number, outcome.score if outcome.state == "complete" else None, state=state)
 
     @contextlib.contextmanager
@@ -346,8 +347,23 @@ def _counts(trial: Any) -> bool:
 
 
 def _outcome_of(trial: Any) -> Outcome:
+    """The outcome that a trial was given.
+
+    Raises:
+      ResultError: It is none of jaxrl, such as of a study that was changed by hand.
+    """
     values = from_json(trial.user_attrs[OUTCOME])
-    return Outcome(**{**values, "env_steps": int(values["env_steps"])})
+    try:
+        outcome = Outcome(**values)
+        sound = outcome.state in _STATES and len([float(value) for value in (outcome.score, *outcome.returns)]) > 1
+        if sound and outcome.number == trial.number:
+            return outcome._replace(env_steps=int(outcome.env_steps))
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise ResultError(
+        f"trial {trial.number} of the study is damaged: it has the outcome {json.dumps(values)[:60]}; choose another "
+        "name for the study (study=, --study), or another storage."
+    )
 
 
 def _places(trials: Sequence[Any]) -> dict[int, int]:

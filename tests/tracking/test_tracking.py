@@ -2,6 +2,7 @@
 
 import csv
 import json
+import os
 import struct
 import sys
 import warnings
@@ -16,12 +17,15 @@ import pytest
 import envs
 import jaxrl
 from envs.bandits.bernoulli import BernoulliBandit
+from envs.errors import UserError
 from jaxrl.cli import main as cli
 from jaxrl.results.statistics import bootstrap_interval, iqm
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.training import training_call
 from jaxrl.tracking import trackers as tracking
+from jaxrl.tracking.csv_sink import Table
 from jaxrl.tracking.runs import RESAMPLES, Grouping, Points, RunTracker, Tracked, tracked
+from jaxrl.tracking.tensorboard_sink import TensorBoard
 from jaxrl.tracking.tracker import FollowedCall
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
@@ -338,6 +342,84 @@ def test_a_table_grows_and_goes_on_after_half_a_line(tmp_path: Path) -> None:
         tracking.csv(path).start(a_call(seeds=[7]), 0)
     follow(tracking.csv(path, by="setting", force=True), a_call(), STEPS[:1])
     assert [row["return"] for row in rows(path)] == ["65.0", "68.0"]
+
+
+@pytest.mark.parametrize("force", [False, True])
+@pytest.mark.parametrize("resumed", [None, 64])
+def test_a_table_is_not_written_through_a_link(tmp_path: Path, force: bool, resumed: int | None) -> None:
+    (tmp_path / "precious").write_text("precious")
+    path = tmp_path / "progress.csv"
+    path.symlink_to(tmp_path / "precious")
+    with pytest.raises(UserError, match=r"progress\.csv is a link, through which nothing is written"):
+        tracking.csv(path, force=force).start(a_call(), resumed)
+    path.unlink()
+    tracker = tracking.csv(path)
+    tracker.start(a_call(), None)
+    path.symlink_to(tmp_path / "precious")  # while the call runs
+    with pytest.raises(UserError, match=r"progress\.csv is a link"):
+        tracker(64, numbers(64))
+    assert (tmp_path / "precious").read_text() == "precious"
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UserError, match=r"progress\.csv is neither a file nor a directory"):
+        tracking.csv(path, force=force).start(a_call(), resumed)
+
+
+@pytest.mark.parametrize("content", ["a,b\n1,2\n", "run,env_step\nx,1\n", "run,env_step\n{name},one\n", "\xff\n"])
+def test_another_table_is_refused_and_kept(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "progress.csv"
+    name = tracked(a_call().description(), "seed").runs[0].name
+    path.write_bytes(before := content.format(name=name).encode("latin-1"))
+    with pytest.raises(FileExistsError, match="with runs of another call or with other content"):
+        tracking.csv(path).start(a_call(), 0)
+    assert path.read_bytes() == before
+
+
+def test_trackers_of_a_run_directory_write_through_no_link_in_it(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    for kind, name in (("csv", "progress.csv"), ("tensorboard", "tensorboard"), ("mlflow", "mlflow.db")):
+        (tmp_path / name).symlink_to(tmp_path / "elsewhere")
+        with pytest.raises(UserError, match=f"{name} is a link, through which nothing is written"):
+            tracking.by_name(kind, tmp_path)
+
+
+def test_tensorboard_stays_in_its_directory(tmp_path: Path) -> None:
+    call = a_call()
+    names = ["lr=..", "..", "victim", "seed=0"]
+
+    class Named(TensorBoard):
+        def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+            runs = [run._replace(name="/".join([*names, str(i)])) for i, run in enumerate(tracked.runs)]
+            return super().open(tracked._replace(runs=runs), resuming)
+
+    follow(RunTracker(Named(tmp_path / "board", False), Grouping()), call, STEPS[:1])
+    assert not (tmp_path / "victim").exists() and (tmp_path / "board" / "lr=.." / "_" / "victim").is_dir()
+    inside = tmp_path / "board" / "lr=.." / "_"
+    inside.rename(tmp_path / "moved")
+    inside.symlink_to(tmp_path / "moved")
+    for resuming in (None, 64):
+        with pytest.raises(UserError, match="_ is a link, through which nothing is written"):
+            RunTracker(Named(tmp_path / "board", True), Grouping()).start(call, resuming)
+
+
+def test_text_of_a_table_is_no_formula(tmp_path: Path) -> None:
+    call = a_call()
+    path = tmp_path / "progress.csv"
+    formula = '=HYPERLINK("http://a.b","x")'
+
+    class Named(Table):
+        def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
+            runs = [
+                run._replace(name=f"={run.name}", coordinates={"@discount": formula, "level": "-1"})
+                for run in tracked.runs
+            ]
+            return super().open(tracked._replace(runs=runs), resuming)
+
+    follow(RunTracker(Named(path, False), Grouping()), call, STEPS[:1])
+    follow(RunTracker(Named(path, False), Grouping()), call, STEPS[:2], resumed=64)  # finds its runs again
+    assert len(rows(path)) == 12
+    for row in rows(path):
+        assert row["run"].startswith("'=") and row["'@discount"] == f"'{formula}" and row["level"] == "-1"
 
 
 # Weights & Biases

@@ -15,10 +15,12 @@ import pytest
 
 import envs
 import jaxrl
+from envs.errors import ExistsError, UserError
 from jaxrl import Choice, LogUniform, Uniform
 from jaxrl.results.dataset import ResultError
+from jaxrl.tuning.result import claim
 from jaxrl.tuning.samplers import sampler_of
-from jaxrl.tuning.shared_study import Asked, Outcome, TrialStudy, opened
+from jaxrl.tuning.shared_study import OUTCOME, Asked, Outcome, TrialStudy, opened
 from jaxrl.tuning.space import Space
 
 ROOT = Path(__file__).parents[2]
@@ -234,6 +236,49 @@ def test_a_storage_that_goes_away_is_told_in_a_sentence(space: Space, tmp_path: 
             with sqlite3.connect(file) as connection:
                 connection.execute("DROP TABLE trials")
             trial_study.ask(1)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        {},
+        None,
+        [],
+        {"number": 0, "state": "over", "setting": {}, "score": 1.0, "returns": [1.0], "env_steps": 64},
+        {"number": 0, "state": "complete", "setting": {}, "score": "much", "returns": [1.0], "env_steps": 64},
+        {"number": 7, "state": "complete", "setting": {}, "score": 1.0, "returns": [1.0], "env_steps": 64},
+    ],
+)
+def test_an_outcome_that_is_none_is_told_in_a_sentence(space: Space, outcome: Any):
+    with opened(None, "some", {}) as study:
+        shared = TrialStudy(study, space, sampler_of("random", space, 0, 5), 3)
+        (asked,) = shared.ask(1)
+        shared._own[asked.number].set_user_attr(OUTCOME, outcome)
+        study.tell(asked.number, 1.0)
+        with pytest.raises(ResultError, match="trial 0 of the study is damaged: it has the outcome"):
+            shared.outcomes()
+
+
+@pytest.mark.parametrize("name", ["trials.csv", "trials.parquet", "incumbent.json", "study.db", "default", "incumbent"])
+def test_a_search_keeps_files_of_others(name: str, tmp_path: Path):
+    (tmp_path / name).write_text("precious")
+    with pytest.raises(ExistsError, match=f"holds {name}, which would be replaced and which no search of jaxrl wrote"):
+        claim(tmp_path, {}, "some")
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["precious"]
+    (tmp_path / name).rename(tmp_path / "precious")
+    (tmp_path / name).symlink_to(tmp_path / "precious")
+    with pytest.raises(UserError, match=f"{name} is a link, through which nothing is written"):
+        claim(tmp_path, {}, "some")
+
+
+def test_a_search_whose_description_was_deleted_goes_on(tmp_path: Path):
+    assert claim(tmp_path, {"env_steps": 64}, "some") == tmp_path
+    with opened(f"sqlite:///{tmp_path / 'study.db'}", "some", {"env_steps": 64}):
+        pass
+    (tmp_path / "trials.csv").write_text("trial")
+    (tmp_path / "search.json").unlink()
+    claim(tmp_path, {"env_steps": 64}, "some")
+    assert (tmp_path / "search.json").is_file()
 
 
 def test_a_missing_extra_is_named(space: Space, monkeypatch: pytest.MonkeyPatch):
