@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, TypedDict, get_type_hints
 
 from envs.errors import UserTypeError, UserValueError
+from envs.files import absolute
 from envs.spelling import near
 from jaxrl.checks import check_choice
 from jaxrl.runtime.machine.memory import parse_size
@@ -114,7 +115,7 @@ class RunOptions(BanditOptions, total=False):
         keeps its parts and blocks.
       precision: Precision of matrix products, a name of `jax.default_matmul_precision`.
       shard: Part of the runs to train here, `"i/n"` or `(i, n)`; `jaxrl.merge` merges the parts.
-      out: Directory to save the result in; None saves nothing.
+      out: Directory to save the result in, relative to the current directory at the call; None saves nothing.
       progress: Flag to show a progress bar (one line per minute without a terminal).
       force: Flag to overwrite an existing `out`.
       resume: Flag to resume from the checkpoint in `out`, bit for bit, if there is one; with more `env_steps` a
@@ -185,6 +186,8 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     every = Options(options)
     if every.out is not None and not isinstance(every.out, str | Path):
         raise UserTypeError(f"out takes a directory, such as 'runs/x', got {every.out!r}")
+    if every.out not in (None, "") and not Path(every.out).is_absolute():
+        return checked(call, takes, {**options, "out": absolute(every.out)})  # whatever changes the directory later
     check_choice("precision", every.precision, PRECISIONS)
     for name in ("force", "resume", "progress", "shard_environments"):
         if not isinstance(getattr(every, name), bool):

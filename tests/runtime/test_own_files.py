@@ -10,7 +10,7 @@ from chaotic_algorithm import PER_ITERATION, wandering
 from same_bits import assert_same_bits
 
 import jaxrl
-from envs.errors import ExistsError
+from envs.errors import ExistsError, UserError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli import main as cli
 from jaxrl.results.result import Result
@@ -139,6 +139,33 @@ def test_links_are_not_followed(algo: Algorithm, tmp_path: Path, monkeypatch: py
     with pytest.raises(ExistsError, match="x holds checkpoints, which would be replaced"):
         jaxrl.train(algo, **RUN, out=out, force=True)
     assert file.read_text() == PRECIOUS
+
+
+def test_the_current_directory_may_change(
+    algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    def leave(env_step: int, metrics: Any) -> None:
+        os.chdir(tmp_path / "elsewhere")
+
+    trackers = [jaxrl.tracking.csv("table.csv"), "csv"]
+    jaxrl.train(algo, **RUN, **OFTEN, out="runs/x", on_chunk=leave, trackers=trackers)
+    assert Path.cwd() == tmp_path / "elsewhere" and not list(Path.cwd().iterdir())
+    assert_same_bits(jaxrl.load_result(tmp_path / "runs/x", algo), whole)
+    assert (tmp_path / "table.csv").read_bytes() == (tmp_path / "runs/x/progress.csv").read_bytes()
+    assert (tmp_path / "runs/x/checkpoints").is_dir()
+
+
+def test_a_current_directory_that_is_gone_is_named(
+    algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(UserError, match="runs/x is relative to the current directory, which does not exist any more"):
+        jaxrl.train(algo, **RUN, out="runs/x")
 
 
 def test_a_picture_replaces_a_link_and_not_its_target(whole: Result, tmp_path: Path) -> None:
