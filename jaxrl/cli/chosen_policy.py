@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from envs.terminal import printable
 from jaxrl.cli.parsing import CommandError
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -32,7 +33,8 @@ def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None
 
 def named_run(policy: TrainedPolicy) -> str:
     """Name of the run of a policy, such as `lr 0.001, seed 3`."""
-    return ", ".join([*(f"{name} {value}" for name, value in policy.setting.items()), f"seed {policy.seed}"])
+    setting = (f"{name} {value}" for name, value in policy.setting.items())
+    return printable(", ".join([*setting, f"seed {policy.seed}"]))
 
 
 def _coordinate(text: str) -> tuple[str, str]:

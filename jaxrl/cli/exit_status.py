@@ -1,11 +1,13 @@
 """Exit status of a command line, which answers bad input by one sentence on standard error."""
 
 import errno
+import io
 import os
 import signal
 import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from jaxrl.cli.parsing import CommandError
@@ -31,8 +33,9 @@ def exit_status(command: Callable[[], int], prog: str) -> int:
     from jaxrl.runtime.drive.interrupts import hearing_interrupts
 
     def show_warning(message: Warning | str, *_: Any) -> None:
-        print(f"{prog}: warning: {' '.join(str(message).split())}", file=sys.stderr)
+        print(f"{prog}: warning: {_shown(str(message))}", file=sys.stderr)
 
+    _prepare_streams()
     try:
         with hearing_interrupts(), warnings.catch_warnings():
             warnings.showwarning = show_warning
@@ -50,7 +53,7 @@ def exit_status(command: Callable[[], int], prog: str) -> int:
         sentence = _sentence(error)
         if not _is_ours(error):
             sentence = f"{type(error).__name__}: {sentence.rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"
-        print(f"{prog}: {sentence}", file=sys.stderr)
+        print(f"{prog}: {_shown(sentence)}", file=sys.stderr)
         return 2
 
 
@@ -68,4 +71,32 @@ def _is_ours(error: Exception) -> bool:
 def _sentence(error: Exception) -> str:
     """Message of an exception on one line."""
     message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    return " ".join(message.split()) or type(error).__name__
+    return message or type(error).__name__
+
+
+def _shown(message: str) -> str:
+    """A message on one line, without characters that control a terminal."""
+    line = " ".join(message.split())
+    try:
+        from envs.terminal import printable
+    except ImportError:  # another package hides `envs`
+        return line
+    return printable(line)
+
+
+def _prepare_streams() -> None:
+    """Opens streams that the caller has closed, and makes all of them write any text."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        if getattr(sys, name) is None:
+            try:
+                os.fstat(number)
+            except OSError:
+                os.open(os.devnull, os.O_RDWR)  # or a file would get this number, and what libraries print
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 -- open until the end
+    try:
+        from envs.terminal import REPLACED
+    except ImportError:
+        return
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors=REPLACED)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 import jaxrl
+from envs.terminal import printable
 from jaxrl.algorithms.registry import default_space
 from jaxrl.cli.dataclass_options import WholeNumber, config_option, option, values_class, xla_flags_option
 from jaxrl.cli.options import run_flags, run_options
@@ -55,7 +56,7 @@ def run_search(args: Sequence[str]) -> int:
     of_study = ("search", "trials", "population", "aggregate", "seed", "storage", "study")
     of_runs = ("seeds", "test_seeds", "env_steps", "eval_episodes")
     result = jaxrl.search(algo, space, halving=halving, **run_options(SearchOptions, options, *of_study, *of_runs))
-    print(result.report())
+    print(printable(result.report(), lines=True))
     if options.out is not None:
         print(f"Wrote {options.out}" + (f" (next: jaxrl plot {options.out}/incumbent)" if result.test else ""))
     if result.stopped_by_signal:

@@ -158,13 +158,13 @@
   function csv() {
     const quoted = (value) => {
       const text = String(value ?? "");
-      return /[",\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+      return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
     };
     const base = metric().better[element("baseline").value];
     const head = ["setting", "iqm", "iqm_low", "iqm_high", "mean", "mean_low", "mean_high", "seeds", "failed",
                   ...(base ? ["p_better", "p_better_low", "p_better_high"] : [])];
     const body = [...lines.keys()].map((line) =>
-      [lines[line].label, ...metric().numbers[line], ...(base ? base[line] || ["", "", ""] : [])]);
+      [lines[line].cell, ...metric().numbers[line], ...(base ? base[line] || ["", "", ""] : [])]);
     return [head, ...body].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
   }
 

@@ -32,6 +32,7 @@ from jaxrl.results.plotting.curves import UNITS
 from jaxrl.results.plotting.regret import NAMES
 from jaxrl.results.plotting.style import LINE_STYLES, MOST_LINES, style
 from jaxrl.results.result import Result
+from jaxrl.results.text_tables import spreadsheet_cell
 from jaxrl.version import REPOSITORY, __version__
 
 PAGE, SCRIPTS = "page.html", ("chart.js", "page.js")
@@ -147,7 +148,7 @@ def _report(
         "baseline": place,
         "shown": _shown(lines, metrics[first], better[first]),
         "looks": MOST_LINES,
-        "lines": [{"label": line.label, "run": line.run} | _look(at) for at, line in enumerate(lines)],
+        "lines": [_named(line) | _look(at) for at, line in enumerate(lines)],
         "left_out": len(every) - len(lines),
         "steps": [steps[points_of(len(steps))].tolist() for steps in every_step],
         "metrics": metrics,
@@ -180,6 +181,11 @@ def _shown(lines: list[Line], entry: Mapping[str, Any], direction: int) -> list[
     ends = [row[0] for row in entry["numbers"]]
     worth = [float("-inf") if end is None else end * (direction or 1) for end in ends]
     return sorted(sorted(range(len(lines)), key=lambda at: -worth[at])[:SHOWN_OF_MANY])
+
+
+def _named(line: Line) -> dict[str, Any]:
+    """The label of a line on the page, and in the table that a reader downloads as CSV."""
+    return {"label": line.label, "cell": spreadsheet_cell(line.label), "run": line.run}
 
 
 def _look(index: int) -> dict[str, str]:

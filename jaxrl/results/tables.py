@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.terminal import printable
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.statistics import bootstrap_interval, iqm
 from jaxrl.results.text_tables import aligned, decimals_of, plain_lines
@@ -48,7 +50,7 @@ class Table:
 
     def __str__(self) -> str:
         low, high = (self.columns.index(name) for name in self.interval)
-        header = [*self.columns[:low], "interval", *self.columns[high + 1 :]]
+        header = [*map(printable, self.columns[:low]), "interval", *self.columns[high + 1 :]]
         numbers: list[int | None] = [None] * len(self.columns)
         for column in range(self.num_labels, len(self.columns)):
             numbers[column] = decimals_of([row[column] for row in self.rows])
@@ -59,13 +61,13 @@ class Table:
             interval = f"[{text[low]}, {text[high]}]" if np.isfinite([row[low], row[high]]).all() else NO_INTERVAL
             lines.append([*text[:low], interval, *text[high + 1 :]])
         right = [column >= self.num_labels for column in range(len(header))]
-        return "\n".join([self.title, "", *plain_lines(aligned([header, *lines], right))])
+        return "\n".join([printable(self.title), "", *plain_lines(aligned([header, *lines], right))])
 
     def __repr__(self) -> str:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<p>{self.title}</p>{self.to_pandas().to_html(index=False)}"
+        return f"<p>{html.escape(self.title)}</p>{self.to_pandas().to_html(index=False)}"
 
 
 def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
@@ -102,5 +104,5 @@ def estimates(runs: np.ndarray, confidence: float) -> tuple[float, float, float,
 
 def _text(value: Any, decimals: int | None) -> str:
     if not isinstance(value, float):
-        return str(value)
+        return printable(str(value))
     return f"{value:g}" if decimals is None else f"{value:.{decimals}f}"

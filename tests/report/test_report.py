@@ -82,6 +82,16 @@ def report_of(tmp_path, runs, **options) -> dict:
     return data_of(write_report(runs, tmp_path / "report.html", **options))
 
 
+def test_a_label_is_no_formula_in_the_table_that_is_downloaded(tmp_path):
+    names = ["=HYPERLINK(1)", "plain", "-1"]
+    data = report_of(tmp_path, {name: result_of(key=i) for i, name in enumerate(names)})
+    assert [(line["label"], line["cell"]) for line in data["lines"]] == list(
+        zip(names, ["'=HYPERLINK(1)", "plain", "-1"], strict=True)
+    )
+    page = (tmp_path / "report.html").read_text()
+    assert "[lines[line].cell, ...metric().numbers" in page
+
+
 def test_estimates_are_those_of_the_table_and_of_the_statistics(tmp_path):
     runs = {"low": result_of(100, key=1), "high": result_of(110, key=2)}
     data = report_of(tmp_path, runs)

@@ -158,6 +158,18 @@ def test_dimensions_of_length_0_are_refused(run: Path) -> None:
     assert "its dimension 'seed' has the length 0" in refused(lambda: load_metrics(run))
 
 
+def test_many_strings_are_counted(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jaxrl.results.array_files._FEW_BYTES", 0)
+    import xarray
+
+    labels = ["x" * 10**5, "y"]
+    data = xarray.load_dataset(run / "metrics.nc", engine="h5netcdf").assign_coords(label=("seed", labels))
+    data.to_netcdf(run / "metrics.nc", engine="h5netcdf")
+    assert load_metrics(run).metrics["label"].values.tolist() == labels
+    monkeypatch.setattr("jaxrl.results.array_files._plain_bytes", lambda *_: 10**6)
+    assert "it declares more bytes than it has" in refused(lambda: load_metrics(run))
+
+
 # --- policies.npz ---------------------------------------------------------------------------
 
 

@@ -27,7 +27,7 @@ from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.loading import load_result
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
-from jaxrl.results.storage import FILES, claim_directory
+from jaxrl.results.storage import FILES, claim_directory, write_csv
 
 LRS, DISCOUNTS = (3e-4, 1e-3), ("exp:gamma=0.98", "beta:mu=0.98,eta=0.5", "hyperbolic:k=0.02")
 SEEDS, ENV_STEPS = range(10, 15), (0, 500)
@@ -327,6 +327,17 @@ def test_the_table_has_every_digit_of_a_float32_and_no_more(tmp_path):
         rows = list(csv.DictReader(stream))
     assert [row["return"] for row in rows[:4]] == ["0.1", "1e-07", "nan", "inf"]
     assert rows[0]["lr"] == repr(float(LRS[0])) and rows[0]["discount"] == DISCOUNTS[0]
+
+
+def test_no_text_of_the_table_is_a_formula(tmp_path):
+    coords = {"@name": (("@name",), ["=1+1", "-1", "+x", "plain"]), "lr": (("@name",), [-0.5, 1.0, 2.0, 3.0])}
+    sweep = SimpleNamespace(dims=("@name",), shape=(4,), coords=coords)
+    small_result(values=numbers()[:4], sweep=sweep).save(tmp_path)
+    frame = pandas.read_csv(tmp_path / "metrics.csv")
+    assert list(frame.columns)[:2] == ["'@name", "lr"]
+    assert frame["'@name"].unique().tolist() == ["'=1+1", "-1", "'+x", "plain"] and frame["lr"].min() == -0.5
+    write_csv(tmp_path / "rows.csv", ["=a", "b"], [["=1", -1.0], ["1", float("nan")]])
+    assert (tmp_path / "rows.csv").read_bytes() == b"'=a,b\r\n'=1,-1.0\r\n1,nan\r\n"
 
 
 def test_the_table_is_there_as_parquet_too_where_pyarrow_is(tmp_path, monkeypatch):
