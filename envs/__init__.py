@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from envs import probes, wrappers
     from envs.base import Environment, EnvParams, EnvState, MetricRule, spaces
     from envs.checking import ContractError, check
+    from envs.choices import MultiDiscrete
     from envs.registry import make, names
     from envs.threefry import unrolled
 
@@ -21,6 +22,7 @@ __all__ = [
     "EnvState",
     "Environment",
     "MetricRule",
+    "MultiDiscrete",
     "check",
     "make",
     "names",
@@ -36,6 +38,7 @@ _HOME = {
     "EnvState": "envs.base",
     "Environment": "envs.base",
     "MetricRule": "envs.base",
+    "MultiDiscrete": "envs.choices",
     "check": "envs.checking",
     "make": "envs.registry",
     "names": "envs.registry",

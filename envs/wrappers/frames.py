@@ -5,10 +5,12 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of, map_space, whole_number
 
 __all__ = ["DelayObservations", "FrameStack", "delay_observations", "frame_stack"]
@@ -122,9 +124,12 @@ class FrameStack(_Remembering):
         return map_space(self._stacked, self.inner.observation_space(params))
 
     def _stacked(self, space: Any) -> spaces.Space:
-        low, high = (0, space.n - 1) if isinstance(space, spaces.Discrete) else (space.low, space.high)
         shape = (self.num_frames, *space.shape)
-        low, high = (jnp.broadcast_to(jnp.asarray(bound, space.dtype), shape) for bound in (low, high))
+        if isinstance(space, spaces.Discrete):
+            return MultiDiscrete(np.full(shape, space.n), dtype=space.dtype)
+        if isinstance(space, MultiDiscrete):
+            return MultiDiscrete(np.broadcast_to(space.counts, shape), space.low, space.dtype)
+        low, high = (jnp.broadcast_to(jnp.asarray(bound, space.dtype), shape) for bound in (space.low, space.high))
         return spaces.Box(low, high, shape, space.dtype)
 
     @property

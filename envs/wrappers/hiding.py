@@ -9,6 +9,7 @@ import numpy as np
 
 from envs import base, registry
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import Wrapper
 
@@ -82,6 +83,8 @@ class Hide(Wrapper):
         space: Any = super().observation_space(params)
         if isinstance(space, spaces.Dict):
             return spaces.Dict({name: part for name, part in space.spaces.items() if name not in self.components})
+        if isinstance(space, MultiDiscrete):
+            return MultiDiscrete(self._visible(space.counts), self._visible(space.low), space.dtype)
         low, high = (
             self._visible(jnp.broadcast_to(jnp.asarray(bound), space.shape)) for bound in (space.low, space.high)
         )

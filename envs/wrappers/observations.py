@@ -1,5 +1,6 @@
 """Changed observations: any function of them, one vector, or noise."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -11,6 +12,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.choices import columns_of, one_hot
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, agents_of, map_space, number, observation_of
 
@@ -55,7 +57,7 @@ def flatten_observation(env: base.Environment) -> base.Environment:
 
     Returns:
       An environment whose observations are float32 `[*A, D]`: the numbers of every part, those of a
-      dictionary in the order of its sorted keys; a `Discrete` part as a one-hot vector.
+      dictionary in the order of its sorted keys; choices, of `Discrete` or `MultiDiscrete`, as one-hot vectors.
 
     Raises:
       TypeError: `env` is not an environment.
@@ -180,8 +182,10 @@ def _bounds(space: Any) -> list[tuple[jax.Array, jax.Array]]:
         return [pair for name in sorted(space.spaces) for pair in _bounds(space.spaces[name])]
     if isinstance(space, spaces.Tuple):
         return [pair for part in space.spaces for pair in _bounds(part)]
-    if isinstance(space, spaces.Discrete):
-        return [(jnp.zeros(space.n), jnp.ones(space.n))]
+    columns = columns_of(space)
+    if columns is not None:
+        width = math.prod(space.shape[:-1]) * sum(count for _, count in columns)
+        return [(jnp.zeros(width), jnp.ones(width))]
     low, high = (
         jnp.broadcast_to(jnp.asarray(bound, jnp.float32), space.shape).ravel() for bound in (space.low, space.high)
     )
@@ -195,8 +199,9 @@ def _vectors(space: Any, obs: Any, agents: tuple[int, ...]) -> list[jax.Array]:
     if isinstance(space, spaces.Tuple):
         pairs = zip(space.spaces, obs, strict=True)
         return [vector for part, value in pairs for vector in _vectors(part, value, agents)]
-    if isinstance(space, spaces.Discrete):
-        return [jax.nn.one_hot(obs, space.n, dtype=jnp.float32)]
+    columns = columns_of(space)
+    if columns is not None:
+        obs = one_hot(obs.reshape(*agents, *(space.shape or (1,))), columns)
     return [obs.reshape(*agents, -1).astype(jnp.float32)]
 
 

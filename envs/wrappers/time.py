@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from envs import base
 from envs.abstract_checking import agent_axes
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
 from envs.wrappers.wrapper import Wrapper, limit, whole_number
 
@@ -142,4 +143,4 @@ class TimeFeature(Wrapper):
 
 
 def _is_vector(space: Any) -> bool:
-    return isinstance(space, spaces.Box) and len(space.shape) == 1
+    return isinstance(space, spaces.Box) and not isinstance(space, MultiDiscrete) and len(space.shape) == 1

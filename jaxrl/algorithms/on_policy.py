@@ -26,7 +26,7 @@ from jaxrl.algorithms.on_policy_state import (
     last_steps,
     nothing_before,
 )
-from jaxrl.algorithms.rollout_config import check_num_rows, prepared, stopped
+from jaxrl.algorithms.rollout_config import check_not_choices_alone, check_num_rows, prepared, stopped
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor, Memory, Scores, head_actor, memories, recurrent_actor
 from jaxrl.learning.beliefs import Belief, believing_head
@@ -417,6 +417,7 @@ def on_policy(
     head = action_head(env.action_space(env.default_params))
     critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
     obs_shape, global_shape = shapes_of(env, config, agents)
+    check_not_choices_alone(config.normalise_observation and global_shape is None, obs_shape)
     chosen = choose_network(config, network, obs_shape, global_shape, head.num_outputs, critic.num_values, belief)
     head = head if belief is None else believing_head(head, belief)
     if config.burn_in and not is_recurrent(chosen):

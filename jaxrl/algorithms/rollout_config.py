@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
@@ -15,6 +16,7 @@ from flax import struct
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
+from jaxrl.learning.choices import ChoiceShape
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.pytrees import HParams
 
@@ -34,6 +36,7 @@ __all__ = [
     "TransitionsHParams",
     "annealed_over",
     "check_normalised",
+    "check_not_choices_alone",
     "check_num_rows",
     "prepared",
     "stopped",
@@ -225,14 +228,32 @@ def check_num_rows(num_rows: int) -> None:
 
 
 def check_normalised(normalised: bool, shapes: Any) -> None:
-    """Rejects `normalise_observation` for observations with neighbours, whose slots have no separate statistics.
+    """Rejects `normalise_observation` for observations with neighbours, whose slots are alike, or of choices alone.
 
     Args:
       normalised: Whether observations are normalised.
       shapes: Shapes of one observation.
 
     Raises:
-      ValueError: Observations are normalised, and have the entry "neighbours".
+      ValueError: Observations are normalised, and have the entry "neighbours" or nothing but choices.
     """
     if normalised and isinstance(shapes, dict) and "neighbours" in shapes:
         raise UserValueError(SCALED_SLOTS)
+    check_not_choices_alone(normalised, shapes)
+
+
+def check_not_choices_alone(normalised: bool, shapes: Any) -> None:
+    """Rejects `normalise_observation` for observations that consist of choices, which have no mean.
+
+    Args:
+      normalised: Whether observations are normalised.
+      shapes: Shapes of one observation, by `networks.observation_shapes`.
+
+    Raises:
+      ValueError: Observations are normalised, and have no other numbers.
+    """
+    if normalised and all(isinstance(leaf, ChoiceShape) for leaf in jax.tree.leaves(shapes)):
+        raise UserValueError(
+            "normalise_observation has no effect on observations of choices alone (Discrete, MultiDiscrete), which "
+            "networks take as one-hot vectors, got True; leave it out"
+        )

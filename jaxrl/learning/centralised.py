@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from envs.base import Environment
 from envs.errors import UserValueError
+from jaxrl.learning.choices import Choices, encoded
 from jaxrl.learning.networks import last_of_actor, last_of_critic
 from jaxrl.pytrees import Params, PyTree, State
 
@@ -24,6 +25,7 @@ class CentralisedActorCritic(nn.Module):
       num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`).
       num_values: Number of values of the critic; None for one, without an axis.
       own_scale, neighbour_scale: Factors of inputs of the critic.
+      choices: Choices in observations, by `choices.choices_of`; `actor` encodes its own.
 
     Source: Yu et al. (2022), "The surprising effectiveness of PPO in cooperative multi-agent games" (MAPPO).
     """
@@ -34,6 +36,7 @@ class CentralisedActorCritic(nn.Module):
     num_values: int | None = None
     own_scale: float = 1.0
     neighbour_scale: float = 1.0
+    choices: Choices = ()
 
     @nn.compact
     def __call__(self, obs: Any, global_obs: Any = None) -> tuple[jax.Array, jax.Array | None]:
@@ -46,7 +49,7 @@ class CentralisedActorCritic(nn.Module):
         outputs = last_of_actor(self.actor(obs), self.num_outputs)
         if global_obs is None:
             return outputs, None
-        seen = critic_observation(obs, global_obs, self.own_scale, self.neighbour_scale)
+        seen = critic_observation(encoded(obs, self.choices), global_obs, self.own_scale, self.neighbour_scale)
         return outputs, last_of_critic(self.critic(seen), self.num_values)
 
 

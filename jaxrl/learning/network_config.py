@@ -12,6 +12,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
 from jaxrl.learning.cells import CELLS, cell_of
 from jaxrl.learning.centralised import CentralisedActorCritic, critic_observation
+from jaxrl.learning.choices import choices_of
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     CNNActorCritic,
@@ -171,7 +172,8 @@ class NetworkConfig(Settings):
             critic = RelationActorCritic(None, *sizes, self.pooling, activation=self.activation)
         else:
             critic = MLPActorCritic(None, self.hidden, self.activation)
-        return CentralisedActorCritic(actor, critic, num_outputs, num_values, self.own_scale, self.neighbour_scale)
+        scales = (self.own_scale, self.neighbour_scale)
+        return CentralisedActorCritic(actor, critic, num_outputs, num_values, *scales, choices_of(obs))
 
     def check_own_network(self) -> None:
         """Rejects the field `memory` with a custom network, which defines its own memory or none.
@@ -206,9 +208,11 @@ class NetworkConfig(Settings):
         num_values: int | None,
         with_action: bool = False,
     ) -> Module:
+        choices = choices_of(obs)
         if kind in ("mlp", "simba"):
             kind_of = MLPActorCritic if kind == "mlp" else ResidualActorCritic
-            return kind_of(num_outputs, self.hidden, self.activation, self.shared_trunk, num_values, self.layer_norm)
+            last = (self.shared_trunk, num_values, self.layer_norm, choices)
+            return kind_of(num_outputs, self.hidden, self.activation, *last)
         if kind == "cnn":
             if len(getattr(obs, "shape", ())) != 3:
                 raise UserValueError(
@@ -224,6 +228,7 @@ class NetworkConfig(Settings):
                 self.shared_trunk,
                 num_values,
                 self.layer_norm,
+                choices,
             )
         if not relational:
             raise UserValueError(
@@ -242,6 +247,7 @@ class NetworkConfig(Settings):
             num_values,
             self.layer_norm,
             with_action,
+            choices,
         )
 
     def _refuse_others(self, kind: str, critic: str) -> None:

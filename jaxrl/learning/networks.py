@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
+from jaxrl.learning.choices import Choices, encoded, with_choices
 from jaxrl.pytrees import Params
 
 # flax's module under another name: only this file and others of its folder import flax.linen.
@@ -48,6 +49,7 @@ class MLPActorCritic(nn.Module):
       shared_trunk: Whether actor and critic share the hidden layers.
       num_values: Number of values of the critic; None for one, without an axis.
       layer_norm: Whether each hidden layer is normalised before its activation.
+      choices: Choices in observations, by `choices.choices_of`.
     """
 
     num_outputs: int | None
@@ -56,11 +58,12 @@ class MLPActorCritic(nn.Module):
     shared_trunk: bool = False
     num_values: int | None = None
     layer_norm: bool = False
+    choices: Choices = ()
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
-        features = flatten_observation(obs)
+        features = flatten_observation(encoded(obs, self.choices))
         if self.num_outputs is None:
             return self._features(features, "trunk")
         actor = self._features(features, "trunk" if self.shared_trunk else "actor")
@@ -95,6 +98,7 @@ class CNNActorCritic(nn.Module):
       shared_trunk: Whether actor and critic share all but the last layer.
       num_values: Number of values of the critic; None for one, without an axis.
       layer_norm: Whether each convolution and hidden layer is normalised before its activation.
+      choices: Choices in observations, by `choices.choices_of`, whose one-hot vectors are channels.
     """
 
     num_outputs: int | None
@@ -105,6 +109,7 @@ class CNNActorCritic(nn.Module):
     shared_trunk: bool = False
     num_values: int | None = None
     layer_norm: bool = False
+    choices: Choices = ()
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> Any:
@@ -113,6 +118,7 @@ class CNNActorCritic(nn.Module):
         Unsigned integers of 8 bits, such as pixels, are divided by 255.
         """
         chex.assert_rank(obs, 3, custom_message="obs")
+        obs = encoded(obs, self.choices)
         image = obs.astype(jnp.float32) / (255.0 if obs.dtype == jnp.uint8 else 1.0)
         if self.num_outputs is None:
             return self._features(image, "trunk")
@@ -277,14 +283,15 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
 
 
 def observation_shapes(env: Environment, agents: tuple[int, ...]) -> Any:
-    """Shapes of the observation of one agent.
+    """Shapes of the observation of one agent, with choices as `choices.ChoiceShape`.
 
     Args:
       env: Environment with its default parameters.
       agents: Axes of its agents.
     """
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[0]
-    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), obs)
+    return with_choices(env.observation_space(env.default_params), shapes)
 
 
 def zeros(shapes: Any) -> Any:

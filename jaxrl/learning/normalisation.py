@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from jaxrl.learning.choices import ChoiceShape
 from jaxrl.learning.shards import EnvShards, summed
 
 
@@ -16,7 +17,7 @@ class RunningStatistics:
 
     Attributes:
       count: Total weight of the samples, float32 `[]`.
-      mean, variance: Pytrees with the shape of one sample.
+      mean, variance: Pytrees with the shape of one sample; None for its choices, which have no mean.
     """
 
     count: jax.Array
@@ -30,7 +31,11 @@ def init_statistics(sample: Any) -> RunningStatistics:
     Args:
       sample: Pytree with the shapes of one sample.
     """
-    zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, jnp.float32), sample)
+
+    def zeros_of(leaf: Any) -> jax.Array | None:
+        return None if isinstance(leaf, ChoiceShape) else jnp.zeros(leaf.shape, jnp.float32)
+
+    zeros = jax.tree.map(zeros_of, sample)
     return RunningStatistics(jnp.zeros(()), zeros, jax.tree.map(jnp.ones_like, zeros))
 
 
@@ -63,12 +68,11 @@ def update_statistics(
         merged = (1 - fraction) * variance + fraction * batch_variance
         return mean + fraction * shift, merged + fraction * (1 - fraction) * jnp.square(shift)
 
-    means, treedef = jax.tree.flatten(statistics.mean)
+    means, treedef = jax.tree.flatten(statistics.mean, is_leaf=_is_none)
+    variances = jax.tree.leaves(statistics.variance, is_leaf=_is_none)
     pairs = [
-        merge(mean, variance, leaf)
-        for mean, variance, leaf in zip(
-            means, jax.tree.leaves(statistics.variance), jax.tree.leaves(batch), strict=True
-        )
+        (None, None) if mean is None else merge(mean, variance, leaf)
+        for mean, variance, leaf in zip(means, variances, jax.tree.leaves(batch), strict=True)
     ]
     updated = RunningStatistics(
         total, treedef.unflatten([mean for mean, _ in pairs]), treedef.unflatten([variance for _, variance in pairs])
@@ -129,14 +133,20 @@ FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observati
 def normalise(statistics: RunningStatistics | None, sample: Any, clip: jax.Array | float | None) -> Any:
     """(sample - mean) / standard deviation, clipped to [-clip, clip]; with any leading axes.
 
-    If the statistics or the bound are None, the sample is returned unchanged.
+    If the statistics or the bound are None, the sample is returned unchanged; so are its choices.
     """
     if statistics is None or clip is None:
         return sample
     chex.assert_rank(clip, 0, custom_message="clip")
 
-    def leaf(mean: jax.Array, variance: jax.Array, x: jax.Array) -> jax.Array:
+    def leaf(mean: jax.Array | None, variance: Any, x: jax.Array) -> jax.Array:
+        if mean is None:
+            return x
         chex.assert_shape(x, (..., *mean.shape), custom_message="sample")
         return jnp.clip((x - mean) * jax.lax.rsqrt(variance + 1e-8), -clip, clip)
 
-    return jax.tree.map(leaf, statistics.mean, statistics.variance, sample)
+    return jax.tree.map(leaf, statistics.mean, statistics.variance, sample, is_leaf=_is_none)
+
+
+def _is_none(node: Any) -> bool:
+    return node is None

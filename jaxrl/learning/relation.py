@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxrl.learning.choices import Choices, encoded
 from jaxrl.learning.networks import ACTIVATIONS, dense, dense_init, flatten_observation, last_layers, perceptron
 
 POOLINGS = ("mean", "masked-mean", "max", "attention")
@@ -35,6 +36,8 @@ class RelationActorCritic(nn.Module):
       num_values: Number of values of the critic; None for one, without an axis.
       layer_norm: Whether each hidden layer is normalised before its activation.
       with_action: Whether observations are joined with an action by `output_networks.with_action`.
+      choices: Choices in observations, by `choices.choices_of`; `own_scale` and `neighbour_scale` scale their one-hot
+        vectors.
 
     Source: Kwiatkowski et al. (2023), "Understanding reinforcement learned crowds"; Zaheer et al. (2017), "Deep sets".
     """
@@ -50,12 +53,14 @@ class RelationActorCritic(nn.Module):
     num_values: int | None = None
     layer_norm: bool = False
     with_action: bool = False
+    choices: Choices = ()
 
     @nn.compact
     def __call__(self, obs: Any) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
         chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
+        obs = encoded(obs, self.choices)
         if self.num_outputs is None:
             return self._features(obs, "trunk")
         actor, critic = self._features(obs, "actor"), self._features(obs, "critic")

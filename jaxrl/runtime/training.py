@@ -16,6 +16,7 @@ from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm, check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
+from jaxrl.learning.choices import one_hot_note
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -267,8 +268,15 @@ def training_call(
             "environment": algo.env.name,
             "eval_episodes": eval_episodes,
             "run_length": run_length,
+            **_notes(algo),
         },
     )
+
+
+def _notes(algo: Algorithm) -> dict[str, str]:
+    """What a reader of the result should know of the networks' inputs; custom networks get observations unchanged."""
+    one_hot = one_hot_note(algo.env) if algo.network is None else None
+    return {} if one_hot is None else {"one_hot": one_hot}
 
 
 def _with_defaults(settings: Any, prepared: Any) -> Any:

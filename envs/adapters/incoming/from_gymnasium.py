@@ -1,7 +1,7 @@
 """Conversion of Gymnasium's spaces and values to those of `envs`, for adapted environments.
 
-In observations, `MultiDiscrete` and `MultiBinary` become boxes of whole numbers. In actions, they become tuples of
-choices, and an integer box of one number becomes one choice.
+In observations, `MultiDiscrete` becomes that of `envs`, and `MultiBinary` a box of zeros and ones. In actions, they
+become tuples of choices, and an integer box of one number becomes one choice.
 
 Numbers of 64 bits become numbers of 32 bits. Integer bounds that need more than 32 bits are rejected, except for the
 smallest and the largest number of their type, which mean that there is no bound; an observation on the host that needs
@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium import spaces as theirs
 
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
 
 __all__ = ["action_space", "action_value", "observation_space", "observation_value"]
@@ -38,7 +39,8 @@ def observation_space(space: Any, name: str) -> spaces.Space:
     if isinstance(space, theirs.Box):
         return _box(space.low, space.high, space.dtype, name)
     if isinstance(space, theirs.MultiDiscrete):
-        return _box(space.start, space.start + space.nvec - 1, space.dtype, name)
+        box = _box(space.start, space.start + space.nvec - 1, space.dtype, name)
+        return MultiDiscrete(space.nvec, space.start, box.dtype)
     if isinstance(space, theirs.MultiBinary):
         return _box(np.zeros(space.shape), np.ones(space.shape), space.dtype, name)
     if isinstance(space, theirs.Tuple):

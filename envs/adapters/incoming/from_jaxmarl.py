@@ -15,6 +15,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.casting import cast, held_types
+from envs.choices import MultiDiscrete
 from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from envs.spelling import near
 
@@ -149,7 +150,7 @@ class JaxMARLEnvironment(base.Environment):
         del params
         theirs = self.inner.observation_space(self.inner.agents[0])
         if type(theirs).__name__ == "MultiDiscrete":
-            return spaces.Box(0, theirs.num_categories - 1, theirs.shape, jnp.int32)
+            return MultiDiscrete(np.asarray(theirs.num_categories))
         return spaces.Box(-jnp.inf, jnp.inf, theirs.shape, jnp.float32)
 
     def _outward(self, obs: Any, inner: Any) -> tuple[jax.Array, Any]:

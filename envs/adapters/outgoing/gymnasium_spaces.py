@@ -14,6 +14,7 @@ from envs import base
 from envs.abstract_checking import agent_axes
 from envs.adapters.outgoing.agents import known_params
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["METADATA", "checked_action", "native_action", "settled", "shown", "to_gymnasium"]
@@ -25,7 +26,7 @@ def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
     """Gymnasium's counterpart of a space.
 
     Args:
-      space: `Discrete`, `Box`, `Tuple` or `Dict` of `envs.spaces`, with concrete bounds.
+      space: `MultiDiscrete`, or `Discrete`, `Box`, `Tuple` or `Dict` of `envs.spaces`, with concrete bounds.
       what: Description of the space, for the error message.
 
     Returns:
@@ -36,6 +37,8 @@ def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
     """
     if isinstance(space, spaces.Discrete):
         return gymnasium.spaces.Discrete(int(space.n))
+    if isinstance(space, MultiDiscrete):
+        return gymnasium.spaces.MultiDiscrete(space.counts, np.dtype(space.dtype).type, start=np.asarray(space.low))
     if isinstance(space, spaces.Box) and np.dtype(space.dtype).kind in "iufb":
         low, high = (
             np.array(np.broadcast_to(np.asarray(bound, space.dtype), space.shape)) for bound in (space.low, space.high)

@@ -360,4 +360,11 @@ FAULTS = (
         "return function(params, jax.tree.map(lambda leaf: jnp.flip(leaf, num_axes - 1), obs), global_obs)",
         "tests/learning/test_centralised.py::test_each_agent_is_served_its_own_observation",
     ),
+    Fault(
+        "choices-as-numbers",
+        "jaxrl/learning/choices.py",
+        "return columns if any(columns) else ()",
+        "return ()",
+        "tests/learning/test_choices.py::test_every_algorithm_sees_choices_as_one_hot_vectors[dqn]",
+    ),
 )
