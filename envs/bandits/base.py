@@ -88,6 +88,14 @@ class Bandit(base.Environment):
         """Whether each pull has a best action, independent of later pulls; otherwise runs report rewards alone."""
         return True
 
+    @property
+    def interchangeable(self) -> bool:
+        """Whether an action is one arm or several, so that a policy may be shown the arms in any order.
+
+        `run_bandit` then draws an order for each run, by which policies break ties.
+        """
+        return True
+
     def known(self, state: Any, params: Any) -> Any:
         """The parameters that a policy may use for planning: `params`, and the instance unless it is hidden."""
         del state

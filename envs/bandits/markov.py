@@ -169,6 +169,11 @@ class MarkovBandit(Bandit):
         """False, because a pull has to be judged by all later rewards."""
         return False
 
+    @property
+    def interchangeable(self) -> bool:
+        """False: an action has numbers for all arms, and policies know the law of each arm."""
+        return False
+
     def known(self, state: MarkovState, params: Any) -> Any:
         """The parameters with the instance filled in."""
         return dataclasses.replace(params, arms=state.arms)

@@ -87,6 +87,11 @@ class Wrapped(Bandit):
         """The metric rules of the inner bandit."""
         return self.bandit.metric_rules
 
+    @property
+    def interchangeable(self) -> bool:
+        """Whether the inner bandit's arms may be shown in any order."""
+        return self.bandit.interchangeable
+
     def within(self, key: jax.Array, params: WrappedParams) -> dict[str, Any]:
         """The fields of a `WrappedState` around a new instance."""
         inner = self.bandit.instance(key, params.inner)

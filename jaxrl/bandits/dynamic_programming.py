@@ -62,13 +62,15 @@ class Choices(NamedTuple):
     touched: np.ndarray
 
 
-def plan(env: MarkovBandit, params: EnvParams, gamma: Any) -> Plan:
+def plan(env: MarkovBandit, params: EnvParams, gamma: Any, order: jax.Array | None = None) -> Plan:
     """The best policy of a small bandit under discounted rewards, by value iteration over joint states.
 
     Args:
       env: Bandit, static; the number S^N of joint states times joint actions is at most `JOINT_PAIRS`.
       params: Parameters of the bandit, with the instance in `params.arms`, traced.
       gamma: Discount factor in [0, 1), traced.
+      order: Joint actions `joint_choices(env).actions` in the order in which equally good ones are taken, int32 `[J]`;
+        None for their own.
 
     Returns:
       The plan; joint states are in the order of `joint_states`. In float32 the error of its values is at most
@@ -94,7 +96,8 @@ def plan(env: MarkovBandit, params: EnvParams, gamma: Any) -> Plan:
         return rewards + gamma * jax.vmap(_ahead, (0, None))(laws, values)
 
     values = _iterate(lambda values: jnp.max(worth(values), axis=0), num_states, gamma)
-    best = jnp.argmax(worth(values), axis=0)
+    order = jnp.arange(len(choices.actions)) if order is None else order
+    best = order[jnp.argmax(worth(values)[order], axis=0)]
     return Plan(values, jnp.asarray(choices.actions)[best])
 
 

@@ -40,12 +40,13 @@ class BanditRun(NamedTuple):
 
     Attributes:
       env: State of the bandit.
-      policy: State of the policy.
+      policy: State of the policy, which sees the arms in an order of its own.
       time: Number of pulls so far, int32 `[]`.
       totals: Sums `[n]`: of rewards; if the bandit has a regret, of the regret, of the realised regret, and of pulls of
         a best arm; if values change, of the values of the pulled arms.
       values: Sums of every arm's values where they change, `[K]`; else None.
       pulls: Numbers of pulls of each arm, `[K]`.
+      order: Arms in the order in which the policy sees them, int32 `[K]`, None for the bandit's own.
     """
 
     env: Any
@@ -54,6 +55,7 @@ class BanditRun(NamedTuple):
     totals: Total
     values: Total | None
     pulls: Tally
+    order: jax.Array | None
 
 
 class Total(NamedTuple):
@@ -205,6 +207,9 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
 
     The run's key is split in three: for the instance, for the bandit's random numbers and for the policy's; the
     latter two are folded with the number of the pull.
+
+    Policies take the first of several best arms. Each run therefore shows its policy the arms in a random order, the
+    same for every policy, so that no result depends on the place of an arm.
     """
     task, horizon = task_of(env), np.int32(steps)
     changing = env.has_regret and not env.stationary
@@ -213,22 +218,26 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
     def init(key: jax.Array, hparams: HParams, params: EnvParams) -> BanditRun:
         instance_key, _, policy_key = jax.random.split(unrolled(key), 3)
         env_state = env.reset_env(instance_key, params)[1]
+        order_key = jax.random.fold_in(policy_key, np.uint32(steps) + np.uint32(1))  # beyond all numbers of pulls
+        order = jax.random.permutation(order_key, np.arange(env.num_arms, dtype=np.int32))
         policy_key = jax.random.fold_in(policy_key, horizon)
         policy_state = policy.init(policy_key, task, env.known(env_state, params), hparams)
         totals = Total.zeros(num_totals)
         values = Total.zeros(env.num_arms) if changing else None
         pulls = Tally.zeros(env.num_arms)
-        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, values, pulls)
+        order = order if env.interchangeable else None
+        return BanditRun(env_state, policy_state, jnp.zeros((), jnp.int32), totals, values, pulls, order)
 
     def pull(
         run: BanditRun, env_key: jax.Array, policy_key: jax.Array, hparams: HParams, params: EnvParams
     ) -> BanditRun:
         before = run.env
-        mask = env.action_mask(before, params)
-        view = View(run.time, jnp.asarray(horizon), mask, env.context(before, params), params)
-        action = policy.choose(jax.random.fold_in(policy_key, run.time), run.policy, view, hparams)
+        mask, context = _ordered((env.action_mask(before, params), env.context(before, params)), run.order)
+        view = View(run.time, jnp.asarray(horizon), mask, context, params)
+        chosen = policy.choose(jax.random.fold_in(policy_key, run.time), run.policy, view, hparams)
+        action = _named(chosen, run.order)
         _, after, reward, _, info = env.step_env(jax.random.fold_in(env_key, run.time), before, action, params)
-        state = _learn(policy, run.policy, view, action, reward, info, hparams)
+        state = _learn(policy, run.policy, view, chosen, reward, info, hparams, run.order)
         terms, values = [reward], None
         if env.has_regret:
             optimum, value = env.optimum(before, params), env.action_value(before, action, params)
@@ -237,7 +246,8 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
                 terms.append(value)
                 values = _plus(run.values, before.values)
         totals = _plus_each(run.totals, *terms)
-        return BanditRun(after, state, run.time + 1, totals, values, _plus(run.pulls, env.pulls(action)))
+        pulls = _plus(run.pulls, env.pulls(action))
+        return BanditRun(after, state, run.time + 1, totals, values, pulls, run.order)
 
     def advance(
         run: BanditRun, key: jax.Array, hparams: HParams, params: EnvParams, iteration: Any, num_pulls: Any
@@ -259,7 +269,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         metrics = {"reward": totals[0] / done, "pulls": run.pulls.value} | policy.measure(run.policy)
         if not env.has_regret:
             return run, metrics
-        arm = policy.recommend(run.policy, hparams)
+        arm = _named(policy.recommend(run.policy, hparams), run.order)
         values = run.env.values
         metrics |= {"regret": totals[1], "realised_regret": totals[2], "optimal": totals[3] / done}
         if env.stationary or not task.num_features:  # an arm recommended for its features, which have changed since
@@ -283,6 +293,37 @@ def _plus(total: Any, term: jax.Array) -> Any:
 @runs_last
 def _plus_each(total: Total, *terms: jax.Array) -> Total:
     return total.add(jnp.stack(jnp.broadcast_arrays(*terms)))
+
+
+def _ordered(of_arms: Any, order: jax.Array | None) -> Any:
+    """Arrays with a row for each arm, in the order in which the policy sees the arms."""
+    return of_arms if order is None else jax.tree.map(lambda leaf: leaf[order], of_arms)
+
+
+def _named(place: Any, order: jax.Array | None) -> Any:
+    """The arm, or the arms, in the policy's places."""
+    if order is None:
+        return place
+    return jnp.stack([_at(order, each) for each in place]) if jnp.ndim(place) else _at(order, place)
+
+
+def _seen(arm: Any, order: jax.Array | None) -> Any:
+    """The places in which the policy sees an arm, or several; 0 for a number that is no arm."""
+    if order is None:
+        return arm
+    return jnp.stack([_place(order, each) for each in arm]) if jnp.ndim(arm) else _place(order, arm)
+
+
+@runs_last
+def _at(order: jax.Array, place: jax.Array) -> jax.Array:
+    places = jnp.arange(order.shape[0], dtype=jnp.int32).reshape(-1, *[1] * (order.ndim - 1))
+    return jnp.sum(jnp.where(places == place, order, 0), axis=0, dtype=jnp.int32)
+
+
+@runs_last
+def _place(order: jax.Array, arm: jax.Array) -> jax.Array:
+    places = jnp.arange(order.shape[0], dtype=jnp.int32).reshape(-1, *[1] * (order.ndim - 1))
+    return jnp.sum(jnp.where(order == arm, places, 0), axis=0, dtype=jnp.int32)
 
 
 def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: Any, constants: list[Any]) -> Any:
@@ -325,7 +366,14 @@ def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: An
 
 
 def _learn(
-    policy: BanditAlgorithm, state: State, view: View, action: jax.Array, reward: jax.Array, info: Any, hparams: HParams
+    policy: BanditAlgorithm,
+    state: State,
+    view: View,
+    action: jax.Array,
+    reward: jax.Array,
+    info: Any,
+    hparams: HParams,
+    order: jax.Array | None,
 ) -> Any:
     """The policy's state after a pull: from its reward, or from all rewards that arrive with a delay."""
     if "arrivals" not in info:
@@ -333,7 +381,7 @@ def _learn(
 
     def arrive(state: State, arrival: Any) -> tuple[Any, None]:
         action, reward, valid = arrival
-        learned = policy.update(state, view, action, reward, hparams)
+        learned = policy.update(state, view, _seen(action, order), reward, hparams)
         return jax.tree.map(functools.partial(jnp.where, valid), learned, state), None
 
     return jax.lax.scan(arrive, state, info["arrivals"])[0]

@@ -58,7 +58,8 @@ def run(**arguments: Any) -> jaxrl.Result:
 
 def one_by_one(seed: int) -> dict[str, list[float]]:
     """One run of UCB1 in plain Python, pull by pull, with the keys that the runner documents."""
-    instance_key, env_key, _ = jax.random.split(jax.random.key(seed), 3)
+    instance_key, env_key, policy_key = jax.random.split(jax.random.key(seed), 3)
+    order = np.asarray(jax.random.permutation(jax.random.fold_in(policy_key, STEPS + 1), 3))
     params = ENV.default_params
     _, state = ENV.reset_env(instance_key, params)
     means = np.asarray(state.values, np.float64)
@@ -68,7 +69,7 @@ def one_by_one(seed: int) -> dict[str, list[float]]:
     for t in range(STEPS):
         with np.errstate(all="ignore"):
             index = np.where(pulls > 0, sums / pulls + np.sqrt(2 * np.log(t) / pulls), np.inf)
-        arm = int(np.argmax(index))
+        arm = int(order[np.argmax(index[order])])
         _, state, reward, _, _ = ENV.step_env(jax.random.fold_in(env_key, t), state, jnp.int32(arm), params)
         pulls[arm] += 1
         sums[arm] += float(reward)
@@ -83,7 +84,7 @@ def one_by_one(seed: int) -> dict[str, list[float]]:
             ("reward", total / (t + 1)),
         ):
             actual[name].append(value)
-    actual["simple_regret"] = [means.max() - means[np.argmax(pulls)]]
+    actual["simple_regret"] = [means.max() - means[order[np.argmax(pulls[order])]]]
     actual["pulls"] = pulls.tolist()
     return actual
 
@@ -151,7 +152,7 @@ def test_equal_seeds_meet_the_same_instance_and_the_same_chances_in_every_settin
     assert result.metrics["regret"].dims == ("exploration", "env.alpha", "seed", "env_step")
     values = result.policies["values"].reshape(2, 2, 4, 3)
     assert np.array_equal(values[0], values[1]) and not np.array_equal(values[:, 0], values[:, 1])
-    first = result.metrics["reward"].isel(env_step=0)  # the first pull is of the first arm in every setting
+    first = result.metrics["reward"].isel(env_step=0)  # the first pull is of the same arm in every setting
     assert np.array_equal(first[0], first[1])
     assert result.table("regret").to_pandas().shape[0] == 4
     with pytest.raises(ValueError, match=r"^env\.means is not set in bandit/bernoulli; give it a value in env_params"):
@@ -169,11 +170,12 @@ def test_where_values_change_regret_is_dynamic_and_another_is_against_the_best_a
 
 
 def test_regret_is_that_of_the_values_at_the_pull() -> None:
-    """UCB1 pulls both arms once: 1 and 0.5, the best of their pulls, where the first arm alone would earn 1 in all."""
+    """UCB1 pulls both arms once, in either order; the first arm alone would earn 1 in all."""
     env = SequenceBandit(table=((1.0, 0.0), (0.0, 0.5), (0.25, 0.75)))
-    result = jaxrl.run_bandit(jaxrl.bandits.ucb1(), env, steps=2, runs=1, points=[2], progress=False)
-    last = result.metrics.isel(seed=0, env_step=-1)
-    assert (float(last["reward"]), float(last["regret"]), float(last["fixed_regret"])) == (0.75, 0.0, -0.5)
+    result = jaxrl.run_bandit(jaxrl.bandits.ucb1(), env, steps=2, runs=16, points=[2], progress=False)
+    last = result.metrics.isel(env_step=-1)
+    rows = {tuple(float(last[name][i]) for name in ("reward", "regret", "fixed_regret")) for i in range(16)}
+    assert rows == {(0.75, 0.0, -0.5), (0.0, 1.5, 1.0)}
 
 
 @pytest.mark.slow_rows("True")

@@ -104,10 +104,12 @@ def test_channels_have_the_beliefs_of_a_hidden_chain_and_the_indices_of_the_clos
 
 
 def test_the_highest_indices_are_pulled_within_the_budget_and_none_below_zero() -> None:
-    index = jnp.asarray([0.2, 0.5, -0.1, 0.5, 0.0])
-    assert highest(index, 1).tolist() == [0, 1, 0, 0, 0]
-    assert highest(index, 2).tolist() == [0, 1, 0, 1, 0]
-    assert highest(index, 5).tolist() == [1, 1, 0, 1, 0]
+    index, order = jnp.asarray([0.2, 0.5, -0.1, 0.5, 0.0]), jnp.arange(5)
+    assert highest(index, 1, order).tolist() == [0, 1, 0, 0, 0]
+    assert highest(index, 1, order[::-1]).tolist() == [0, 0, 0, 1, 0]
+    for either in (order, order[::-1], jnp.asarray([2, 0, 4, 1, 3])):
+        assert highest(index, 2, either).tolist() == [0, 1, 0, 1, 0]
+        assert highest(index, 3, either).tolist() == highest(index, 5, either).tolist() == [1, 1, 0, 1, 0]
 
 
 def exact_worth(env: Any, key: jax.Array) -> dict[str, jax.Array]:

@@ -40,8 +40,8 @@ def double_thompson() -> BanditAlgorithm:
     The first arm is the one that beats the most others in a sample of the posterior, among those that may still beat
     the most. The second is the one that does best against the first in a new sample, among those that the first is not
     yet known to beat. Every pair has its own Beta posterior, so nothing is assumed about how preferences are related.
-    Ties go to the first arm; the paper breaks them at random. The state counts how often the row's arm was preferred to
-    the column's, `[K, K]`.
+    Ties go to the first arm in the order of the run, which is random; the paper draws anew each time. The state counts
+    how often the row's arm was preferred to the column's, `[K, K]`.
 
     Source: Wu and Liu (2016), "Double Thompson sampling for dueling bandits", algorithm 1.
     """

@@ -44,10 +44,10 @@ def exact_planning() -> BanditAlgorithm:
     """
 
     def init(key: jax.Array, task: Task, params: EnvParams, hparams: PlanningHParams) -> tuple[jax.Array, jax.Array]:
-        del key
         # The weight of each arm's state in the number of a joint state.
         places = task.env.num_states ** np.arange(task.num_arms - 1, -1, -1)
-        return plan(task.env, params, hparams.gamma).actions, jnp.asarray(places, jnp.int32)
+        order = jax.random.permutation(key, len(joint_choices(task.env).actions))
+        return plan(task.env, params, hparams.gamma, order).actions, jnp.asarray(places, jnp.int32)
 
     def choose(key: jax.Array, state: tuple[jax.Array, jax.Array], view: View, hparams: HParams) -> jax.Array:
         del key, hparams
@@ -71,23 +71,24 @@ def myopic() -> BanditAlgorithm:
     """The action of the highest expected reward at the present step, independent of later steps; the instance is known.
 
     With a budget these are the arms that gain most by being pulled; otherwise all joint actions are compared, which is
-    feasible only if an action has few numbers. Ties go to the first.
+    feasible only if an action has few numbers. Ties go to the first in an order that is drawn for each run.
     """
 
     def init(key: jax.Array, task: Task, params: EnvParams, hparams: HParams) -> tuple[jax.Array, Any]:
-        del key, hparams
+        del hparams
         if isinstance(task.env, BudgetBandit):
-            return params.arms.expected, jnp.int32(task.env.budget)
+            return params.arms.expected, (jnp.int32(task.env.budget), jax.random.permutation(key, task.num_arms))
         choices = joint_choices(task.env)
-        return params.arms.expected, (jnp.asarray(choices.actions), jnp.asarray(choices.touched))
+        order = jax.random.permutation(key, len(choices.actions))
+        return params.arms.expected, (jnp.asarray(choices.actions)[order], jnp.asarray(choices.touched)[order])
 
     def choose(key: jax.Array, state: tuple[jax.Array, Any], view: View, hparams: HParams) -> jax.Array:
         del key, hparams
-        expected, choices = state
+        expected, (first, second) = state
         each = jnp.arange(expected.shape[0])
-        if not isinstance(choices, tuple):
-            return highest(expected[each, 1, view.context] - expected[each, 0, view.context], choices)
-        actions, touched = choices
+        if not first.ndim:
+            return highest(expected[each, 1, view.context] - expected[each, 0, view.context], first, second)
+        actions, touched = first, second
         return actions[jnp.argmax(jnp.sum(expected[each, touched, view.context], axis=-1))]
 
     def check(task: Task) -> None:

@@ -54,11 +54,13 @@ class WhittleState(NamedTuple):
       subsidy: Subsidy of each arm in each state, float32 `[N, S]`.
       indexable: Whether each arm has an index, bool `[N]`.
       budget: Number of pulls in a step, int32 `[]`.
+      order: Random order of the arms, by which ties are broken, int32 `[N]`.
     """
 
     subsidy: jax.Array
     indexable: jax.Array
     budget: jax.Array
+    order: jax.Array
 
 
 def whittle_indices(transitions: ArrayLike, rewards: ArrayLike, gamma: ArrayLike) -> WhittleIndices:
@@ -132,19 +134,18 @@ def whittle() -> BanditAlgorithm:
     """
 
     def init(key: jax.Array, task: Task, params: EnvParams, hparams: WhittleHParams) -> WhittleState:
-        del key
         arms = params.arms
         switches = jax.vmap(_switches, (0, 0, None))(arms.transitions, arms.expected, hparams.gamma)
-        return WhittleState(*switches, jnp.int32(task.env.budget))
+        return WhittleState(*switches, jnp.int32(task.env.budget), jax.random.permutation(key, task.num_arms))
 
     def choose(key: jax.Array, state: WhittleState, view: View, hparams: WhittleHParams) -> jax.Array:
         del key, hparams
         index = state.subsidy[jnp.arange(state.subsidy.shape[0]), view.context]
-        return highest(index, state.budget)
+        return highest(index, state.budget, state.order)
 
     def recommend(state: WhittleState, hparams: WhittleHParams) -> jax.Array:
         del hparams
-        return jnp.argmax(jnp.max(state.subsidy, axis=1)).astype(jnp.int32)
+        return state.order[jnp.argmax(jnp.max(state.subsidy, axis=1)[state.order])].astype(jnp.int32)
 
     def check(task: Task) -> None:
         if not isinstance(task.env, BudgetBandit):
@@ -165,12 +166,16 @@ def stay(state: State, view: View, action: Any, reward: Any, hparams: HParams) -
     return state
 
 
-def highest(index: jax.Array, budget: jax.Array | int) -> jax.Array:
+def highest(index: jax.Array, budget: jax.Array | int, order: jax.Array) -> jax.Array:
     """The action that pulls the arms of the highest indices above 0, at most `budget` of them: int32 `[N]`.
 
-    Ties go to the first arms.
+    Args:
+      index: Index of each arm, `[N]`.
+      budget: Largest number of arms that are pulled.
+      order: Arms in the order in which those of equal indices are pulled, int32 `[N]`.
     """
-    rank = jnp.argsort(jnp.argsort(-index, stable=True), stable=True)
+    sorted_arms = order[jnp.argsort(-index[order], stable=True)]
+    rank = jnp.argsort(sorted_arms, stable=True)
     return ((rank < budget) & (index > 0)).astype(jnp.int32)
 
 

@@ -154,4 +154,18 @@ FAULTS = (
         "high = state.high | over",
         "tests/envs/test_bandit_envs_changing.py::test_the_constrained_adversary_keeps_its_gap_through_growing_phases",
     ),
+    Fault(
+        "ties-to-the-first-arm",
+        "jaxrl/bandits/runner.py",
+        "order = jax.random.permutation(order_key, np.arange(env.num_arms, dtype=np.int32))",
+        "order = jnp.arange(env.num_arms, dtype=jnp.int32)",
+        "tests/bandits/test_bandit_ties.py::test_the_regret_of_epsilon_greedy_does_not_depend_on_which_arm_is_best",
+    ),
+    Fault(
+        "late-rewards-of-another-arm",
+        "jaxrl/bandits/runner.py",
+        "policy.update(state, view, _seen(action, order), reward, hparams)",
+        "policy.update(state, view, action, reward, hparams)",
+        "tests/bandits/test_bandit_ties.py::test_rewards_that_arrive_later_belong_to_the_arm_that_was_pulled",
+    ),
 )
