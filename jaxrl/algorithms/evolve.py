@@ -71,7 +71,7 @@ class EvolveHParams(DiscountedHParams):
     Attributes:
       lr: Step size of the strategy's optimiser, Adam; for "snes", "xnes", "simple-es" and "discovered-es", the factor
         of the natural gradient, usually 1.
-      std: Standard deviation of the parameters of a population; the initial one if the strategy adapts it.
+      std: Standard deviation of each parameter in a population; the initial one if the strategy adapts it.
       std_decay: Factor of `std` after each generation, for strategies that do not adapt it.
       discount: Discount of the returns: a number (exponential), a string such as "hyperbolic:k=0.02", or a Discount.
       observation_clip: Bound of normalised observations.

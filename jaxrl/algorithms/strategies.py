@@ -1,6 +1,7 @@
 """Evolution strategies of evosax by name, with returns to maximise in place of fitness to minimise."""
 
 import copy
+import functools
 import inspect
 import math
 import re
@@ -21,7 +22,17 @@ _UNFIT = {"RandomSearch", "PersistentES", "NoiseReuseES", "DiffusionEvolution", 
 _NATURAL = {"SNES", "xNES", "DiscoveredES", "SimpleES"}  # step sizes of natural gradients, near 1
 # Most members per parameter that a strategy takes; its learning rates are not a number above.
 _MOST_PER_PARAMETER = {"LM_MA_ES": 2}
+_MOST_PER_MATRIX = 2**14  # parameters of strategies with a matrix of all pairs of them, which then takes 1 GiB
 _MEMBERS = ("population", "population_best")  # fields of a state with one row for each member
+# Strategies whose own standard deviation is another quantity than the deviation of the parameters: the factor of it for
+# N parameters. The covariance of iAMaLGaM starts at the identity, which is added to its noise: half of the variance, or
+# of the deviation, is then in either.
+_OWN_STD: dict[str, Callable[[int], float]] = {
+    "GuidedES": math.sqrt,
+    "ASEBO": math.sqrt,
+    "iAMaLGaM_Full": lambda _: math.sqrt(0.5),
+    "iAMaLGaM_Univariate": lambda _: 0.5,
+}
 
 __all__ = ["Strategy", "make_strategy", "strategy_names"]
 
@@ -79,7 +90,7 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
 
     Raises:
       MissingPackageError: evosax is not installed.
-      ValueError: There is no such strategy, or not with this population size.
+      ValueError: There is no such strategy, or not with this population size or number of parameters.
     """
     names = strategy_names()
     meant = {_plain(known): known for known in names}.get(_plain(name))
@@ -109,21 +120,32 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
     has_lr, has_decay, has_init = "optimizer" in takes, "std_schedule" in takes, hasattr(defaults, "std_init")
     evaluates_first = not hasattr(made, "get_mean")
 
-    def of(hparams: HParams) -> tuple[Any, Any]:
-        """The strategy and its parameters with these hyper-parameters."""
+    if not evaluates_first:
+        _refuse_large_matrix(meant, made, defaults, example)
+    own_std = _OWN_STD.get(names[meant], lambda _: 1.0)(made.num_dims)
+
+    def of(hparams: HParams, generation: int = 0) -> tuple[Any, Any]:
+        """The strategy and its parameters with these hyper-parameters, `generation` after the one that it counts."""
         strategy, own = copy.copy(made), defaults
+        std = hparams.std if own_std == 1.0 else own_std * hparams.std
         if has_lr:
             strategy.optimizer = _optimiser(natural, hparams.lr)
         if has_decay:
-            strategy.std_schedule = lambda generation: hparams.std * hparams.std_decay**generation
+            strategy.std_schedule = lambda counted: std * hparams.std_decay ** (counted + generation)
         if has_init:
-            own = own.replace(std_init=jnp.float32(hparams.std))
+            first = jnp.float32(hparams.std)
+            own = own.replace(std_init=jnp.sqrt(first) if names[meant] == "xNES" else first)  # of two factors there
+        if names[meant] == "GuidedES":  # without a gradient as a guide, all of its noise is the same in all directions
+            own = own.replace(alpha=1.0)
         return strategy, own
 
     def init(key: jax.Array, params: Params, population: Any, returns: Any, hparams: HParams) -> Any:
         strategy, own = of(hparams)
         first = (population, -returns) if evaluates_first else (params,)
-        return _strong(_untraced(strategy.init)(strategy, key, *first, own))
+        state = _untraced(strategy.init)(strategy, key, *first, own)
+        if names[meant].startswith("iAMaLGaM"):
+            state = state.replace(C=state.C * jnp.square(own_std * jnp.float32(hparams.std)))
+        return _strong(state)
 
     def ask(key: jax.Array, state: Any, hparams: HParams) -> tuple[Any, Any]:
         strategy, own = of(hparams)
@@ -131,7 +153,7 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
         return population, _strong(state)
 
     def tell(key: jax.Array, population: Any, returns: jax.Array, state: Any, hparams: HParams) -> Any:
-        strategy, own = of(hparams)
+        strategy, own = of(hparams, 1)  # evosax asks for the deviation of the next generation before it counts this one
         return _strong(_untraced(strategy.tell)(strategy, key, population, -returns, state, own)[0])
 
     def moved(state: Any, params: Params) -> Any:
@@ -156,6 +178,21 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
         solution=made.get_best_solution if evaluates_first else made.get_mean,
         moved=moved,
     )
+
+
+def _refuse_large_matrix(name: str, made: Any, defaults: Any, example: Params) -> None:
+    """Rejects parameters whose pairs fill a matrix of more than a gibibyte in the state of a strategy."""
+    size = made.num_dims
+    if size <= _MOST_PER_MATRIX:
+        return
+    init = functools.partial(_untraced(made.init), made)
+    state = jax.eval_shape(init, jax.random.key(0), example, defaults)
+    if any(math.prod(leaf.shape) >= size**2 for leaf in jax.tree.leaves(state)):
+        raise UserValueError(
+            f"strategy={name!r} stores a matrix with a row and a column for each of the {size:,} parameters of the "
+            f"network, {4 * size**2 / 1e9:,.1f} GB, and takes at most {_MOST_PER_MATRIX:,} parameters; use a smaller "
+            "network, such as hidden=(), or a strategy without a matrix, such as 'snes'"
+        )
 
 
 def _algorithms() -> Any:

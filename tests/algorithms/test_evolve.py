@@ -272,3 +272,75 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "evosax.algorithms", None)
     with pytest.raises(ImportError, match=r"pip install 'jaxrl\[evolution\]'"):
         make_strategy("open-es", 8, {"w": jnp.zeros(2)})
+
+
+def begun(name: str, size: int, std: float, std_decay: float) -> tuple[Any, Any, Any]:
+    """A strategy on 12 parameters at 0, its hyper-parameters, and its state."""
+    start = {"w": jnp.zeros((3, 4))}
+    strategy = make_strategy(name, size, start)
+    hparams = jaxrl.EvolveHParams(std=std, std_decay=std_decay, lr=0.0)
+    evaluated = ({"w": jnp.zeros((size, 3, 4))}, jnp.zeros(size)) if strategy.evaluates_first else (None, None)
+    return strategy, hparams, strategy.init(jax.random.key(0), start, *evaluated, hparams)
+
+
+DISTRIBUTIONS = [
+    "ars",
+    "asebo",
+    "cma-es",
+    "discovered-es",
+    "esmc",
+    "guided-es",
+    "hill-climbing",
+    "iamalgam-full",
+    "iamalgam-univariate",
+    "learned-es",
+    "ma-es",
+    "open-es",
+    "pgpe",
+    "rm-es",
+    "sep-cma-es",
+    "simple-es",
+    "simulated-annealing",
+    "snes",
+    "xnes",
+]
+DECAYING = [
+    "ars",
+    "asebo",
+    "esmc",
+    "guided-es",
+    "hill-climbing",
+    "iamalgam-full",
+    "open-es",
+    "simulated-annealing",
+    "simple-ga",
+]
+
+
+@pytest.mark.fast_rows("open-es", "xnes", "guided-es", "iamalgam-univariate")
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_std_is_the_deviation_of_the_parameters(name: str) -> None:
+    """Of the first population, over members and parameters; members may come in pairs, so that half of them count."""
+    strategy, hparams, state = begun(name, 512, 0.3, 1.0)
+    population = np.asarray(strategy.ask(jax.random.key(0), state, hparams)[0]["w"], np.float64)
+    # A deviation from n normal numbers has the relative error 1 / sqrt(2 n); five of these for n of half the size.
+    assert abs(np.sqrt(np.mean(population**2)) / 0.3 - 1) < 5 / np.sqrt(population.size)
+
+
+@pytest.mark.fast_rows("open-es", "hill-climbing", "simple-ga")
+@pytest.mark.parametrize("name", DECAYING)
+def test_std_decays_from_the_second_generation_on(name: str) -> None:
+    strategy, hparams, state = begun(name, 8, 0.1, 0.5)
+    seen = []
+    for t in range(3):
+        population, state = strategy.ask(jax.random.key(t), state, hparams)
+        seen.append(float(jnp.max(state.std)))
+        state = strategy.tell(jax.random.key(t), population, jnp.arange(8.0), state, hparams)
+    np.testing.assert_allclose(np.divide(seen, seen[0]), [1, 0.5, 0.25], rtol=1e-6)
+
+
+def test_a_matrix_that_fits_no_memory_is_refused_before_compilation() -> None:
+    for name in ("cma-es", "xnes"):
+        with pytest.raises(ValueError, match=r"stores a matrix with a row .* each of the 67,586 parameters .* 18.3 GB"):
+            make_strategy(name, 8, {"w": jnp.zeros(67_586)})
+    make_strategy("sep-cma-es", 8, {"w": jnp.zeros(67_586)})

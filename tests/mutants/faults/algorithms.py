@@ -227,4 +227,11 @@ FAULTS = (
         "returns = returns + weight * gain",
         f"{EVOLVE}[exponential]",
     ),
+    Fault(
+        "deviation-that-decays-a-generation-late",
+        "jaxrl/algorithms/strategies.py",
+        "strategy, own = of(hparams, 1)",
+        "strategy, own = of(hparams)",
+        "tests/algorithms/test_evolve.py::test_std_decays_from_the_second_generation_on[open-es]",
+    ),
 )
