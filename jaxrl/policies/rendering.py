@@ -24,6 +24,7 @@ from jaxrl.results.policy import TrainedPolicy
 
 __all__ = ["render"]
 
+_VISIBLE = 16  # loss of a colour's channel, of 255, beyond which a film takes another palette
 VIDEO_HINT = "an .mp4 needs imageio-ffmpeg: pip install 'jaxrl[video]', or write a .gif, which needs nothing more"
 
 
@@ -136,7 +137,7 @@ def _interface(env: Environment) -> Any:
 def _play(env: Any, player: Player | None, params: EnvParams, num_steps: int | None, seed: int) -> Iterable[Any]:
     """The states of the episodes, including the first and the last of each."""
     reset = jax.jit(env.reset_env)
-    sample = jax.jit(random_actions(env, params) if isinstance(env, Crowd) else env.action_space(params).sample)
+    drawn = jax.jit(random_actions(env, params))
 
     @jax.jit
     def step(key: jax.Array, state: State, action: Any) -> tuple[Any, Any, jax.Array, jax.Array]:
@@ -151,7 +152,7 @@ def _play(env: Any, player: Player | None, params: EnvParams, num_steps: int | N
     while num_steps is None or played < num_steps:
         key, act_key, step_key, reset_key = jax.random.split(key, 4)
         if player is None:
-            action = sample(act_key)
+            action = drawn(act_key)
         else:
             action, memory = player.act(obs, env.action_mask(state, params), memory)
         obs, state, done, ended = step(step_key, state, action)
@@ -169,14 +170,24 @@ def _write_gif(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], 
 
     del size
     pictures: list[Image.Image] = []
-    for frame in frames:  # all in the colours of the first frame: an adaptive palette for each is slow
+    palette, before, lost = None, None, 0
+    for frame in frames:  # in the colours of an earlier frame while they suffice: a palette for each is slow
         picture = Image.fromarray(frame)
-        pictures.append(
-            picture.quantize(palette=pictures[0], dither=Image.Dither.NONE) if pictures else picture.quantize()
-        )
+        shown = None if palette is None else picture.quantize(palette=palette, dither=Image.Dither.NONE)
+        if shown is None or _largest_error(shown, frame) > lost + _VISIBLE:
+            # With the colours of the former palette's frame, which may come back.
+            palette = Image.fromarray(frame if before is None else np.concatenate([before, frame])).quantize()
+            shown = picture.quantize(palette=palette, dither=Image.Dither.NONE)
+            before, lost = frame, _largest_error(shown, frame)
+        pictures.append(shown)
     # Durations in a GIF are in hundredths of a second.
     duration = max(1, round(100 / fps)) * 10
     pictures[0].save(file, format="GIF", save_all=True, append_images=pictures[1:], duration=duration, loop=0)
+
+
+def _largest_error(picture: Any, frame: np.ndarray) -> int:
+    """The largest difference of a channel between a picture with a palette and its frame, of 255."""
+    return int(np.max(np.abs(np.asarray(picture.convert("RGB"), np.int16) - frame)))
 
 
 def _write_mp4(file: Path, frames: Iterable[np.ndarray], size: tuple[int, int], fps: int) -> None:

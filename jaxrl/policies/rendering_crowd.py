@@ -8,19 +8,22 @@ from typing import Any
 
 import jax
 
+from envs.abstract_checking import agent_axes, sample
+from envs.base import Environment
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.policies.playing import Player
-from jaxrl.pytrees import Memory, State
+from jaxrl.pytrees import EnvParams, Memory, State
 
 
-def random_actions(env: Crowd, params: CrowdParams) -> Callable[[jax.Array], jax.Array]:
-    """A function from a key to actions `[N, 2]`, drawn independently for each agent."""
-    sample = env.action_space(params).sample
-    return lambda key: jax.vmap(sample)(jax.random.split(key, env.num_agents))
+def random_actions(env: Environment, params: EnvParams) -> Callable[[jax.Array], Any]:
+    """A function from a key to actions, leaves `[*A, ...]`, drawn independently for each agent."""
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
+    space, agents = env.action_space(params), agent_axes(env.observation_space(params), obs)
+    return lambda key: sample(space, key, agents) if agents else space.sample(key)
 
 
 def write_episode(

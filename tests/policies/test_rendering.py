@@ -22,7 +22,8 @@ from envs.registry import ROWS, make
 from envs.rendering import Scene, drawable, frame
 from envs.rendering.scenes import BODY, ROD
 from jaxrl import PPOConfig, ppo
-from jaxrl.policies.rendering import _check_fit, render
+from jaxrl.policies.rendering import _check_fit, _write_gif, render
+from jaxrl.policies.rendering_crowd import random_actions
 from jaxrl.results.policy import TrainedPolicy
 
 KINDS = [CartPole, Pendulum, Acrobot, MountainCar, MountainCarContinuous]
@@ -284,3 +285,31 @@ def test_the_paths_of_a_crowd_are_a_picture(tmp_path):
 
 def walk_ahead(key, obs, state):
     return jnp.tile(jnp.array([0.0, 1.0]), (3, 1))
+
+
+def test_a_film_keeps_colours_that_its_first_frames_lack(tmp_path):
+    """Each colour of many appears in its own frame, as the arms of a bandit do; the first frame is grey."""
+    colours = [(120, 120, 120), (240, 140, 20), (30, 90, 220), (20, 160, 60), (240, 140, 20)]
+    shades = np.linspace(0, 255, 48, dtype=np.uint8)
+    frames = []
+    for colour in colours:
+        frame = np.broadcast_to(shades[None, :, None], (48, 48, 3)).copy()  # greys that fill much of a palette
+        frame[8:20, 8:20] = colour
+        frames.append(frame)
+    path = tmp_path / "film.gif"
+    _write_gif(path, iter(frames), (48, 48), 10)
+    with Image.open(path) as film:
+        for i, frame in enumerate(frames):
+            film.seek(i)
+            shown = np.asarray(film.convert("RGB"), np.int16)
+            # Less than the distance of neighbouring shades and than what `_VISIBLE` lets pass.
+            assert np.abs(shown - frame).max() <= 20, f"frame {i}"
+
+
+@pytest.mark.parametrize("name", ["game/climbing", "cooperation/levers-self-play"])
+def test_films_of_several_agents_without_a_policy(name, tmp_path):
+    env = make(name)
+    actions = random_actions(env, env.default_params)(jax.random.key(0))
+    agents = env.reset_env(jax.random.key(0), env.default_params)[0]
+    assert jax.tree.leaves(actions)[0].shape[0] == jax.tree.leaves(agents)[0].shape[0] == 2
+    assert render(env, None, tmp_path / "film.gif", num_steps=1).exists()
