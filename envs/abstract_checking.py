@@ -160,7 +160,8 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         if rule not in ("sum", "mean", "last"):
             fail(f"metric law: the rule of {name!r} is {rule!r}; it must be 'sum', 'mean' or 'last'.")
         if metrics[name].shape != ():
-            fail(f"metric law: {name!r} has shape {metrics[name].shape}; it must be a number.")
+            several = " for all agents, such as the mean over those that are active" if batch else ""
+            fail(f"metric law: {name!r} has shape {metrics[name].shape}; it must be one number{several}.")
     if agents != batch:
         fail(
             f"batch law: an observation has the axes {agents} before its space's shape, the reward has {batch}; "

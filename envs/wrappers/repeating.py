@@ -150,7 +150,7 @@ class ActionRepeat(Wrapper):
         for name, rule in self.metric_rules.items():
             values = info["metrics"][name]
             if rule != "last":
-                total = jnp.sum(jnp.where(taken, values, jnp.zeros_like(values)))
+                total = jnp.sum(jnp.where(_along(taken, values), values, jnp.zeros_like(values)), axis=0)
                 summary["metrics"][name] = total if rule == "sum" else total / jnp.sum(taken)
         return summary
 

@@ -12,6 +12,7 @@ from echo_environment import HIGH, LOW, RESET, Echo, equal, keys, play
 
 import envs
 from envs import base, probes, wrappers
+from envs.abstract_checking import check_abstractly
 from envs.base import spaces
 
 CARTPOLE, PENDULUM = envs.make("cartpole"), envs.make("pendulum")
@@ -306,3 +307,31 @@ def test_numbers_of_arrays_are_numbers() -> None:
     assert hash(wrappers.observation_noise(CARTPOLE, jnp.float32(0.5))) == hash(  # type: ignore[arg-type]
         wrappers.observation_noise(CARTPOLE, 0.5)
     )
+
+
+@dataclass(frozen=True)
+class EachSpeaks(agents.Crowd):
+    """A crowd with a metric that has a number for each agent."""
+
+    @property
+    def metric_rules(self) -> Any:
+        return {"speed": "sum"}
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, reward, terminated, {**info, "metrics": {"speed": 51.0 * jnp.ones(self.num_agents)}}
+
+
+@pytest.mark.parametrize(("num_agents", "times"), [(2, 2), (2, 3), (3, 2), (1, 2)])
+def test_a_repetition_leaves_a_metric_of_each_agent_to_the_environment(num_agents: int, times: int) -> None:
+    """Only the environment knows how agents are weighted: the law refuses the metric with a repetition as without."""
+    env = EachSpeaks(num_agents)
+    repeated = wrappers.action_repeat(env, times)
+    for each in (env, repeated):
+        with pytest.raises(
+            envs.ContractError, match=r"metric law: 'speed' has shape \(\d,\); it must be one number for"
+        ):
+            check_abstractly(each)
+    seen = play(repeated, keys(1), jnp.ones((1, num_agents), jnp.int32))
+    steps = min(times, num_agents + 1)
+    np.testing.assert_array_equal(seen.info["metrics"]["speed"], np.full((1, num_agents), 51.0 * steps))
