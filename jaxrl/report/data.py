@@ -13,7 +13,7 @@ from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.report.importance import importance
 from jaxrl.report.runs import Run
-from jaxrl.results.dataset import MAIN_METRICS, ResultError
+from jaxrl.results.dataset import MAIN_METRICS, ResultError, range_of
 from jaxrl.results.format import short
 from jaxrl.results.mean_curves import mean_interval
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
@@ -156,9 +156,11 @@ def estimates(
     for line in lines:
         run = runs[line.run]
         values, finite = run.result.values(metric)[line.index].astype(np.float64), run.finite[line.index]
-        kept = points_of(values.shape[1])
-        mean = _over_points(values[:, kept], finite[:, kept], lambda good: mean_interval(good.T, confidence))
-        middle = _over_points(values[:, kept], finite[:, kept], lambda good: _iqm(good, confidence))
+        kept, limits = points_of(values.shape[1]), range_of(run.result.metrics.attrs, metric)
+        mean, middle = (
+            _over_points(values[:, kept], finite[:, kept], estimate).within(*limits)
+            for estimate in (lambda good: mean_interval(good.T, confidence), lambda good: _iqm(good, confidence))
+        )
         row = dict(zip(tables[line.run].columns, tables[line.run].rows[line.index], strict=True))
         for part, name in zip(middle, ("iqm", "low", "high"), strict=True):
             part[-1] = row[name]  # with more resamples than the curve
@@ -237,17 +239,31 @@ def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:
 
 
 class Scores(NamedTuple):
-    """The final values of a line's runs that did not fail, and their seeds; `trained` are the seeds of all runs."""
+    """The final values of a line's runs that did not fail.
+
+    Attributes:
+      values: Final values, `[num_runs]`.
+      seeds: Seeds of these runs.
+      trained: Seeds of all runs of the line.
+      run: Run of the line.
+    """
 
     values: np.ndarray
     seeds: np.ndarray
     trained: frozenset[int]
+    run: Run
+
+    def is_paired_with(self, other: Scores) -> bool:
+        """Whether one program met the same random keys in both lines."""
+        program = self.run.program
+        one = self.run is other.run or (program is not None and program == other.run.program)
+        return one and self.trained == other.trained
 
 
 def _good(run: Run, metric: str, setting: int) -> Scores:
     finite, seeds = run.finite[setting, :, -1], np.asarray(run.result.seeds)
     values = run.result.values(metric)[setting, finite, -1].astype(np.float64)
-    return Scores(values, seeds[finite], frozenset(run.result.seeds))
+    return Scores(values, seeds[finite], frozenset(run.result.seeds), run)
 
 
 def _over_points(values: np.ndarray, finite: np.ndarray, estimate: Any) -> Interval:
@@ -295,7 +311,8 @@ def _better(
 ) -> dict[str, dict[str, Any]]:
     """For every baseline, the probability that a run of each line is better than a run of the baseline; ties count 1/2.
 
-    Lines that were trained on equal seeds are compared in pairs of runs with the same seed, of which neither failed.
+    Lines of one program that were trained on equal seeds are compared in pairs of runs with the same seed, of which
+    neither failed. Equal seeds of different algorithms, environments or configurations have nothing in common.
     """
     count = len(scores) if direction and several else 0
     every = count <= PAIRED_LINES
@@ -305,7 +322,7 @@ def _better(
     for one, other in itertools.combinations(range(count), 2):
         if not (every or baseline in (one, other)):
             continue
-        paired = scores[one].trained == scores[other].trained
+        paired = scores[one].is_paired_with(scores[other])
         first, second = scores[one].values, scores[other].values
         if paired:
             _, at_one, at_other = np.intersect1d(scores[one].seeds, scores[other].seeds, return_indices=True)

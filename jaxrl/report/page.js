@@ -147,8 +147,8 @@
     const base = lines[element("baseline").value].label, where = direction > 0 ? "higher" : "lower";
     const against = !direction || lines.length < 2 ? ""
       : ` P(better) is the probability that a run of the setting ends ${where} than a run of “${base}”, ties counting ` +
-        "one half; 0.5 is no difference. It is paired, run by run of equal seeds, where both were trained on the same " +
-        "seeds, and else of every run with every other.";
+        "one half; 0.5 is no difference. It is paired, run by run of equal seeds, where both trained one algorithm and " +
+        "configuration on one environment from the same seeds, and else of every run with every other.";
     element("table-help").textContent = `${text} after ${last} ${report.unit}. ` +
       `IQM is the interquartile mean of the seeds, with its ${percent} bootstrap interval; the mean has its Student t ` +
       "interval. Failed runs are excluded." +

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -83,6 +84,15 @@ class Run:
     def environment(self) -> str:
         """Name of the environment."""
         return _name(self.attributes.get("environment") or self.config.get("environment"))
+
+    @cached_property
+    def program(self) -> str | None:
+        """The parts of the configuration with which equal seeds give a run equal random keys; None if unknown."""
+        parts = {name: self.config.get(name) for name in ("algorithm", "environment", "config")}
+        if parts["algorithm"] is None:
+            return None
+        parts |= {"start": self.attributes.get("start"), "jax": self.config.get("versions", {}).get("jax")}
+        return json.dumps(to_json(parts), sort_keys=True)
 
     @property
     def search_name(self) -> str:

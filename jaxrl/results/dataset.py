@@ -19,6 +19,11 @@ if TYPE_CHECKING:
 
 RUN_DIMS = ("seed", "env_step")
 MAIN_METRICS = ("return", "regret", "reward")
+RETURN_RANGE = ("return_low", "return_high")  # attributes
+# Ranges of other metrics; the regret is against the best expected reward, which no expected reward exceeds.
+RANGES = MappingProxyType(
+    {"length": (1.0, np.inf), "optimal": (0.0, 1.0), "regret": (0.0, np.inf), "simple_regret": (0.0, np.inf)}
+)
 UNKNOWN = "algorithm_unknown"  # attribute with the reason why a loaded result has no algorithm
 
 
@@ -39,6 +44,20 @@ def main_metric(metrics: xarray.Dataset) -> str:
     """The main metric of a result: the return of an agent, the regret of a bandit, or the reward without either."""
     names = [str(name) for name in metrics.data_vars]
     return next((name for name in MAIN_METRICS if name in names), names[0])
+
+
+def range_of(attrs: Mapping[str, Any], name: str) -> tuple[float, float]:
+    """The smallest and the largest value that a metric of a run can have; infinite where that is not known.
+
+    Args:
+      attrs: Attributes of the result, which hold the range of its returns where the environment states one.
+      name: Name of the metric.
+    """
+    plain = name.removesuffix("_sampled")
+    if plain == "return":
+        low, high = (attrs.get(end, limit) for end, limit in zip(RETURN_RANGE, (-np.inf, np.inf), strict=True))
+        return float(low), float(high)
+    return RANGES.get(plain, (-np.inf, np.inf))
 
 
 def metrics_dataset(

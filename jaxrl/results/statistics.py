@@ -5,6 +5,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.optimize
 import scipy.stats
 
 from envs.errors import UserValueError
@@ -36,6 +37,10 @@ class Interval(NamedTuple):
     value: Array
     low: Array
     high: Array
+
+    def within(self, low: npt.ArrayLike, high: npt.ArrayLike) -> "Interval":
+        """The interval with its ends moved into [low, high], outside which the estimated quantity cannot lie."""
+        return Interval(self.value, np.clip(self.low, low, high), np.clip(self.high, low, high))
 
     def __repr__(self) -> str:
         if np.ndim(self.value):
@@ -216,87 +221,76 @@ def bootstrap_interval(
     return Interval(value, value - below, value + above)
 
 
-def performance_profile(
-    scores: npt.ArrayLike,
-    thresholds: npt.ArrayLike,
-    *,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
-) -> Interval:
+def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike, *, confidence: float = 0.95) -> Interval:
     """The share of runs that score above each threshold, with pointwise intervals.
 
     Args:
       scores: Scores `[seeds]` or `[tasks, seeds]`, every task of equal weight.
       thresholds: Thresholds `[num_thresholds]`.
-      confidence, num_resamples, seed: Options as for `bootstrap_interval`, stratified over tasks.
+      confidence: Confidence level, in (0, 1).
 
     Returns:
-      Arrays `[num_thresholds]`, values in [0, 1].
+      Arrays `[num_thresholds]`, values in [0, 1]. The intervals are those of Clopper and Pearson for all runs of all
+      tasks together, which hold for any scores; percentiles of a bootstrap have no length where all runs agree.
 
     Raises:
       ValueError: A score is nan, the number of axes is wrong, or an argument is out of range.
 
-    Source: Agarwal et al. (2021), section 4.2.
+    Source: Agarwal et al. (2021), section 4.2; Hoeffding (1956), "On the distribution of the number of successes in
+    independent trials", for tasks whose shares differ.
     """
     values = _per_task("scores", scores)
+    _check_confidence(confidence)
     levels = np.asarray(thresholds, dtype=np.float64)
     if levels.ndim != 1:
         raise UserValueError(f"thresholds has shape {levels.shape}; it takes one axis.")
-    above = (values[..., None] > levels).reshape(values.size, levels.size).astype(np.float64)
-    counts = _counts(_draws(values.shape, confidence, num_resamples, seed), values.shape[-1])
-    low, high = _quantiles(counts.reshape(num_resamples, -1) @ above / values.size, confidence)
-    return Interval(above.mean(axis=0), low, high)
+    above = (values[..., None] > levels).reshape(values.size, levels.size)
+    return _share_interval(above.sum(axis=0), values.size, confidence)
 
 
 def probability_of_improvement(
-    x: npt.ArrayLike,
-    y: npt.ArrayLike,
-    *,
-    paired: bool = False,
-    confidence: float = 0.95,
-    num_resamples: int = 2000,
-    seed: int = 0,
+    x: npt.ArrayLike, y: npt.ArrayLike, *, paired: bool = False, confidence: float = 0.95
 ) -> Interval:
     """The probability that a run of x scores higher than a run of y, ties counting one half.
 
+    A bootstrap of the wins has no length where all runs agree, and contains the true value too rarely. These intervals
+    contain it in at least 93 % of samples at a confidence of 95 %, with 4 to 64 seeds and probabilities of .5 to .99;
+    `bench/coverage.py` measures them.
+
     Args:
       x, y: Scores `[seeds]` or `[tasks, seeds]`, averaged over tasks.
-      paired: Whether run i of x is compared with run i of y only, for example because equal seeds
-        share their keys; such pairs are resampled together.
-      confidence, num_resamples, seed: Options as for `bootstrap_interval`, stratified over tasks.
+      paired: Whether run i of x is compared with run i of y only, because equal seeds gave equal random keys to one
+        program. Pairs pay off where the scores of equal seeds are close; otherwise their interval is the wider one.
+      confidence: Confidence level, in (0, 1).
 
     Returns:
-      Scalars in [0, 1].
+      Scalars in [0, 1]. Paired, the interval is that of Clopper and Pearson for the number of wins of all tasks, in
+      which a tie is half a win. Unpaired, it is Newcombe's fifth, which solves |P - p| = t s(p) for p, where s(p) is
+      the standard error under a model of the scores: at least as wide as the scores themselves say, by Student's t with
+      the degrees of freedom of Brunner and Munzel; over several tasks the distances of the ends add up in squares.
 
     Raises:
       ValueError: A score is nan, the numbers of tasks differ, or the numbers of seeds differ with `paired`.
 
-    Source: Agarwal et al. (2021), section 4.3; unpaired it is the Mann-Whitney statistic U / (n m).
+    Source: Agarwal et al. (2021), section 4.3; unpaired it is the Mann-Whitney statistic U / (n m). Newcombe (2006),
+    "Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2", method 5; Zou and
+    Donner (2008), "Construction of confidence limits about effect measures", for the mean over tasks.
     """
     first, second = _per_task("x", x), _per_task("y", y)
+    _check_confidence(confidence)
     if first.shape[0] != second.shape[0]:
         raise UserValueError(f"x has {first.shape[0]} tasks and y has {second.shape[0]}; they must be the same tasks.")
     if paired and first.shape != second.shape:
         raise UserValueError(
             f"paired=True needs as many seeds in y as in x, got shapes {first.shape} and {second.shape}."
         )
-    draws = _draws(first.shape, confidence, num_resamples, seed)
     if paired:
-        wins = _win(first, second)
-        resampled = np.take_along_axis(np.broadcast_to(wins, draws.shape), draws, axis=-1).mean(axis=(-2, -1))
-        value = wins.mean()
-    else:
-        counts_x = _counts(draws, first.shape[-1])
-        counts_y = _counts(_draws(second.shape, confidence, num_resamples, seed + 1), second.shape[-1])
-        value, resampled = np.float64(0.0), np.zeros(num_resamples)
-        for task in range(first.shape[0]):
-            wins = _win(first[task][:, None], second[task][None, :])
-            value = value + wins.mean() / first.shape[0]
-            total = ((counts_x[:, task] @ wins) * counts_y[:, task]).sum(axis=-1)
-            resampled += total / (wins.size * first.shape[0])
-    low, high = _quantiles(resampled, confidence)
-    return Interval(np.asarray(value), low, high)
+        return _share_interval(_win(first, second).sum(), first.size, confidence)
+    parts = [_unpaired(ours, theirs, confidence) for ours, theirs in zip(first, second, strict=True)]
+    value, low, high = (np.array(ends) for ends in zip(*parts, strict=True))
+    middle, count = value.mean(), len(parts)
+    below, above = (np.sqrt(np.sum(np.square(distance))) / count for distance in (value - low, high - value))
+    return Interval(np.asarray(middle), np.asarray(middle - below), np.asarray(middle + above))
 
 
 def _checked(name: str, scores: npt.ArrayLike, nan_policy: NanPolicy) -> Array:
@@ -326,25 +320,55 @@ def _pooled(values: Array, axis: Axis) -> Array:
     return moved.reshape(*moved.shape[: moved.ndim - len(axes)], -1)
 
 
-def _draws(shape: tuple[int, ...], confidence: float, num_resamples: int, seed: int) -> Array:
-    """Indices of seeds, [num_resamples, *shape], drawn with replacement within each task."""
-    _check_draws(confidence, num_resamples)
-    return np.random.default_rng(seed).integers(shape[-1], size=(num_resamples, *shape))
-
-
 def _check_draws(confidence: float, num_resamples: int) -> None:
-    if not 0.0 < confidence < 1.0:
-        raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+    _check_confidence(confidence)
     if num_resamples < 1:
         raise UserValueError(f"num_resamples is {num_resamples!r}; it takes a positive number.")
 
 
-def _counts(draws: Array, num_seeds: int) -> Array:
-    """Number of times that each seed of each task was drawn, of the shape of the draws."""
-    rows = draws.reshape(-1, num_seeds)
-    shifted = rows + num_seeds * np.arange(rows.shape[0])[:, None]
-    counts = np.bincount(shifted.ravel(), minlength=rows.size)
-    return counts.reshape(draws.shape).astype(np.float64)
+def _check_confidence(confidence: float) -> None:
+    if not 0.0 < confidence < 1.0:
+        raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+
+
+def _share_interval(wins: npt.ArrayLike, count: int, confidence: float) -> Interval:
+    """The share of wins, of which a tie is half of one, and its interval by Clopper and Pearson."""
+    won = np.asarray(wins, np.float64)
+    tail = (1 - confidence) / 2
+    with np.errstate(invalid="ignore"):  # a share of 0 has no lower end, and a share of 1 no upper one
+        low = scipy.stats.beta.ppf(tail, won, count - won + 1)
+        high = scipy.stats.beta.ppf(1 - tail, won + 1, count - won)
+    return Interval(won / count, np.where(won > 0, low, 0.0), np.where(won < count, high, 1.0))
+
+
+def _unpaired(first: Array, second: Array, confidence: float) -> tuple[float, ...]:
+    """The probability that a score of the first sample is the higher one, and the ends of its interval."""
+    m, n = first.size, second.size
+    wins = _win(first[:, None], second[None, :])
+    value = float(wins.mean())
+    degrees, spread = m + n - 2, 0.0
+    if m > 1 and n > 1:
+        parts = wins.mean(axis=1).var(ddof=1) / m, wins.mean(axis=0).var(ddof=1) / n
+        spread = sum(parts)
+        if spread > 0:  # of Brunner and Munzel (2000)
+            degrees = spread**2 / (parts[0] ** 2 / (m - 1) + parts[1] ** 2 / (n - 1))
+    modelled = _modelled_variance(value, m, n)
+    widths = scipy.stats.t.ppf(0.5 + confidence / 2, max(degrees, 1)) ** 2
+    widths *= max(1.0, spread / modelled) if modelled > 0 else 1.0
+
+    def excess(p: float) -> float:
+        return (value - p) ** 2 - widths * _modelled_variance(p, m, n)
+
+    # The excess is negative at the value, or next to a value of 0 or 1, and positive at the other end of [0, 1].
+    inside: Any = np.clip(value, np.finfo(float).eps, 1 - np.finfo(float).eps)
+    ends: Any = [end if value == end else scipy.optimize.brentq(excess, *sorted((inside, end))) for end in (0.0, 1.0)]
+    return value, *ends
+
+
+def _modelled_variance(p: float, m: int, n: int) -> float:
+    """The variance of U / (m n) for exponential scores (Hanley and McNeil, 1982), with the mean of m and n in it."""
+    others = (m + n) / 2 - 1
+    return p * (1 - p) * (1 + others * ((1 - p) / (2 - p) + p / (1 + p))) / (m * n)
 
 
 def _win(first: Array, second: Array) -> Array:

@@ -115,8 +115,8 @@ def test_estimates_are_those_of_the_table_and_of_the_statistics(tmp_path):
             np.testing.assert_allclose(curve[0], expected, rtol=5e-6)  # six digits
             np.testing.assert_allclose(curve[:, -1], [iqm, low, high], rtol=5e-6)
     x, y = (run.values("return")[0, :, -1] for run in runs.values())
-    better = statistics.probability_of_improvement(y, x, paired=True)
-    assert data["metrics"]["return"]["paired"] == {"0": [None, True], "1": [True, None]}
+    better = statistics.probability_of_improvement(y, x)  # of unknown programs
+    assert data["metrics"]["return"]["paired"] == {"0": [None, False], "1": [False, None]}
     assert data["metrics"]["return"]["better"]["0"][0] is None
     np.testing.assert_allclose(data["metrics"]["return"]["better"]["0"][1], [float(part) for part in better], atol=5e-5)
     against = [1 - float(part) for part in (better.value, better.high, better.low)]
@@ -706,6 +706,38 @@ def test_the_code_of_a_run_trains_it_again(tmp_path):
     scope: dict = {}
     exec(report_of(tmp_path, [tmp_path / "run"])["runs"][0]["code"], scope)
     xarray.testing.assert_equal(scope["again"].metrics, first.metrics)
+
+
+def trained_by(maker, key, **changes) -> Result:
+    """A result of an algorithm on cartpole, with random scores."""
+    import envs
+    import jaxrl
+
+    algo = getattr(jaxrl, maker)(envs.make("cartpole"), **changes)
+    return Result(result_of(key=key, attrs={"algorithm": maker}).metrics, {}, algo)
+
+
+def test_only_runs_of_one_program_are_paired(tmp_path):
+    import jaxrl
+
+    small = jaxrl.PPOConfig(hidden=(8,))
+    runs = {
+        "ppo": trained_by("ppo", 1),
+        "again": trained_by("ppo", 2),
+        "a2c": trained_by("a2c", 3),
+        "small": trained_by("ppo", 4, config=small),
+    }
+    reported = report_of(tmp_path, runs)["metrics"]["return"]
+    assert reported["paired"]["0"] == [None, True, False, False]
+    scores = [run.values("return")[0, :, -1] for run in runs.values()]
+    for other, paired in ((1, True), (2, False)):
+        expected = statistics.probability_of_improvement(scores[other], scores[0], paired=paired)
+        np.testing.assert_allclose(reported["better"]["0"][other], [float(part) for part in expected], atol=5e-5)
+
+
+def test_settings_of_one_result_are_paired(tmp_path):
+    result = result_of([100, 120], sweep=sweep_of(discount=["exp:gamma=0.9", "exp:gamma=0.99"]))
+    assert report_of(tmp_path, {"sweep": result})["metrics"]["return"]["paired"]["0"][1] is True
 
 
 def test_runs_of_other_seeds_are_compared_each_with_each(tmp_path):
