@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
+import numpy.typing as npt
 from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 from jax.core import Tracer
@@ -125,6 +126,19 @@ class Environment(gymnax_environment.Environment):
           params, discount: See `optimum`.
         """
         del params, discount
+        return None
+
+    def return_range(self, params: Any) -> tuple[npt.ArrayLike, npt.ArrayLike] | None:
+        """The smallest and the largest undiscounted return that an episode can have, which end intervals of its mean.
+
+        Args:
+          params: Parameters, concrete; every leaf may have a leading axis of settings.
+
+        Returns:
+          Two numbers, or arrays over the settings, for each agent if there are several; None (the default) if the
+          returns have no known limits. An episode that the time limit ends early lies within them too.
+        """
+        del params
         return None
 
     def params_at(self, params: Any, env_steps: Any) -> Any:

@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -116,6 +118,10 @@ class Acrobot(base.Environment):
         height = -params.link_length_1 * cos_1 - params.link_length_2 * cos_both
         terminated = height > params.goal_height
         return observation, state, jnp.where(terminated, jnp.float32(0), jnp.float32(-1)), terminated, {}
+
+    def return_range(self, params: AcrobotParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """From -1 in every step up to the time limit to 0, which is the reward of reaching the goal."""
+        return -np.asarray(params.max_steps_in_episode, np.float64), 0.0
 
     def action_space(self, params: AcrobotParams | None = None) -> spaces.Discrete:
         """Torque to one side, no torque, torque to the other side."""

@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -107,6 +109,10 @@ class CartPole(base.Environment):
         )
         terminated = (jnp.abs(state.x) > params.x_threshold) | (jnp.abs(state.theta) > params.theta_threshold_radians)
         return _observe(state), state, jnp.ones((), jnp.float32), terminated, {}
+
+    def return_range(self, params: CartPoleParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """From one step to the time limit, at 1 for each."""
+        return 1.0, np.asarray(params.max_steps_in_episode, np.float64)
 
     def action_space(self, params: CartPoleParams | None = None) -> spaces.Discrete:
         """0 pushes to the left, 1 to the right."""

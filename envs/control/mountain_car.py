@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -88,6 +90,10 @@ class MountainCar(base.Environment):
         terminated = (position >= params.goal_position) & (velocity >= params.goal_velocity)
         state = MountainCarState(state.time + 1, position, velocity)
         return _observe(state), state, jnp.full((), -1, jnp.float32), terminated, {}
+
+    def return_range(self, params: MountainCarParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """From -1 in every step up to the time limit to a single step."""
+        return -np.asarray(params.max_steps_in_episode, np.float64), -1.0
 
     def action_space(self, params: MountainCarParams | None = None) -> spaces.Discrete:
         """0 pushes to the left, 1 not at all, 2 to the right."""

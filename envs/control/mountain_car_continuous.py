@@ -5,6 +5,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -96,6 +98,15 @@ class MountainCarContinuous(base.Environment):
         reward = jnp.where(terminated, params.goal_reward, 0.0) - params.action_cost * action[0] * action[0]
         state = MountainCarContinuousState(state.time + 1, position, velocity)
         return _observe(state), state, reward, terminated, {}
+
+    def return_range(self, params: MountainCarContinuousParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """From the largest push in every step to the reward of the goal, or to no push."""
+        limit, cost, goal = (
+            np.asarray(number, np.float64)
+            for number in (params.max_steps_in_episode, params.action_cost, params.goal_reward)
+        )
+        most = limit * np.abs(cost)
+        return -most + np.minimum(goal, 0.0), most * (cost < 0) + np.maximum(goal, 0.0)
 
     def action_space(self, params: MountainCarContinuousParams | None = None) -> spaces.Box:
         """The push, `[1]`."""

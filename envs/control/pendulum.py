@@ -6,6 +6,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -91,6 +93,13 @@ class Pendulum(base.Environment):
         theta_dot = jnp.clip(state.theta_dot + acceleration * params.dt, -params.max_speed, params.max_speed)
         state = PendulumState(state.time + 1, state.theta + theta_dot * params.dt, theta_dot)
         return _observe(state), state, -cost, jnp.zeros((), bool), {}
+
+    def return_range(self, params: PendulumParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """From the largest cost in every step, upside down at full speed and torque, to no cost."""
+        numbers = params.max_steps_in_episode, params.max_speed, params.max_torque
+        limit, speed, torque = (np.asarray(number, np.float64) for number in numbers)
+        first = np.maximum(speed, 1.0)  # the rate of the first state reaches 1
+        return -limit * (math.pi**2 + 0.1 * first**2 + 0.001 * torque**2), 0.0
 
     def action_space(self, params: PendulumParams | None = None) -> spaces.Box:
         """The motor's torque, `[1]`, in newton metres."""

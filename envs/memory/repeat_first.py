@@ -6,6 +6,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
@@ -92,6 +93,11 @@ class RepeatFirst(base.Environment):
         shown, left = _deal(key, state.left)
         state = RepeatFirstState(state.time + 1, state.first, shown, left)
         return _observe(state), state, reward.astype(jnp.float32), state.time >= self.num_cards, {}
+
+    def return_range(self, params: RepeatFirstParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+        """From a wrong to a right answer in every step."""
+        del params
+        return -self.num_cards / (self.num_cards - 1), self.num_cards / (self.num_cards - 1)
 
     def action_space(self, params: RepeatFirstParams | None = None) -> spaces.Discrete:
         """A suit."""

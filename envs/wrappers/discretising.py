@@ -47,6 +47,7 @@ class DiscretiseActions(Wrapper):
 
     bins: int | tuple[int, ...]
     made_by: ClassVar[str] = "discretise_actions"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

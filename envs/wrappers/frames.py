@@ -114,6 +114,7 @@ class FrameStack(_Remembering):
 
     num_frames: int
     made_by: ClassVar[str] = "frame_stack"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -151,6 +152,7 @@ class DelayObservations(_Remembering):
 
     steps: int
     made_by: ClassVar[str] = "delay_observations"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

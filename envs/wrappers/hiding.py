@@ -50,6 +50,7 @@ class Hide(Wrapper):
 
     components: tuple[int | str, ...]
     made_by: ClassVar[str] = "hide"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

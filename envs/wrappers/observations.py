@@ -98,6 +98,7 @@ class TransformObservation(Wrapper):
     low: float = -np.inf
     high: float = np.inf
     made_by: ClassVar[str] = "transform_observation"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -154,6 +155,7 @@ class FlattenObservation(Wrapper):
     """
 
     made_by: ClassVar[str] = "flatten_observation"
+    keeps_returns: ClassVar[bool] = True
 
     def observation_space(self, params: Any) -> spaces.Box:
         """The bounds of every part, one after the other."""
@@ -229,6 +231,7 @@ class ObservationNoise(ParamsWrapper):
 
     scale: float
     made_by: ClassVar[str] = "observation_noise"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -60,6 +60,7 @@ class ActionRepeat(Wrapper):
 
     times: int
     made_by: ClassVar[str] = "action_repeat"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -106,6 +106,7 @@ class DelayRewards(Wrapper):
 
     steps: int
     made_by: ClassVar[str] = "delay_rewards"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -48,6 +48,7 @@ class TimeLimit(Wrapper):
 
     max_steps: int
     made_by: ClassVar[str] = "time_limit"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,6 +93,7 @@ class TimeFeature(Wrapper):
     """
 
     made_by: ClassVar[str] = "time_feature"
+    keeps_returns: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
+import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -65,10 +66,12 @@ class Wrapper(base.Environment):
     Attributes:
       inner: Inner environment.
       made_by: Name of the function that makes such environments, for names and messages.
+      keeps_returns: Whether the sum of an episode's rewards is one that the inner environment can have.
     """
 
     inner: base.Environment
     made_by: ClassVar[str] = "Wrapper"
+    keeps_returns: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, base.Environment):
@@ -115,6 +118,10 @@ class Wrapper(base.Environment):
     def pays_beyond_limit(self, params: Any) -> bool:
         """Whether the inner environment's reward at the time limit includes the value of the rest."""
         return self.inner.pays_beyond_limit(self.inner_params(params))
+
+    def return_range(self, params: Any) -> tuple[npt.ArrayLike, npt.ArrayLike] | None:
+        """The range of the inner environment's returns, where the wrapper keeps them."""
+        return self.inner.return_range(self.inner_params(params)) if self.keeps_returns else None
 
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's action mask."""

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import jax
 import numpy as np
 
+from envs.base import Environment
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.parsing import Discount, as_discount, stack
 from jaxrl.pytrees import EnvParams, HParams
-from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.dataset import RETURN_RANGE, UNKNOWN, ResultError
 from jaxrl.results.json_values import versions
 from jaxrl.sweeps.paths import leaves
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 OTHER_PARAMS = "different from the environment's defaults in non-numeric fields"
 
-__all__ = ["Description", "Labelled", "attribute", "config_of", "env_params", "hparams", "plain"]
+__all__ = ["Description", "Labelled", "attribute", "config_of", "env_params", "hparams", "plain", "return_range"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,6 +167,22 @@ def attribute(value: Any) -> Any:
     if isinstance(value, str | int | float):
         return value
     return json.dumps(value, default=str)
+
+
+def return_range(algo: Any, env_params: EnvParams) -> dict[str, float]:
+    """The attributes of a result with the range of its returns over all settings, where the environment states one.
+
+    Args:
+      algo: Algorithm with its environment, or a policy of a bandit, or None.
+      env_params: Parameters of the environment, leaves `[num_settings]`; None for its defaults.
+    """
+    env = getattr(algo, "env", None)
+    if not isinstance(env, Environment):
+        return {}
+    ends = env.return_range(env.default_params if env_params is None else env_params)
+    if ends is None:
+        return {}
+    return dict(zip(RETURN_RANGE, (float(np.min(ends[0])), float(np.max(ends[1]))), strict=True))
 
 
 def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings: int) -> Any:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.stats
 
 from envs.errors import UserValueError
+from jaxrl.results.dataset import range_of
 from jaxrl.results.format import short
 from jaxrl.results.statistics import Interval
 
@@ -79,7 +80,7 @@ def lines_of(results: Mapping[str, Labelled], metric: str = "regret", confidence
         steps = result.metrics["env_step"].values.astype(np.float64)
         for setting, runs, bad in zip(result.settings, result.values(metric), result.failed_runs(), strict=True):
             good = runs[~bad]
-            mean = mean_interval(good, confidence)
+            mean = mean_interval(good, confidence).within(*range_of(result.metrics.attrs, metric))
             lines.append(Line(label, setting, metric, steps, mean, len(good), int(bad.sum())))
     return lines
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envs.terminal import printable
-from jaxrl.results.dataset import ResultError
+from jaxrl.results.dataset import ResultError, range_of
 from jaxrl.results.statistics import bootstrap_interval, iqm
 from jaxrl.results.text_tables import aligned, decimals_of, plain_lines
 
@@ -79,11 +79,11 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
             f"metric is {metric!r}, which has a number for each {behind}; choose one, such as "
             f"result.metrics[{metric!r}].isel({behind}=0)."
         )
-    settings = result.settings
+    settings, limits = result.settings, range_of(result.metrics.attrs, metric)
     paths = tuple(settings[0])
     rows = []
     for setting, runs, bad in zip(settings, values, failed, strict=True):
-        rows.append((*setting.values(), *estimates(runs[~bad], confidence), int(bad.sum())))
+        rows.append((*setting.values(), *estimates(runs[~bad], confidence, limits), int(bad.sum())))
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():
         columns, rows = columns[:-1], [row[:-1] for row in rows]
@@ -92,12 +92,20 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     return Table(title, columns, tuple(rows), len(paths))
 
 
-def estimates(runs: np.ndarray, confidence: float) -> tuple[float, float, float, float, int]:
-    """IQM of runs, the ends of its interval, their mean and their number; nan where there are too few."""
+def estimates(
+    runs: np.ndarray, confidence: float, limits: tuple[float, float]
+) -> tuple[float, float, float, float, int]:
+    """IQM of runs, the ends of its interval, their mean and their number; nan where there are too few.
+
+    Args:
+      runs: Values of the runs that did not fail, `[num_runs]`.
+      confidence: Confidence level, in (0, 1).
+      limits: Smallest and largest possible value, see `range_of`.
+    """
     value, mean = (float(iqm(runs)), float(runs.mean())) if runs.size else (float("nan"), float("nan"))
     low = high = float("nan")
     if runs.size > 1:  # resampling a single run would give an interval of width 0
-        interval = bootstrap_interval(iqm, runs, confidence=confidence)
+        interval = bootstrap_interval(iqm, runs, confidence=confidence).within(*limits)
         low, high = float(interval.low), float(interval.high)
     return value, low, high, mean, int(runs.size)
 

@@ -16,7 +16,7 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.pytrees import EnvParams, HParams, Policy, PyTree
 from jaxrl.results.dataset import ResultError, metrics_dataset
-from jaxrl.results.description import Description
+from jaxrl.results.description import Description, return_range
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import CPU_BLOCK
 from jaxrl.runtime.loop import Loop
@@ -154,7 +154,7 @@ class Call:
             seeds=self.seeds,
             env_steps=env_steps,
             sweep=self.sweep,
-            attrs={**self.attrs, **attrs},
+            attrs={**self.attrs, **return_range(self.algo, self.env_params), **attrs},
             last_dims={name: dims for name, dims in self.last_dims.items() if name in metrics},
         )
         return Result(dataset, policies, self.algo, self.hparams, self.env_params)

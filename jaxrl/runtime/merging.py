@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxrl.pytrees import HParams
-from jaxrl.results.dataset import RUN_DIMS, ResultError, metrics_dataset
+from jaxrl.results.dataset import RETURN_RANGE, RUN_DIMS, ResultError, metrics_dataset
 from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
 from jaxrl.results.json_values import to_json
@@ -241,6 +241,9 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
         "run_seconds": max(float(one["run_seconds"]) for one in each),
         "env_steps_per_second": sum(float(one["env_steps_per_second"]) for one in each),
         "merged_shards": len(shards),
+    }
+    attrs |= {
+        end: of(one[end] for one in each) for end, of in zip(RETURN_RANGE, (min, max), strict=True) if end in attrs
     }
     dataset = metrics_dataset(
         joined.metrics,

@@ -17,7 +17,8 @@ from envs.errors import UserValueError
 from jaxrl.checks import check_choice
 from jaxrl.discounts.parsing import Discount
 from jaxrl.pytrees import PyTree
-from jaxrl.results.description import Description, config_of, plain
+from jaxrl.results.dataset import range_of
+from jaxrl.results.description import Description, config_of, plain, return_range
 from jaxrl.results.format import short
 from jaxrl.results.json_values import to_json
 from jaxrl.results.result import Result
@@ -144,7 +145,9 @@ class RunTracker:
         self._waiting: dict[int, np.ndarray] = {}
         self._seeds, self._end = list(call.seeds), call.env_steps
         self._failed = np.zeros(call.shape, bool)
-        self._last = self._sink.open(tracked(call.description(), self._grouping.by), resumed is not None)
+        described = call.description()
+        self._limits = return_range(described.algo, described.env_params)
+        self._last = self._sink.open(tracked(described, self._grouping.by), resumed is not None)
         self._opened = True
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
@@ -201,13 +204,14 @@ class RunTracker:
         rows = np.full((len(settings), 3, len(names)), np.nan)
         measured = _measured(env_step, values)
         finite = np.asarray(np.isfinite(values[..., measured]).all(axis=-1))
+        low, high = np.transpose([range_of(self._limits, name) for name in names])[:, measured]
         for row, setting in zip(rows, settings, strict=True):
             sound = values[setting][finite[setting]][:, measured].T  # [num_metrics, num_seeds]
             if sound.shape[1] > 1:
                 interval = bootstrap_interval(
                     statistic, sound, confidence=self._grouping.confidence, num_resamples=RESAMPLES
                 )
-                row[:, measured] = interval
+                row[:, measured] = interval.within(low, high)
             elif sound.shape[1]:
                 row[0, measured] = sound[:, 0]
         failed = (~finite[settings]).sum(axis=1)[:, None]

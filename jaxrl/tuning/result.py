@@ -15,7 +15,7 @@ import numpy as np
 from envs.errors import ExistsError
 from envs.files import refuse_links, replacing
 from jaxrl.results.checksums import read_sealed, sealed_json
-from jaxrl.results.dataset import ResultError
+from jaxrl.results.dataset import ResultError, range_of
 from jaxrl.results.json_values import as_read
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import probability_of_improvement
@@ -108,7 +108,9 @@ class SearchResult:
         for name, result in (("incumbent", self.test), ("default", self.default)):
             returns = _test_returns(result)
             good = returns[np.isfinite(returns)]
-            rows.append((name, *estimates(good, confidence), len(returns) - len(good)))
+            rows.append(
+                (name, *estimates(good, confidence, range_of(result.metrics.attrs, "return")), len(returns) - len(good))
+            )
         title = f"return on the test seeds: interquartile mean, {confidence:.0%} bootstrap interval"
         return Table(title, ("setting", "iqm", "low", "high", "mean", "seeds", "failed"), tuple(rows), 1)
 

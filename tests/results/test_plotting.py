@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.stats
+import xarray
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -99,6 +100,68 @@ def test_the_runs_left_out_are_those_that_the_table_leaves_out(ax, values):
         "1 of 16 failed for a time)",
         "",
     ]
+
+
+def test_bands_stay_within_the_range_of_the_metric(ax, values):
+    """Four runs far apart have a widened interval that would reach below 0 and above the largest return."""
+    runs = np.array([9.6, 20.0, 62.0, 237.0], np.float32)[None, :, None] + np.array([0.0, 200.0, 263.0], np.float32)
+    data = metrics_dataset({"return": runs}, seeds=range(4), env_steps=ENV_STEPS, attrs={"return_low": 1.0})
+    free = statistics.bootstrap_interval(statistics.iqm, runs[0].T, num_resamples=500)
+    assert free.low[0] < 1.0 and free.high[-1] > 500.0
+    plotting.learning_curves(data.assign_attrs(return_high=500.0), ax=ax)
+    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.min() == 1.0 and band.max() == 500.0
+    plotting.learning_curves(data, ax=(other := Figure().subplots()))
+    assert other.collections[0].get_paths()[0].vertices[:, 1].max() > 500.0
+
+
+def results_of_other_lengths():
+    """Three results, each with points of its own."""
+    return [
+        metrics_dataset(
+            {"return": np.full((1, 4, 3), 10.0 * (i + 1)) + np.arange(3), "length": np.ones((1, 4, 3))},
+            seeds=range(4),
+            env_steps=steps,
+        )
+        for i, steps in enumerate(((0, 100, 200), (0, 90, 190), (0, 50, 100)))
+    ]
+
+
+def joined(datasets, dim="algorithm", names=("a", "b", "c")):
+    """The results along a new dimension, as a user joins them."""
+    return xarray.concat(datasets, xarray.DataArray(list(names), dims=dim, name=dim), join="outer")
+
+
+@pytest.mark.parametrize("only", [["return"], ["return", "length"]])
+def test_points_of_other_results_are_not_failures(ax, only):
+    datasets = results_of_other_lengths()
+    plotting.learning_curves(joined([each[only] for each in datasets]), "return", hue="algorithm", ax=ax)
+    assert labels(ax) == ["a", "b", "c (until 100 steps)"]
+    for line, alone in zip(ax.lines, datasets, strict=True):
+        np.testing.assert_array_equal(line.get_xdata(), alone["env_step"])
+        np.testing.assert_array_equal(line.get_ydata(), alone["return"].values[0])
+    assert ax.get_title().startswith("interquartile mean of 4 runs,")
+
+
+def test_seeds_and_metrics_of_other_results_are_not_failures(ax):
+    one = metrics_dataset({"return": np.ones((1, 4, 2))}, seeds=range(4), env_steps=(0, 10))
+    other = metrics_dataset({"return": np.ones((1, 6, 2)), "q": np.ones((1, 6, 2))}, seeds=range(6), env_steps=(0, 10))
+    both = joined([one.assign(q=one["return"] * np.nan), other], names=("one", "other"))
+    plotting.learning_curves(both, "return", hue="algorithm", ax=ax)
+    assert labels(ax) == ["one", "other"] and ax.get_title().startswith("interquartile mean of 4 to 6 runs,")
+
+
+def test_failures_among_joined_results_are_counted(ax):
+    datasets = results_of_other_lengths()
+    datasets[0]["return"][1, -1] = np.nan  # one run at its own last point; its length is finite
+    datasets[1]["return"][:, 1:] = np.inf
+    plotting.learning_curves(joined(datasets), "return", hue="algorithm", ax=ax)
+    assert labels(ax) == ["a (1 of 4 failed)", "b (4 of 4 failed)", "c (until 100 steps)"]
+
+
+def test_a_sensitivity_plot_of_joined_results_takes_the_last_point_of_each(ax):
+    plotting.learning_curves(joined(results_of_other_lengths(), "lr", (0.1, 0.2, 0.3)), "return", x="lr", ax=ax)
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [12.0, 22.0, 32.0])
 
 
 def test_lines_differ_in_colour_and_style(ax, values):

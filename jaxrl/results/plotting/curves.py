@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.errors import UserValueError
-from jaxrl.results.dataset import RUN_DIMS, main_metric, unmeasured
+from jaxrl.results.dataset import RUN_DIMS, main_metric, range_of, unmeasured
 from jaxrl.results.format import short
 from jaxrl.results.plotting.sensitivity import draw_sensitivity
 from jaxrl.results.plotting.style import axes, band, finish, require_few, style
@@ -50,7 +50,8 @@ def learning_curves(
     """The interquartile mean over seeds against environment steps, with a bootstrap band.
 
     Args:
-      result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`.
+      result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`, such as several results that
+        `xarray.concat` joined.
       metric: Name of the metric; None for the return, or the regret of a bandit.
       x: Sweep coordinate of the horizontal axis, such as "lr", to draw the metric at the end of training against it,
         with a line for each value of `hue`; None draws the metric against environment steps.
@@ -64,7 +65,8 @@ def learning_curves(
     Returns:
       The axes. At points where any metric of a run is not finite, the run is excluded and the others
       are resampled from one pool; the legend counts such runs, as failed if a metric is not finite at
-      the last point, like `Result.table`.
+      the last point, like `Result.table`. In a Dataset, points and seeds at which a setting has no metric at all are
+      those of other results that were joined with it: its line has its own points, and ends at the last of them.
 
     Raises:
       ValueError: The metric or hue is unknown, the metric has several numbers for a run, or there are
@@ -83,23 +85,28 @@ def learning_curves(
             f"metric is {metric!r}, which has a number for each {behind[0]}; "
             f"choose one, such as result.metrics.isel({behind[0]}=0)"
         )
-    array = _without_failures(metrics, metric)
+    array, absent = _without_failures(metrics, metric, joined=isinstance(result, xarray.Dataset))
+    limits = range_of(metrics.attrs, metric)
     label = UNITS.get(metric, metric.replace("_", " "))
     if x is not None:
-        return draw_sensitivity(array, x, hue=hue, ax=ax, path=path, confidence=confidence, label=label)
+        last = _last_measured(array, absent)
+        return draw_sensitivity(last, x, hue=hue, ax=ax, path=path, confidence=confidence, label=label, limits=limits)
     env_steps = np.asarray(array["env_step"].values)
     groups, pooled = _groups(array, hue)
+    absences, _ = _groups(absent, hue)
     require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
     ax = axes(ax, path)
     for index, (group, values) in enumerate(groups.items()):
-        finite = np.isfinite(values)
-        interval = _band(values, finite, confidence, num_resamples)
-        _line(ax, index, env_steps, interval, (group + _failures(finite)).strip() or None, len(groups))
+        finite, gone = np.isfinite(values), absences[group]
+        at, name = ~gone.all(axis=(0, 1)), (group + _left_out(finite, gone, env_steps)).strip() or None
+        interval = _band(values[..., at], finite[..., at], confidence, num_resamples).within(*limits)
+        _line(ax, index, env_steps[at], interval, name, len(groups))
     _scale_steps(ax, env_steps)
     ax.set_ylabel(label)
-    runs = next(iter(groups.values()))[..., 0].size
+    runs = sorted({int((~gone.all(axis=-1)).sum()) for gone in absences.values()})
+    count = " to ".join(dict.fromkeys(map(str, (runs[0], runs[-1]))))
     over = f" over {' and '.join(pooled)}" if pooled else ""
-    ax.set_title(f"interquartile mean of {runs} runs{over}, {confidence:.0%} interval", fontsize="medium")
+    ax.set_title(f"interquartile mean of {count} runs{over}, {confidence:.0%} interval", fontsize="medium")
     title = hue if hue is not None else ", ".join(_coordinates(metrics[metric]))
     return finish(ax, path, title or None)
 
@@ -145,20 +152,61 @@ def performance_profiles(
     return finish(ax, path, None)
 
 
-def _without_failures(metrics: xarray.Dataset, metric: str) -> xarray.DataArray:
-    """A metric, nan wherever any metric of its run is not finite."""
+def _without_failures(
+    metrics: xarray.Dataset, metric: str, *, joined: bool
+) -> tuple[xarray.DataArray, xarray.DataArray]:
+    """A metric, nan wherever any metric of its run is not finite, and where a setting of joined results has no values.
+
+    Args:
+      metrics: Metrics of a result, or of several that were joined.
+      metric: Name of the metric.
+      joined: Whether the metrics may be those of several results.
+
+    Returns:
+      The metric, and a mask like it: True where no metric of a run has a value, because other results have this seed,
+      or this point.
+    """
     array, missing = metrics[metric], unmeasured(metrics)
-    for name, other in metrics.data_vars.items():
-        if set(other.dims) == set(array.dims):
-            array = array.where(np.isfinite(other) | missing[name])
-    return array.where(~missing[metric], drop=True) if bool(missing[metric].any()) else array
+    others = {str(name): other for name, other in metrics.data_vars.items() if set(other.dims) == set(array.dims)}
+    absent = array.isnull() & joined
+    for name, other in others.items():
+        if joined:  # a metric of another algorithm
+            missing[name] = missing[name] | other.isnull().all(RUN_DIMS)
+        absent = absent & other.isnull()
+        array = array.where(np.isfinite(other) | missing[name])
+    absent = absent & (absent.all("seed") | absent.all("env_step"))
+    before = unmeasured(metrics)[metric]
+    if before.any():
+        array, absent = array.where(~before, drop=True), absent.where(~before, drop=True).astype(bool)
+    return array, absent
 
 
-def _failures(finite: np.ndarray) -> str:
-    """Legend text on the runs excluded from [settings, seeds, points]."""
-    at_the_end = ~finite[..., -1]
-    counts = {"failed": at_the_end, "failed for a time": ~finite.all(axis=-1) & ~at_the_end}
-    shown = [f"{runs.sum()} of {runs.size} {how}" for how, runs in counts.items() if runs.any()]
+def _last_measured(array: xarray.DataArray, absent: xarray.DataArray) -> xarray.DataArray:
+    """The metric with the values of the last point that a setting has at all later points, which others have."""
+    env_steps = array["env_step"]
+    ends = env_steps.where(~absent.all("seed"), env_steps[0]).max("env_step")
+    return array.where(env_steps <= ends, array.sel(env_step=ends).drop_vars("env_step"))
+
+
+def _left_out(finite: np.ndarray, absent: np.ndarray, env_steps: np.ndarray) -> str:
+    """Legend text on runs that are excluded, and on an early end.
+
+    Args:
+      finite: Whether all metrics are finite, `[settings, seeds, points]`.
+      absent: Whether there is no metric at all, as in `_without_failures`.
+      env_steps: Environment steps of the points.
+    """
+    measured, there = ~absent.all(axis=1), ~absent.all(axis=2)  # [settings, points], [settings, seeds]
+    if not measured.any():
+        return " (no values)"
+    last = np.where(measured, np.arange(len(env_steps)), -1).max(axis=1)
+    at_the_end = ~np.take_along_axis(finite, last[:, None, None], axis=-1)[..., 0] & there
+    for_a_time = (~finite & measured[:, None]).any(axis=-1) & ~at_the_end & there
+    counts = {"failed": at_the_end, "failed for a time": for_a_time}
+    shown = [f"{runs.sum()} of {there.sum()} {how}" for how, runs in counts.items() if runs.any()]
+    own = env_steps[measured.any(axis=0)]
+    if len(own) > 1 and own[-1] + (own[-1] - own[-2]) <= env_steps[-1]:  # another point of its own would have fitted
+        shown.append(f"until {own[-1]:,} steps")
     return f" ({', '.join(shown)})" if shown else ""
 
 
@@ -194,6 +242,8 @@ def _band(values: np.ndarray, finite: np.ndarray, confidence: float, num_resampl
     def interval(scores: np.ndarray) -> Interval:
         return bootstrap_interval(iqm, scores, tasks=True, confidence=confidence, num_resamples=num_resamples)
 
+    if not finite.size:
+        return Interval(*np.empty((3, 0)))
     if finite.all():
         return interval(np.moveaxis(values, -1, 0))
     points = []

@@ -31,6 +31,7 @@ def draw_sensitivity(
     path: str | Path | None,
     confidence: float,
     label: str,
+    limits: tuple[float, float],
 ) -> matplotlib.axes.Axes:
     """The interquartile mean at the end of training against a coordinate, with a bootstrap band.
 
@@ -40,6 +41,7 @@ def draw_sensitivity(
       hue: Coordinate in which the lines differ; runs that differ in others are pooled. None draws one line.
       ax, path, confidence: As for `learning_curves`.
       label: Text of the vertical axis.
+      limits: Smallest and largest possible value of the metric.
 
     Raises:
       ValueError: There is no such coordinate.
@@ -64,7 +66,7 @@ def draw_sensitivity(
     for index, line in enumerate(lines):
         of_line = hues == line
         estimates = [_estimate(values[of_line & (labels[x] == place)], confidence) for place in places]
-        interval = Interval(*(np.asarray(part) for part in zip(*estimates, strict=True)))
+        interval = Interval(*(np.asarray(part) for part in zip(*estimates, strict=True))).within(*limits)
         name = None if hue is None else short(line)
         ax.plot(at, interval.value, label=name, marker="o", markersize=4, **style(index))
         band(ax, index, at, interval.low, interval.high, len(lines))
