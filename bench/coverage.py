@@ -1,4 +1,4 @@
-"""Coverage of confidence intervals: four kinds of interval, over seeds from four distributions.
+"""Coverage of confidence intervals: four kinds of interval, over seeds from four distributions; and other intervals.
 
     python bench/coverage.py [--samples 2000] [--resamples 1000] [--json FILE]
 
@@ -6,11 +6,14 @@ Each sample has a number of seeds from a distribution whose mean and interquarti
 exponential and a lognormal distribution, and one with two modes, like runs of which 30 % fail. A 95 % interval should
 contain the true value in 95 % of samples. The kinds of interval are the percentiles of the bootstrap, those corrected
 for bias and acceleration (BCa), the bootstrap of Student's statistic (with the standard error of the mean, or of the
-trimmed mean), and percentiles stretched to Student's quantile, which `jaxrl.statistics` uses. The time of a table's
-intervals is measured last. The exit status is 1 if a kind other than the default is nearer to 95 %, by the mean
-distance over all rows.
+trimmed mean), and percentiles stretched to Student's quantile, which `jaxrl.statistics` uses. Other tables have the
+interval of the IQM over tasks, those of the probability of improvement (paired, unpaired, and by the percentiles of a
+bootstrap), and that of a share of runs, as in a performance profile. The time of a table's intervals is measured last.
+The exit status is 1 if a kind other than the default is nearer to 95 %, by the mean distance over all rows, or if an
+interval of a probability or a share contains it in less than 93 % of samples, by more than three standard errors.
 """
 
+import functools
 import sys
 import time
 import warnings
@@ -58,6 +61,7 @@ DISTRIBUTIONS: dict[str, tuple[Sampler, Callable[[Any], Any], float]] = {
 }
 
 
+@functools.cache
 def true_iqm(quantile: Callable[[Any], Any]) -> float:
     """The mean of the middle half of a distribution."""
     middle = 0.25 + 0.5 * (np.arange(20_000) + 0.5) / 20_000
@@ -115,6 +119,157 @@ def ends_of(kind: str, values: np.ndarray, name: str, resamples: int) -> tuple[n
     return interval.low, interval.high
 
 
+def shifted(probability: float, ratio: float) -> tuple[Sampler, Sampler]:
+    """Samplers of normal scores, of which one of the first exceeds one of the second with this probability.
+
+    Args:
+      probability: Probability of improvement.
+      ratio: Standard deviation of the second scores; that of the first is 1.
+    """
+    shift = scipy.stats.norm.ppf(probability) * np.hypot(1.0, ratio)
+    return (lambda g, shape: g.normal(shift, 1.0, shape)), (lambda g, shape: g.normal(0.0, ratio, shape))
+
+
+def exponential(probability: float) -> tuple[Sampler, Sampler]:
+    """Samplers of exponential scores, as `shifted`."""
+    scale = probability / (1 - probability)
+    return (lambda g, shape: g.exponential(scale, shape)), (lambda g, shape: g.exponential(1.0, shape))
+
+
+def lognormal(probability: float) -> tuple[Sampler, Sampler]:
+    """Samplers of lognormal scores, as `shifted`."""
+    shift = scipy.stats.norm.ppf(probability) * np.sqrt(2)
+    return (lambda g, shape: g.lognormal(shift, 1.0, shape)), (lambda g, shape: g.lognormal(0.0, 1.0, shape))
+
+
+def failing(probability: float) -> tuple[Sampler, Sampler]:
+    """Samplers of scores with modes at 0 and 1, as `shifted`: the share of failed runs differs."""
+    share = 1 - probability
+    return tuple(
+        lambda g, shape, failed=failed: (g.random(shape) > failed) + 0.01 * g.normal(size=shape)
+        for failed in (share, 1 - share)
+    )
+
+
+def solved(probability: float) -> tuple[Sampler, Sampler]:
+    """Samplers of scores 0 and 1, as `shifted`, with ties: the share of solved tasks differs."""
+    return (
+        lambda g, shape: (g.random(shape) < probability).astype(float),
+        lambda g, shape: (g.random(shape) < 1 - probability).astype(float),
+    )
+
+
+PAIRS: dict[str, Callable[[float], tuple[Sampler, Sampler]]] = {
+    "normal": lambda probability: shifted(probability, 1.0),
+    "normal 1:3": lambda probability: shifted(probability, 3.0),
+    "normal 1:0.1": lambda probability: shifted(probability, 0.1),
+    "exponential": exponential,
+    "lognormal": lognormal,
+    "bimodal": failing,
+    "0 or 1": solved,
+}
+PROBABILITIES = (0.5, 0.8, 0.9, 0.95, 0.99)
+LEAST = 93.0  # smallest coverage of a 95 % interval of a probability or a share, in %
+
+
+def percentiles_of_wins(x: np.ndarray, y: np.ndarray, paired: bool, resamples: int) -> tuple[float, float]:
+    """The percentiles of a bootstrap of the probability of improvement, which `jaxrl.statistics` does not use."""
+    generator, count = np.random.default_rng(0), x.size
+    ours = generator.integers(count, size=(resamples, count))
+    theirs = ours if paired else generator.integers(count, size=(resamples, count))
+    wins = (x[:, None] > y) + 0.5 * (x[:, None] == y)
+    means = wins[ours, theirs].mean(axis=1) if paired else wins[ours[:, :, None], theirs[:, None, :]].mean(axis=(1, 2))
+    low, high = np.quantile(means, [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2])
+    return float(low), float(high)
+
+
+def covered(ends: list[tuple[float, float]], truth: float) -> float:
+    """Share of intervals that contain the true value, in %; rounding of an end does not count."""
+    low, high = np.transpose(ends)
+    return 100 * float(np.mean((low <= truth + 1e-9) & (truth - 1e-9 <= high)))
+
+
+def probabilities_of_improvement(report: Report, samples: int, resamples: int) -> dict[str, float]:
+    """The table of the probability of improvement; returns the smallest coverage of each kind of interval."""
+    few = max(1, samples // 10)  # samples of the bootstraps, which are slow
+    columns = ("unpaired", "paired", "unpaired by percentiles", "paired by percentiles")
+    table = report.table(
+        "probability of improvement: share of 95 % intervals that contain it, in %, and median width; by percentiles "
+        f"of a bootstrap from {few:,} samples",
+        {
+            "seeds": "",
+            "scores": "",
+            "P": "",
+            **{name: ".1f" for name in columns},
+            "width": ".2f",
+            "paired width": ".2f",
+        },
+    )
+    least = dict.fromkeys(columns, 100.0)
+    for count in COUNTS:
+        for scores, pair in PAIRS.items():
+            for probability in PROBABILITIES:
+                generator = np.random.default_rng(count)
+                x, y = (draw(generator, (samples, count)) for draw in pair(probability))
+                rows, widths = [], []
+                for paired in (False, True):
+                    each = [
+                        statistics.probability_of_improvement(*both, paired=paired) for both in zip(x, y, strict=True)
+                    ]
+                    ends = [(float(one.low), float(one.high)) for one in each]
+                    rows.append(covered(ends, probability))
+                    widths.append(float(np.median([high - low for low, high in ends])))
+                if count < COUNTS[-1]:
+                    for paired in (False, True):
+                        ends = [
+                            percentiles_of_wins(*both, paired, resamples) for both in zip(x[:few], y[:few], strict=True)
+                        ]
+                        rows.append(covered(ends, probability))
+                for name, share in zip(columns, rows, strict=False):
+                    least[name] = min(least[name], share)
+                rows += [float("nan")] * (len(columns) - len(rows))
+                table.add(str(count), scores, f"{probability:g}", *rows, *widths)
+    return least
+
+
+def shares(report: Report, samples: int) -> float:
+    """The table of shares of runs, of one task and of four whose shares differ; returns the smallest coverage."""
+    table = report.table(
+        "share of runs above a threshold: share of 95 % intervals that contain it, in %",
+        {"seeds": "", "share": "", "one task": ".1f", "four tasks": ".1f"},
+    )
+    least = 100.0
+    for count in COUNTS:
+        for share in PROBABILITIES:
+            generator = np.random.default_rng(count)
+            each = [
+                np.full(1, share),
+                np.clip(share + np.array([-1.0, -1.0, 1.0, 1.0]) * min(0.3, 1 - share), 0, 1),  # of the same mean
+            ]
+            rows = []
+            for tasks in each:
+                runs = generator.random((samples, tasks.size, count)) < tasks[:, None]
+                profiles = [statistics.performance_profile(one, [0.5]) for one in runs.astype(float)]
+                rows.append(covered([(float(one.low[0]), float(one.high[0])) for one in profiles], share))
+            least = min(least, *rows)
+            table.add(str(count), f"{share:g}", *rows)
+    return least
+
+
+def over_tasks(report: Report, samples: int, resamples: int) -> None:
+    """The table of the IQM over four tasks, whose scores have the same distribution."""
+    table = report.table(
+        "iqm over four tasks: share of 95 % intervals that contain it, in %",
+        {"seeds": "", "distribution": "", "student": ".1f"},
+    )
+    for count in COUNTS:
+        for distribution, (draw, quantile, _) in DISTRIBUTIONS.items():
+            values = draw(np.random.default_rng(count), (samples, 4 * count)).reshape(samples, 4, count)
+            interval = statistics.bootstrap_interval(statistics.iqm, values, tasks=True, num_resamples=resamples)
+            ends = list(zip(interval.low, interval.high, strict=True))
+            table.add(str(count), distribution, covered(ends, true_iqm(quantile)))
+
+
 def main() -> None:
     """Measure, print and store the tables."""
     parser = benchmark_parser(__doc__)
@@ -145,6 +300,9 @@ def main() -> None:
     report.note(
         "; ".join(f"{kind} is {miss:.1f} points from 95 on average" for kind, miss in mean_missed.items()) + "."
     )
+    over_tasks(report, options.samples, options.resamples)
+    least = probabilities_of_improvement(report, options.samples, options.resamples)
+    least_share = shares(report, options.samples)
     values = np.random.default_rng(0).normal(size=(options.settings, 16))
     started = time.perf_counter()
     for row in values:
@@ -155,8 +313,13 @@ def main() -> None:
         mean_missed["student"] == min(mean_missed.values()),
         f"A kind other than the default is nearer to 95 %: {mean_missed}.",
     )
+    allowed = LEAST - 3 * np.sqrt(LEAST * (100 - LEAST) / options.samples)
+    for name, share in {"unpaired": least["unpaired"], "paired": least["paired"], "of a share": least_share}.items():
+        report.require(share >= allowed, f"An interval {name} contains the true value in {share:.1f} % of samples.")
     report.finish(
-        f"{mean_missed['student']:.1f} points from 95 % on average, {mean_missed['percentile']:.1f} by percentiles"
+        f"IQM and mean {mean_missed['student']:.1f} points from 95 % on average, {mean_missed['percentile']:.1f} by "
+        f"percentiles; P(improvement) at least {least['unpaired']:.1f} % unpaired and {least['paired']:.1f} % paired, "
+        f"{least['unpaired by percentiles']:.1f} and {least['paired by percentiles']:.1f} % by percentiles"
     )
 
 

@@ -169,7 +169,7 @@ def _improvement(values: np.ndarray, baseline: np.ndarray, is_baseline: bool) ->
         return dict(zip(columns, (MISSING, MISSING, "is Monte Carlo"), strict=True))
     chance = _chance(values, baseline)
     verdict = BETTER if chance.low > 0.5 else WORSE if chance.high < 0.5 else UNCLEAR
-    if chance.low == chance.high == 0.5:  # every run ties, for example because all reach the highest return
+    if np.array_equal(values, baseline, equal_nan=True):  # for example because all reach the highest return
         verdict = EQUAL
     return dict(zip(columns, (f"{chance.value:.2f}", f"[{chance.low:.2f}, {chance.high:.2f}]", verdict), strict=True))
 
@@ -190,9 +190,9 @@ def _caption(words: str, settings: Settings, results: dict[str, Result]) -> str:
     return (
         f"PPO's {words}, greedy and undiscounted, under Beta-weighted discounts with mu = {settings.mu:g}: "
         f"interquartile mean of {settings.seeds} seeds, and the probability that a run improves on the run of the "
-        f"same seed with lam = 1 (Monte Carlo), ties counting one half. Intervals are bootstraps at 95 % each, not "
-        f"corrected for their number; P is better or worse than Monte Carlo if its interval excludes 0.5. "
-        f"Environment steps: {steps}."
+        f"same seed with lam = 1 (Monte Carlo), ties counting one half. Intervals are at 95 % each, bootstraps for the "
+        f"returns and those of Clopper and Pearson for P, not corrected for their number; P is better or worse than "
+        f"Monte Carlo if its interval excludes 0.5. Environment steps: {steps}."
     )
 
 

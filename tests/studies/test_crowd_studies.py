@@ -526,17 +526,11 @@ def test_the_finished_parts_of_the_rewards_have_the_published_tables(
             assert float(share) == pytest.approx(float(row["success"].split()[0]), abs=0.0051), (reward, place)
             assert row[crowds.RATIO].startswith(ratio), (reward, place)
     discounts = pandas.read_csv(out / "discounts.csv").set_index(["reward", "discount"])
-    assert discounts.loc["all", crowds.RATIO].tolist() == ["0.53 [0.40, 0.67] unclear", "0.44 [0.29, 0.58] unclear"]
-    assert discounts.loc["all", "success"].tolist() == ["0.51 [0.41, 0.62] unclear", "0.50 [0.39, 0.60] unclear"]
-    (worse,) = discounts.index[discounts["contacts"].str.endswith("worse")]
-    assert worse == ("base", "beta:mu=0.99,eta=0.5")
-    sampled = pandas.read_csv(out / "discounts_sampled.csv").set_index("reward")
-    marked = [(str(reward), str(cell)) for reward, row in sampled.iterrows() for cell in row]
-    assert [pair for pair in marked if pair[1].endswith(("better", "worse"))] == [
-        ("energy-drag", "0.79 [0.58, 0.96] better"),
-        ("straight", "0.23 [0.06, 0.42] worse"),
-        ("straight", "0.23 [0.02, 0.46] worse"),
-    ]
+    assert discounts.loc["all", crowds.RATIO].tolist() == ["0.53 [0.40, 0.66] unclear", "0.44 [0.31, 0.58] unclear"]
+    assert discounts.loc["all", "success"].tolist() == ["0.51 [0.38, 0.64] unclear", "0.50 [0.37, 0.63] unclear"]
+    for name in ("discounts", "discounts_sampled"):
+        compared = pandas.read_csv(out / f"{name}.csv")[list(crowd_rewards.COMPARED)]
+        assert compared.map(lambda cell: cell.endswith("unclear")).to_numpy().all()
 
 
 @pytest.mark.slow
