@@ -144,11 +144,11 @@ def lognormal(probability: float) -> tuple[Sampler, Sampler]:
 
 def failing(probability: float) -> tuple[Sampler, Sampler]:
     """Samplers of scores with modes at 0 and 1, as `shifted`: the share of failed runs differs."""
-    share = 1 - probability
-    return tuple(
-        lambda g, shape, failed=failed: (g.random(shape) > failed) + 0.01 * g.normal(size=shape)
-        for failed in (share, 1 - share)
-    )
+
+    def failing_in(share: float) -> Sampler:
+        return lambda g, shape: (g.random(shape) > share) + 0.01 * g.normal(size=shape)
+
+    return failing_in(1 - probability), failing_in(probability)
 
 
 def solved(probability: float) -> tuple[Sampler, Sampler]:
@@ -205,7 +205,7 @@ def probabilities_of_improvement(report: Report, samples: int, resamples: int) -
             "paired width": ".2f",
         },
     )
-    least = dict.fromkeys(columns, 100.0)
+    least: dict[str, float] = dict.fromkeys(columns, 100.0)
     for count in COUNTS:
         for scores, pair in PAIRS.items():
             for probability in PROBABILITIES:
@@ -232,7 +232,7 @@ def probabilities_of_improvement(report: Report, samples: int, resamples: int) -
     return least
 
 
-def shares(report: Report, samples: int) -> float:
+def shares_of_runs(report: Report, samples: int) -> float:
     """The table of shares of runs, of one task and of four whose shares differ; returns the smallest coverage."""
     table = report.table(
         "share of runs above a threshold: share of 95 % intervals that contain it, in %",
@@ -302,7 +302,7 @@ def main() -> None:
     )
     over_tasks(report, options.samples, options.resamples)
     least = probabilities_of_improvement(report, options.samples, options.resamples)
-    least_share = shares(report, options.samples)
+    least_share = shares_of_runs(report, options.samples)
     values = np.random.default_rng(0).normal(size=(options.settings, 16))
     started = time.perf_counter()
     for row in values:

@@ -6,7 +6,6 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from gymnax.environments import environment as gymnax_environment
 from gymnax.environments import spaces
 from jax.core import Tracer
@@ -128,7 +127,7 @@ class Environment(gymnax_environment.Environment):
         del params, discount
         return None
 
-    def return_range(self, params: Any) -> tuple[npt.ArrayLike, npt.ArrayLike] | None:
+    def return_range(self, params: Any) -> tuple[Any, Any] | None:
         """The smallest and the largest undiscounted return that an episode can have, which end intervals of its mean.
 
         Args:

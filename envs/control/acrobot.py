@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -119,7 +118,7 @@ class Acrobot(base.Environment):
         terminated = height > params.goal_height
         return observation, state, jnp.where(terminated, jnp.float32(0), jnp.float32(-1)), terminated, {}
 
-    def return_range(self, params: AcrobotParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: AcrobotParams) -> tuple[Any, Any]:
         """From -1 in every step up to the time limit to 0, which is the reward of reaching the goal."""
         return -np.asarray(params.max_steps_in_episode, np.float64), 0.0
 

@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -110,7 +109,7 @@ class CartPole(base.Environment):
         terminated = (jnp.abs(state.x) > params.x_threshold) | (jnp.abs(state.theta) > params.theta_threshold_radians)
         return _observe(state), state, jnp.ones((), jnp.float32), terminated, {}
 
-    def return_range(self, params: CartPoleParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: CartPoleParams) -> tuple[Any, Any]:
         """From one step to the time limit, at 1 for each."""
         return 1.0, np.asarray(params.max_steps_in_episode, np.float64)
 

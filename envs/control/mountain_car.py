@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -91,7 +90,7 @@ class MountainCar(base.Environment):
         state = MountainCarState(state.time + 1, position, velocity)
         return _observe(state), state, jnp.full((), -1, jnp.float32), terminated, {}
 
-    def return_range(self, params: MountainCarParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: MountainCarParams) -> tuple[Any, Any]:
         """From -1 in every step up to the time limit to a single step."""
         return -np.asarray(params.max_steps_in_episode, np.float64), -1.0
 

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -99,7 +98,7 @@ class MountainCarContinuous(base.Environment):
         state = MountainCarContinuousState(state.time + 1, position, velocity)
         return _observe(state), state, reward, terminated, {}
 
-    def return_range(self, params: MountainCarContinuousParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: MountainCarContinuousParams) -> tuple[Any, Any]:
         """From the largest push in every step to the reward of the goal, or to no push."""
         limit, cost, goal = (
             np.asarray(number, np.float64)

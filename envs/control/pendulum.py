@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -94,7 +93,7 @@ class Pendulum(base.Environment):
         state = PendulumState(state.time + 1, state.theta + theta_dot * params.dt, theta_dot)
         return _observe(state), state, -cost, jnp.zeros((), bool), {}
 
-    def return_range(self, params: PendulumParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: PendulumParams) -> tuple[Any, Any]:
         """From the largest cost in every step, upside down at full speed and torque, to no cost."""
         numbers = params.max_steps_in_episode, params.max_speed, params.max_torque
         limit, speed, torque = (np.asarray(number, np.float64) for number in numbers)

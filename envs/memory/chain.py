@@ -5,7 +5,6 @@ from typing import Any
 
 import jax
 import numpy as np
-import numpy.typing as npt
 
 from envs import base, discount_curves, gymnax_environment
 from envs.arguments import check_at_least, check_count, check_limit
@@ -69,7 +68,7 @@ class MemoryChain(base.Environment):
         """gymnax's step."""
         return self.inner.step_env(key, state, action, params)
 
-    def return_range(self, params: Any) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: Any) -> tuple[Any, Any]:
         """From a wrong to a right answer."""
         del params
         return -1.0, 1.0

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
@@ -109,7 +108,7 @@ class DelayedMatch(base.Environment):
         state = DelayedMatchState(time, jnp.where(answers, sample, state.sample), jnp.where(answers, test, state.test))
         return self._observe(state, params), state, reward.astype(jnp.float32), time >= params.num_trials * steps, {}
 
-    def return_range(self, params: DelayedMatchParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: DelayedMatchParams) -> tuple[Any, Any]:
         """From a wrong to a right answer in every trial."""
         del params
         return -1.0, 1.0

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
@@ -94,7 +93,7 @@ class RepeatFirst(base.Environment):
         state = RepeatFirstState(state.time + 1, state.first, shown, left)
         return _observe(state), state, reward.astype(jnp.float32), state.time >= self.num_cards, {}
 
-    def return_range(self, params: RepeatFirstParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: RepeatFirstParams) -> tuple[Any, Any]:
         """From a wrong to a right answer in every step."""
         del params
         return -self.num_cards / (self.num_cards - 1), self.num_cards / (self.num_cards - 1)

@@ -6,7 +6,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
@@ -109,7 +108,7 @@ class TMaze(base.Environment):
         state = TMazeState(state.time + 1, state.goal, position)
         return _observe(state, params), state, reward.astype(jnp.float32), turns, {"metrics": {"success": success}}
 
-    def return_range(self, params: TMazeParams) -> tuple[npt.ArrayLike, npt.ArrayLike]:
+    def return_range(self, params: TMazeParams) -> tuple[Any, Any]:
         """From the cost of every idle step to the right arm without one."""
         limit, cost = (np.asarray(number, np.float64) for number in (params.max_steps_in_episode, params.idle_cost))
         return -limit * cost, 1.0

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
-import numpy.typing as npt
 from flax import struct
 
 from envs import base
@@ -119,7 +118,7 @@ class Wrapper(base.Environment):
         """Whether the inner environment's reward at the time limit includes the value of the rest."""
         return self.inner.pays_beyond_limit(self.inner_params(params))
 
-    def return_range(self, params: Any) -> tuple[npt.ArrayLike, npt.ArrayLike] | None:
+    def return_range(self, params: Any) -> tuple[Any, Any] | None:
         """The range of the inner environment's returns, where the wrapper keeps them."""
         return self.inner.return_range(self.inner_params(params)) if self.keeps_returns else None
 

@@ -16,6 +16,7 @@ Statistic = Callable[[Array, Axis], Array]
 NanPolicy = Literal["raise", "propagate"]
 Method = Literal["student", "percentile"]
 
+EPS = float(np.finfo(np.float64).eps)
 MAX_RESAMPLED = 4_000_000  # numbers resampled at once, which bounds the working memory to 32 MB
 
 __all__ = [
@@ -341,28 +342,32 @@ def _share_interval(wins: npt.ArrayLike, count: int, confidence: float) -> Inter
     return Interval(won / count, np.where(won > 0, low, 0.0), np.where(won < count, high, 1.0))
 
 
-def _unpaired(first: Array, second: Array, confidence: float) -> tuple[float, ...]:
+def _unpaired(first: Array, second: Array, confidence: float) -> tuple[float, float, float]:
     """The probability that a score of the first sample is the higher one, and the ends of its interval."""
     m, n = first.size, second.size
     wins = _win(first[:, None], second[None, :])
     value = float(wins.mean())
-    degrees, spread = m + n - 2, 0.0
+    degrees, spread = float(m + n - 2), 0.0
     if m > 1 and n > 1:
-        parts = wins.mean(axis=1).var(ddof=1) / m, wins.mean(axis=0).var(ddof=1) / n
+        parts = float(wins.mean(axis=1).var(ddof=1) / m), float(wins.mean(axis=0).var(ddof=1) / n)
         spread = sum(parts)
         if spread > 0:  # of Brunner and Munzel (2000)
             degrees = spread**2 / (parts[0] ** 2 / (m - 1) + parts[1] ** 2 / (n - 1))
     modelled = _modelled_variance(value, m, n)
-    widths = scipy.stats.t.ppf(0.5 + confidence / 2, max(degrees, 1)) ** 2
+    widths = float(scipy.stats.t.ppf(0.5 + confidence / 2, max(degrees, 1))) ** 2
     widths *= max(1.0, spread / modelled) if modelled > 0 else 1.0
 
     def excess(p: float) -> float:
         return (value - p) ** 2 - widths * _modelled_variance(p, m, n)
 
-    # The excess is negative at the value, or next to a value of 0 or 1, and positive at the other end of [0, 1].
-    inside: Any = np.clip(value, np.finfo(float).eps, 1 - np.finfo(float).eps)
-    ends: Any = [end if value == end else scipy.optimize.brentq(excess, *sorted((inside, end))) for end in (0.0, 1.0)]
-    return value, *ends
+    def root(end: float) -> float:
+        """The end of the interval on this side, where the excess, which is positive at 0 and 1, changes its sign."""
+        if value == end:
+            return end
+        inside = min(max(value, EPS), 1 - EPS)  # at 0 and 1 the excess is 0, and negative next to them
+        return float(np.asarray(scipy.optimize.brentq(excess, min(inside, end), max(inside, end))))
+
+    return value, root(0.0), root(1.0)
 
 
 def _modelled_variance(p: float, m: int, n: int) -> float:

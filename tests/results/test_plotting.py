@@ -109,10 +109,10 @@ def test_bands_stay_within_the_range_of_the_metric(ax, values):
     free = statistics.bootstrap_interval(statistics.iqm, runs[0].T, num_resamples=500)
     assert free.low[0] < 1.0 and free.high[-1] > 500.0
     plotting.learning_curves(data.assign_attrs(return_high=500.0), ax=ax)
-    band = ax.collections[0].get_paths()[0].vertices[:, 1]
+    band = np.asarray(ax.collections[0].get_paths()[0].vertices)[:, 1]
     assert band.min() == 1.0 and band.max() == 500.0
     plotting.learning_curves(data, ax=(other := Figure().subplots()))
-    assert other.collections[0].get_paths()[0].vertices[:, 1].max() > 500.0
+    assert np.asarray(other.collections[0].get_paths()[0].vertices)[:, 1].max() > 500.0
 
 
 def results_of_other_lengths():
@@ -127,9 +127,10 @@ def results_of_other_lengths():
     ]
 
 
-def joined(datasets, dim="algorithm", names=("a", "b", "c")):
+def joined(datasets, dim="algorithm", names=("a", "b", "c")) -> xarray.Dataset:
     """The results along a new dimension, as a user joins them."""
-    return xarray.concat(datasets, xarray.DataArray(list(names), dims=dim, name=dim), join="outer")
+    together: Any = xarray.concat(datasets, xarray.DataArray(list(names), dims=dim, name=dim), join="outer")
+    return together
 
 
 @pytest.mark.parametrize("only", [["return"], ["return", "length"]])

@@ -196,7 +196,8 @@ def _left_out(finite: np.ndarray, absent: np.ndarray, env_steps: np.ndarray) -> 
       absent: Whether there is no metric at all, as in `_without_failures`.
       env_steps: Environment steps of the points.
     """
-    measured, there = ~absent.all(axis=1), ~absent.all(axis=2)  # [settings, points], [settings, seeds]
+    measured = np.asarray(~absent.all(axis=1))  # [settings, points]
+    there = np.asarray(~absent.all(axis=2))  # [settings, seeds]
     if not measured.any():
         return " (no values)"
     last = np.where(measured, np.arange(len(env_steps)), -1).max(axis=1)

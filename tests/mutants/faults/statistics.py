@@ -34,8 +34,8 @@ FAULTS = (
     Fault(
         "spread-of-one-side-alone",
         "jaxrl/results/statistics.py",
-        "wins.mean(axis=0).var(ddof=1) / n",
-        "0.0 / n",
+        "float(wins.mean(axis=0).var(ddof=1) / n)",
+        "0.0",
         "tests/results/test_statistics.py::test_unpaired_intervals_solve_the_equation_of_newcombe",
     ),
     Fault(
