@@ -1,8 +1,6 @@
 """Algorithms by name, and their descriptions in run directories."""
 
 import dataclasses
-import importlib
-import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -14,6 +12,7 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.algorithms.allowed_modules import Allow, check_allowed, custom_modules
+from jaxrl.algorithms.builders import again, imported, is_edited
 from jaxrl.algorithms.contract import Algorithm
 
 Builder = Callable[..., Algorithm]
@@ -71,9 +70,9 @@ def builder_of(name: str) -> Builder:
       ValueError: There is no such algorithm, module or function.
     """
     if name in ROWS:
-        return _imported(ROWS[name].builder)
+        return imported(ROWS[name].builder)
     if ":" in name:
-        return _imported(name)
+        return imported(name)
     hint = near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for a custom one."
     raise UserValueError(f"There is no algorithm {name!r}{hint}")
 
@@ -90,8 +89,7 @@ def make(name: str, env: Environment, config: Any = None) -> Algorithm:
       ValueError: There is no such algorithm.
       TypeError: The named function does not return an algorithm.
     """
-    builder = builder_of(name)
-    algo = builder(env) if config is None else builder(env, config)
+    algo = again(builder_of(name), env, config)
     if not isinstance(algo, Algorithm):
         raise UserTypeError(
             f"{name} must return an Algorithm, got {type(algo).__name__}; it is called with an environment"
@@ -114,8 +112,7 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
     if algo.builder is None:
         raise UserValueError(f"the algorithm {algo.name!r} cannot be rebuilt: Algorithm.builder is None")
     _refuse_edited(algo)
-    network = () if algo.network is None else (algo.network,)
-    return _imported(algo.builder)(algo.env, config, *network)
+    return again(imported(algo.builder), algo.env, config, algo.network)
 
 
 def default_space(algo: Algorithm) -> dict[str, Any]:
@@ -131,26 +128,6 @@ def default_space(algo: Algorithm) -> dict[str, Any]:
             f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one"
         )
     return search_space(algo)
-
-
-def _imported(path: str) -> Any:
-    """Function of a path `module:name`.
-
-    Raises:
-      ValueError: There is no such module, or no function of this name in it.
-    """
-    module, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # a module that it imports is missing
-        raise UserValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
-    if not callable(function):
-        functions = [word for word, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
-        hint = near(name, functions) or "."
-        raise UserValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}{hint}")
-    return function
 
 
 def describe(algo: Algorithm) -> dict[str, Any]:
@@ -194,17 +171,8 @@ def _refuse_edited(algo: Algorithm) -> None:
     Raises:
       ValueError: The functions differ.
     """
-    assert algo.builder is not None
-    arguments = [part for part in (algo.config, algo.network) if part is not None]
-    if _codes(_imported(algo.builder)(algo.env, *arguments).functions) != _codes(algo.functions):
+    if is_edited(algo):
         raise UserValueError(f"the algorithm {algo.name!r} is an edited copy of the result of {algo.builder}")
-
-
-def _codes(functions: Any) -> Any:
-    """Code objects of functions, for comparison: builders make new functions of the same code."""
-    if isinstance(functions, tuple):
-        return tuple(map(_codes, functions))
-    return getattr(functions, "__code__", functions)
 
 
 def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:

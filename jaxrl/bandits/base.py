@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -76,6 +77,17 @@ class BanditAlgorithm(NamedTuple):
 
     def __repr__(self) -> str:
         return f"BanditAlgorithm({self.name}; {self.hparams!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Builder of `jaxrl.bandits` and the hyper-parameters, for pickle; the parts of any other policy."""
+        builder = getattr(importlib.import_module("jaxrl.bandits"), self.name.replace("-", "_"), None)
+        if builder is not None and self == builder()._replace(hparams=self.hparams):
+            return _unpickled, (builder, self.hparams)
+        return BanditAlgorithm, tuple(self)
+
+
+def _unpickled(builder: Callable[[], BanditAlgorithm], hparams: HParams) -> BanditAlgorithm:
+    return builder()._replace(hparams=hparams)
 
 
 def argmax(index: jax.Array, mask: jax.Array | None = None) -> jax.Array:

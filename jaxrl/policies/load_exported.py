@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,9 +56,13 @@ class ExportedPolicy:
       spec: Description recorded in the file: inputs, outputs, spaces, normalisation, memory, origin.
     """
 
-    def __init__(self, spec: Mapping[str, Any], run: Run):
+    def __init__(self, spec: Mapping[str, Any], run: Run, opened: tuple[Any, ...] = ()):
         self.spec = dict(spec)
         self._run = run
+        self._opened = opened
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _opened_again, (self.spec, *self._opened)
 
     @property
     def remembers(self) -> bool:
@@ -202,10 +207,20 @@ def open_exported(
 ) -> ExportedPolicy:
     """The policy of a file with the description `spec`."""
     if spec["format"] == "stablehlo":
-        return ExportedPolicy(spec, _stablehlo(file, spec))
-    if spec["format"] == "onnx":
-        return ExportedPolicy(spec, _onnx(file, spec))
-    return ExportedPolicy(spec, _safetensors(file, spec, algo, allow))
+        run = _stablehlo(file, spec)
+    elif spec["format"] == "onnx":
+        run = _onnx(file, spec)
+    else:
+        run = _safetensors(file, spec, algo, allow)
+    return ExportedPolicy(spec, run, (file.suffix, file.read_bytes(), algo, allow))
+
+
+def _opened_again(spec: Mapping[str, Any], suffix: str, contents: bytes, *others: Any) -> ExportedPolicy:
+    """Policy of a file with these contents, for pickle."""
+    with tempfile.TemporaryDirectory() as directory:
+        file = Path(directory) / f"policy{suffix}"
+        file.write_bytes(contents)
+        return open_exported(file, spec, *others)
 
 
 def needs_extra(file_format: str, error: ImportError) -> ImportError:

@@ -34,6 +34,9 @@ class Preset(NamedTuple):
     def __repr__(self) -> str:
         return f"Preset({self.algorithm} on {self.environment}, {self.env_steps:,} env steps; {self.config!r})"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Preset, (*self[:-3], dict(self.hparams), self.env_steps, dict(self.static))
+
     @property
     def algo(self) -> Algorithm:
         """The algorithm on the environment with these settings as its defaults, ready for `train`."""

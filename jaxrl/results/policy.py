@@ -81,6 +81,9 @@ class TrainedPolicy:
         self._agents = agent_axes(env.observation_space(usual), self._obs_shape)
         self._memory_shape = jax.eval_shape(algo.actor.initial_memory, params)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TrainedPolicy, (self.algo, self.params, self.setting, self.seed, self.env_params)
+
     @property
     def remembers(self) -> bool:
         """Whether the policy has a memory, which every call takes and returns."""
