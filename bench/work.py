@@ -17,6 +17,7 @@ from jaxrl.algorithms.sac import SACConfig
 from jaxrl.learning.rollout import default_reset_pool
 
 STEP_OPERATIONS = 38 + 34  # of CartPole: equations and limits, and sine and cosine together
+EPISODE = 500  # time limit of CartPole, in steps
 OBSERVATION, STATE = 16, 20  # bytes of CartPole's observation and state
 RESET_WORDS = 4 + 2  # four coordinates and a key of two words
 ADAM_OPERATIONS, AVERAGE_OPERATIONS = 14, 3
@@ -53,7 +54,7 @@ def cartpole_rollout(num_envs: int, num_steps: int) -> Work:
     """
     steps = num_envs * num_steps
     kept = 2 * OBSERVATION + 4 + 4
-    pool = num_envs * default_reset_pool(num_steps)
+    pool = num_envs * default_reset_pool(num_steps, EPISODE)
     return Work(
         operations=STEP_OPERATIONS * steps,
         bytes=kept * steps + 2 * num_envs * (OBSERVATION + STATE),
@@ -121,7 +122,7 @@ def _iteration(config: OnPolicyConfig, actor_passes: int, epochs: int, updates: 
     passes, units = actor_passes * actor_products + 2 * critic_products, (actor_passes + 2) * sum(config.hidden)
     forward = Work(passes, 0, 2, units).times(samples)
     rollout = cartpole_rollout(config.num_envs, config.num_steps)._replace(bytes=0)
-    fresh = RESET_WORDS * config.num_envs * default_reset_pool(config.num_steps)
+    fresh = RESET_WORDS * config.num_envs * default_reset_pool(config.num_steps, EPISODE)
     learning = gradient(config, inputs, outputs).times(epochs * samples)
     adam = Work(ADAM_OPERATIONS * parameters * updates, 24 * parameters, words, parameters * updates)
     return rollout._replace(words=fresh).plus(forward).plus(learning).plus(adam)

@@ -11,7 +11,7 @@ from flax import struct
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
-from jaxrl.algorithms.contract import Algorithm, longest_episode
+from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.off_policy import OffPolicy, OffPolicyPolicy
 from jaxrl.algorithms.rollout_config import (
     INFINITE,
@@ -28,6 +28,7 @@ from jaxrl.learning.networks import leading_axes
 from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.output_networks import QNetwork
 from jaxrl.learning.q_targets import masked_values
+from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 

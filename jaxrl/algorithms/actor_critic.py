@@ -14,7 +14,7 @@ from flax import struct
 
 from envs.base import Environment, spaces
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, longest_episode
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled
 from jaxrl.algorithms.off_policy import (
     OffPolicy,
     OffPolicyConfig,
@@ -42,6 +42,7 @@ from jaxrl.learning.exploration import CORRELATION
 from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
 from jaxrl.learning.output_networks import OutputNetwork, QNetwork, with_action
 from jaxrl.learning.replay import Window
+from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 

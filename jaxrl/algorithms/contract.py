@@ -13,9 +13,10 @@ from envs.arguments import check_count, described
 from envs.base import Environment
 from envs.checking import ContractError
 from envs.errors import UserTypeError
-from envs.wrappers.wrapper import limit
+from jaxrl.algorithms.builders import reduced
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
+from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
 
@@ -54,7 +55,6 @@ __all__ = [
     "check_members",
     "check_stepped",
     "checked_config",
-    "longest_episode",
     "policy_shapes",
     "prepared_for",
     "with_hints",
@@ -64,12 +64,6 @@ __all__ = [
 def _unprepared(hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
     del num_settings, run_length
     return hparams
-
-
-def longest_episode(env: Environment) -> int:
-    """Time limit of an environment's default parameters, in steps."""
-    with jax.ensure_compile_time_eval():
-        return int(limit(env, env.default_params))
 
 
 def prepared_for(horizon: int, env: Environment | None = None) -> Callable[..., HParams]:
@@ -148,6 +142,10 @@ class Algorithm(NamedTuple):
 
     def __repr__(self) -> str:
         return f"Algorithm({self.name} on {self.env.name}; {self.config!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Builder and its arguments, for pickle, by which another process builds an equal algorithm."""
+        return reduced(self)
 
     @property
     def functions(self) -> tuple[Any, ...]:

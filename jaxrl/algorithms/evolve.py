@@ -14,7 +14,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError
 from envs.threefry import unrolled
-from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, longest_episode, with_hints
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
 from jaxrl.algorithms.rollout_config import DiscountedHParams, check_normalised, prepared
 from jaxrl.algorithms.strategies import Strategy, make_strategy
 from jaxrl.checks import Range, check_count
@@ -29,6 +29,7 @@ from jaxrl.learning.networks import Module, apply_over, check_network, leading_a
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise
 from jaxrl.learning.output_networks import OutputNetwork, PolicyHead
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent, step_over
+from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import EnvParams, HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 

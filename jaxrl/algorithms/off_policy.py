@@ -24,10 +24,10 @@ from jaxrl.learning.priorities import (
     write_priorities,
 )
 from jaxrl.learning.replay import Ring, Window, init_buffer, uniform_rows, window, write
-from jaxrl.learning.rollout import Carry, Transition, reset_all, rollout
+from jaxrl.learning.rollout import Carry, Transition, default_reset_pool, longest_episode, reset_all, rollout
 from jaxrl.pytrees import EnvParams, HParams
 
-_LEAST_ERROR = 1e-6  # keeps every priority above 0
+_LEAST_ERROR = 1e-6  # keeps every priority above 0; in the unit of rewards, as the other constants of these algorithms
 
 __all__ = [
     "Draw",
@@ -170,7 +170,8 @@ class Experience(NamedTuple):
       newest: Slot of the newest transitions, int32 `[]`.
       policy: Policy with the statistics of observations after the rollout, by which the drawn observations are
         normalised.
-      reused: Number of environments that were reset to a state used before, int32 `[]`.
+      reused: Number of environments that were reset to a state used before, int32 `[]`; in the first iteration with
+        those of the prefill.
     """
 
     carry: Carry
@@ -252,8 +253,14 @@ class OffPolicy(NamedTuple):
         config = self.config
         noise_key, env_key = jax.random.split(key)
         noise = actor.noise(rolled(noise_key), (num_steps, config.num_envs, *self.agents))
-        pool = None if config.reset_pool is None else config.reset_pool * num_steps // config.num_steps
+        pool = self._reset_pool(num_steps)
         return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=self.with_mask)
+
+    def _reset_pool(self, num_steps: int) -> int:
+        """Number of fresh states for each environment and `num_steps` of its steps."""
+        if self.config.reset_pool is None:
+            return default_reset_pool(num_steps, longest_episode(self.env))
+        return self.config.reset_pool * num_steps // self.config.num_steps
 
     # The replay buffer, in the order in which an algorithm calls them.
 
@@ -324,7 +331,14 @@ class OffPolicy(NamedTuple):
             priorities = write_priorities(priorities, before.end * config.num_envs, config.steps_per_iteration)
         policy = policy._replace(observations=self.statistics(state.observations, steps))
         newest = (ring.end - 1) % config.capacity
+        reused += jnp.where(iteration == 0, self._reused_in_prefill(state.buffer), 0)
         return Experience(carry, buffer, priorities, ring.filled, newest, policy, reused)
+
+    def _reused_in_prefill(self, buffer: Transition) -> jax.Array:
+        """Number of states used before, int32 `[]`, of the buffer before the first iteration."""
+        num_steps = self.config.prefill // self.config.num_envs
+        resets = jnp.sum((buffer.terminated | buffer.truncated)[:num_steps], axis=0, dtype=jnp.int32)
+        return jnp.sum(jnp.maximum(resets - self._reset_pool(num_steps), 0))
 
     def updates(self, key: jax.Array, iteration: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Keys of the gradient steps of an iteration, and the number of gradient steps before each, int32."""

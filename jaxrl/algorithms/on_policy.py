@@ -13,7 +13,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled, longest_episode
+from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled
 from jaxrl.algorithms.on_policy_config import choose_network, shapes_of
 from jaxrl.algorithms.on_policy_state import (
     Evaluation,
@@ -43,7 +43,7 @@ from jaxrl.learning.normalisation import (
 )
 from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
-from jaxrl.learning.rollout import episode_ends, reset_all, rollout, value_ends
+from jaxrl.learning.rollout import episode_ends, longest_episode, reset_all, rollout, value_ends
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 from jaxrl.pytrees import EnvParams, HParams, Params
 

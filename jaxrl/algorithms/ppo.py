@@ -18,7 +18,7 @@ from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
 from jaxrl.algorithms.policy_gradient import EpochsConfig, acting, advantages, common_space, total_loss
 from jaxrl.checks import Range, check_choice
 from jaxrl.learning.beliefs import BELIEF, belief_about, constant_belief
-from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, weighted_mean
+from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, share_without_effect, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
@@ -165,24 +165,24 @@ def _build(
             learner = learner._replace(optimiser=_select(begins, new, learner.optimiser))
         one_minibatch = agent.descent(loss, hparams, lr)
 
-        def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array]]:
+        def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
             learner, before, stopped = carry
             learned, metrics = one_minibatch(learner, rows)
             halted = stopped | (metrics["approx_kl"] > hparams.target_kl)
             stay = _select(stopped, learner, before) if config.kl_stop == "rewind" else learner
-            return (_select(halted, stay, learned), learner, halted), (metrics, stopped)
+            return (_select(halted, stay, learned), learner, halted), (metrics, stopped, halted)
 
-        def one_epoch(carry: Any, minibatches: Samples) -> tuple[Any, tuple[Metrics, jax.Array]]:
+        def one_epoch(carry: Any, minibatches: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
             if config.kl_stop != "epoch":
                 return jax.lax.scan(one_guarded_minibatch, carry, minibatches)
             learner, _, stopped = carry
             learned, metrics = jax.lax.scan(one_minibatch, learner, minibatches)
             metrics = jax.tree.map(jnp.mean, metrics)
             over = stopped | (metrics["approx_kl"] > hparams.target_kl)
-            return (_select(stopped, learner, learned), None, over), (metrics, stopped)
+            return (_select(stopped, learner, learned), None, over), (metrics, stopped, stopped)
 
         start = (learner, None if config.kl_stop == "epoch" else learner, jnp.zeros((), bool))
-        (learner, _, _), (metrics, stopped) = over_epochs(
+        (learner, _, _), results = over_epochs(
             key,
             config.num_epochs,
             lambda key: agent.minibatches(key, samples, config.num_minibatches),
@@ -190,9 +190,9 @@ def _build(
             start,
             agent.shards,
         )
-        metrics, stopped = jax.tree.map(jnp.ravel, (metrics, stopped))
+        metrics, stopped, prevented = jax.tree.map(jnp.ravel, results)
         metrics = kept_means(metrics, ~stopped)  # updates after the stop are computed and discarded
-        metrics["stopped_early"] = jnp.mean(stopped.astype(jnp.float32))
+        metrics["stopped_early"] = share_without_effect(prevented, config.kl_stop == "rewind")
         return learner, metrics
 
     def step(

@@ -52,7 +52,8 @@ class RolloutConfig(NetworkConfig):
       num_steps: Number of steps of each environment in one iteration.
       normalise_observation: Whether observations are normalised by their running mean and variance.
       reset_pool: Number of fresh states for each environment and iteration, and before the first iteration for each
-        environment and `num_steps` of its steps; None allows for a reset every 8 steps.
+        environment and `num_steps` of its steps; None allows for a reset every 8 steps, or after the time limit if that
+        is shorter. An environment that is reset more often gets the same states again, which a warning reports.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
         treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.

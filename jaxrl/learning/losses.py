@@ -3,8 +3,11 @@
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from jaxrl.learning.shards import EnvShards, summed
+from jaxrl.learning.shards import EnvShards, greatest, summed
+
+_ROUNDING = 4 * np.finfo(np.float32).eps  # relative difference of samples that count as equal
 
 
 def weighted_mean(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None) -> jax.Array:
@@ -15,11 +18,33 @@ def weighted_mean(x: jax.Array, weight: jax.Array, shards: EnvShards | None = No
 
 
 def standardise(x: jax.Array, weight: jax.Array, shards: EnvShards | None = None) -> jax.Array:
-    """`x` with weighted mean 0 and standard deviation 1, both `[*B]`; over all shards, if any."""
+    """`x` with weighted mean 0 and standard deviation 1, both `[*B]`; over all shards, if any.
+
+    The result does not depend on the unit of `x`. Samples that differ by no more than rounding, and samples of weight
+    0, become 0.
+    """
     chex.assert_equal_shape([x, weight], custom_message="x, weight")
+    x, scale = _in_unit_range(x, weight, shards)
     mean = weighted_mean(x, weight, shards)
     variance = weighted_mean(jnp.square(x - mean), weight, shards)
-    return (x - mean) * jax.lax.rsqrt(variance + 1e-8)
+    equal = scale == 0
+    return jnp.where(equal | ~(weight > 0), 0.0, (x - mean) * jax.lax.rsqrt(jnp.where(equal, 1.0, variance)))
+
+
+def _in_unit_range(x: jax.Array, weight: jax.Array, shards: EnvShards | None) -> tuple[jax.Array, jax.Array]:
+    """Samples `[*B]` mapped to [-1, 1] by a shift and a scale `[]`, so that their squares neither over- nor underflow.
+
+    The scale is 0 where samples of positive weight differ by no more than rounding; their images, and those of samples
+    of weight 0, are 0. What is not a number stays so.
+    """
+    counts, largest = weight > 0, jnp.finfo(jnp.float32).max
+    high = greatest(jnp.max(jnp.where(counts, x, -largest)), shards)
+    low = -greatest(jnp.max(jnp.where(counts, -x, -largest)), shards)
+    half = high / 2 - low / 2
+    beyond = half - _ROUNDING * jnp.maximum(jnp.abs(high), jnp.abs(low))  # not a number if half is infinite
+    scale = jnp.where(beyond <= 0, 0.0, half)
+    unit = (x - (high / 2 + low / 2)) / jnp.where(scale == 0, 1.0, scale)
+    return jnp.where(counts & (scale != 0), unit, 0.0), scale
 
 
 def policy_gradient(log_prob: jax.Array, advantage: jax.Array, weight: jax.Array) -> jax.Array:
@@ -119,17 +144,36 @@ def kept_means(metrics: dict[str, jax.Array], kept: jax.Array) -> dict[str, jax.
     return {name: jnp.sum(jnp.where(kept, values, 0.0)) / count for name, values in metrics.items()}
 
 
+def share_without_effect(prevented: jax.Array, rewinds: bool) -> jax.Array:
+    """Share of the updates that have no effect, because they were prevented, or undone.
+
+    Args:
+      prevented: Whether each update was prevented, bool `[updates]`; once one is, so are all later ones.
+      rewinds: Whether the update before the first of them is undone, static.
+    """
+    chex.assert_rank(prevented, 1, custom_message="prevented")
+    if rewinds:
+        prevented |= jnp.append(prevented[1:], prevented[-1])
+    return jnp.mean(prevented.astype(jnp.float32))
+
+
 def explained_variance(
     prediction: jax.Array, target: jax.Array, weight: jax.Array, shards: EnvShards | None = None
 ) -> jax.Array:
     """1 - Var(target - prediction) / Var(target), over all shards, if any: 1 is perfect, 0 no better than the mean.
+
+    It does not depend on the unit of rewards. Where targets differ by no more than rounding, it is 1 if errors do not
+    vary either, and otherwise 0.
 
     Args:
       prediction, target, weight: Predicted and true values, and weights of the samples, `[*B]`.
       shards: Parts whose samples count together, if any.
     """
     chex.assert_equal_shape([prediction, target, weight], custom_message="prediction, target, weight")
-    error = target - prediction
+    error, of_error = _in_unit_range(target - prediction, weight, shards)
+    target, of_target = _in_unit_range(target, weight, shards)
     residual = weighted_mean(jnp.square(error - weighted_mean(error, weight, shards)), weight, shards)
     total = weighted_mean(jnp.square(target - weighted_mean(target, weight, shards)), weight, shards)
-    return 1 - residual / jnp.maximum(total, 1e-8)
+    constant = of_target == 0
+    share = jnp.square(of_error / jnp.where(constant, 1.0, of_target)) * residual / jnp.where(constant, 1.0, total)
+    return jnp.where(constant, jnp.where(of_error == 0, 1.0, 0.0), 1 - share)

@@ -99,7 +99,8 @@ def scale_rewards(
 ) -> tuple[jax.Array, RewardScale]:
     """Rewards divided by the running standard deviation of their exponentially discounted sum.
 
-    The sum runs over past rewards; only an exponential curve can be accumulated in it step by step.
+    The sum runs over past rewards; only an exponential curve can be accumulated in it step by step. Scaled rewards do
+    not depend on the unit of rewards: where the sums do not vary, rewards other than 0 reach the bound.
 
     Args:
       scale: Statistics of the sums so far, and the sums `[N, *A]`.
@@ -123,7 +124,8 @@ def scale_rewards(
 
     last, totals = jax.lax.scan(accumulate, start, (reward, done))
     statistics = update_statistics(statistics, totals, active.astype(jnp.float32), shards)
-    return jnp.clip(reward * jax.lax.rsqrt(statistics.variance + 1e-8), -clip, clip), (statistics, last)
+    variance = jnp.maximum(statistics.variance, jnp.finfo(jnp.float32).tiny)
+    return jnp.clip(reward * jax.lax.rsqrt(variance), -clip, clip), (statistics, last)
 
 
 # Formula of `normalise`, for exported policies.
@@ -134,6 +136,11 @@ def normalise(statistics: RunningStatistics | None, sample: Any, clip: jax.Array
     """(sample - mean) / standard deviation, clipped to [-clip, clip]; with any leading axes.
 
     If the statistics or the bound are None, the sample is returned unchanged; so are its choices.
+
+    The 1e-8 that is added to variances is absolute, unlike in `scale_rewards`: components of observations that vary by
+    less than 1e-4 are mostly rounding errors of a simulator, which must not become inputs of the size of the others.
+    Observations whose numbers are small because of their unit, such as km, take a smaller unit first. Exported policies
+    and those of saved results contain this formula.
     """
     if statistics is None or clip is None:
         return sample

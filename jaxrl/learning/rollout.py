@@ -11,6 +11,7 @@ from envs.arguments import described
 from envs.base import Environment
 from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
+from envs.wrappers.wrapper import limit
 from jaxrl.learning.actor import Actor, Memory, Policy, check_memory, memories, scored
 from jaxrl.learning.shards import EnvShards, own
 from jaxrl.pytrees import EnvParams, State
@@ -157,9 +158,20 @@ def _begun(env: Environment, keys: jax.Array, params: EnvParams) -> Carry:
     return Carry(state, obs)
 
 
-def default_reset_pool(num_steps: int) -> int:
-    """Number of fresh states per environment for a rollout: one per 8 steps, and at least 2 from 3 steps on."""
-    return max(min(2, -(-num_steps // 2)), -(-num_steps // 8))
+def longest_episode(env: Environment) -> int:
+    """Time limit of an environment's default parameters, in steps."""
+    with jax.ensure_compile_time_eval():
+        return int(limit(env, env.default_params))
+
+
+def default_reset_pool(num_steps: int, longest: int) -> int:
+    """Number of fresh states per environment for a rollout: one per 8 steps, and at least 2 from 3 steps on.
+
+    Args:
+      num_steps: Number of steps of the rollout.
+      longest: Time limit of the environment, in steps; if it is below 8, there is a state for each multiple of it.
+    """
+    return max(min(2, -(-num_steps // 2)), -(-num_steps // min(8, longest)))
 
 
 def rollout(
@@ -192,7 +204,8 @@ def rollout(
       key: Random key of the environments; acting uses `noise`.
       carry: Environments, `[N, ...]`, with memories of the actor's structure.
       noise: Noise of the actor, leaves `[T, N, *A, ...]`.
-      reset_pool: Number of fresh states per environment, `default_reset_pool(T)` if None.
+      reset_pool: Number of fresh states per environment; None takes `default_reset_pool` of T and the time limit of the
+        environment's default parameters.
       shards: Shards of which these N environments are one, if any; an environment's random numbers do
         not depend on the number of shards.
       num_steps: Number of steps T, static; None takes the length of the noise.
@@ -214,7 +227,7 @@ def rollout(
     chex.assert_rank(key, {0, 1}, custom_message="key")
     chex.assert_tree_shape_prefix(carry, (num_envs,), custom_message="carry")
     chex.assert_tree_shape_prefix(noise, (num_steps,), custom_message="noise")
-    pool_size = default_reset_pool(num_steps) if reset_pool is None else reset_pool
+    pool_size = default_reset_pool(num_steps, longest_episode(env)) if reset_pool is None else reset_pool
     if pool_size < 1:
         raise UserValueError(f"reset_pool must be at least 1, got {reset_pool}")
     reset_key, step_key = jax.random.split(unrolled(key))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from envs.errors import UserValueError
 from jaxrl.pytrees import PyTree
 
-__all__ = ["EnvShards", "averaged", "own", "own_key", "summed"]
+__all__ = ["EnvShards", "averaged", "greatest", "own", "own_key", "summed"]
 
 
 class EnvShards(NamedTuple):
@@ -72,6 +72,11 @@ def own_key(key: jax.Array, shards: EnvShards | None) -> jax.Array:
 def summed(tree: PyTree, shards: EnvShards | None) -> Any:
     """Sums over all parts."""
     return tree if shards is None else jax.lax.psum(tree, shards.axis_name)
+
+
+def greatest(tree: PyTree, shards: EnvShards | None) -> Any:
+    """Maxima over all parts."""
+    return tree if shards is None else jax.lax.pmax(tree, shards.axis_name)
 
 
 def averaged(tree: PyTree, weight: jax.Array, shards: EnvShards | None) -> Any:

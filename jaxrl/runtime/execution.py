@@ -63,7 +63,7 @@ def carry_out(
     hearing = stop_on_signals(options.progress) if stop is None else contextlib.nullcontext(stop)
     with _reporting_what_is_kept(options), hearing as stop:
         if options.shard_environments:
-            return _reporting_failures(run_sharded(call, options, begun, stop))
+            return _reported(call, run_sharded(call, options, begun, stop))
         memory, asked = options.memory, {}
         if layout is None:
             call, layout, asked = _placed(call, options, begun)
@@ -77,7 +77,7 @@ def carry_out(
         )
         with watched(call, options, checkpoints, stop) as watch:
             if (result := finished_result(call, directory, begun, trust=options.trust)) is not None:
-                return _reporting_failures(result)
+                return _reported(call, result)
             watch.bar.phase("compiling")
             started = time.perf_counter()
             strict = begun is None or memory != begun.get(ASKED, {}).get("memory")
@@ -88,7 +88,7 @@ def carry_out(
                     parts.drive(part)
             result = parts.result()
             watch.followers.finish(result)
-    return _reporting_failures(result)
+    return _reported(call, result)
 
 
 def _placed(call: Call, options: Options, begun: Mapping[str, Any] | None) -> tuple[Call, Layout, dict[str, Any]]:
@@ -312,8 +312,8 @@ def _reporting_what_is_kept(options: Options) -> Iterator[None]:
         raise
 
 
-def _reporting_failures(result: Result) -> Result:
-    """Returns the result unchanged, after a warning about failed runs."""
+def _reported(call: Call, result: Result) -> Result:
+    """Returns the result unchanged, after warnings about failed runs and about episodes that began alike."""
     failed = result.failed
     if failed:
         named = "; ".join(f"seed {seed}" + (f" of {setting}" if setting else "") for setting, seed in failed[:10])
@@ -327,6 +327,16 @@ def _reporting_failures(result: Result) -> Result:
         warnings.warn(
             f"{diverged} of {result.failed_runs().size} runs have diverged, although their metrics are finite: "
             f"policies have parameters of {PARAMETER_LIMIT:,} and more, between which float32 has no fractions",
+            RuntimeWarning,
+            stacklevel=4,
+        )
+    if (reused := result.metrics.get("reset_reuse")) is not None and np.any(reused.values > 0):
+        config = None if call.algo is None else call.algo.config
+        steps = getattr(config, "num_steps", None)
+        name = "reset_pool" if steps is None else f"{type(config).__name__}(reset_pool={steps})"
+        warnings.warn(
+            f"episodes were so short that up to {np.nanmax(reused.values):,.3g} an iteration began with a state used "
+            f"before (metric reset_reuse); {name} has a new state for every episode",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -20,6 +20,7 @@ from envs import wrappers
 from envs.base import spaces
 from envs.threefry import unrolled
 from jaxrl.algorithms.actor_critic import actor_critic
+from jaxrl.algorithms.off_policy import off_policy
 from jaxrl.algorithms.registry import ROWS, default_space
 from jaxrl.cli.dataclass_options import hparam_leaves, split, values_class
 from jaxrl.learning.action_heads import action_head
@@ -355,6 +356,21 @@ def test_the_pool_of_a_prefill_grows_with_its_length(pool: int, states: int) -> 
     state = quick_jit(algo.init)(jax.random.key(0), algo.prepare(algo.hparams), params)
     places = np.asarray(state.buffer.obs)[2:20:2, :, 0]  # of the first steps of episodes after a reset
     assert [len(np.unique(places[:, env])) for env in range(2)] == [states, states]
+
+
+def test_states_used_twice_in_the_prefill_are_counted_with_the_first_iteration() -> None:
+    """Every step of two environments ends an episode, which the time limit does not state."""
+    algo = small("td3", LinearTask(edge=0.0), prefill=40)
+    params, hparams, key = algo.env.default_params, algo.prepare(algo.hparams), jax.random.key(0)
+    replay = off_policy(algo.env, algo.config, ())
+
+    def experience(iteration: jax.Array) -> Any:
+        state = algo.init(key, hparams, params)
+        return replay.collect(key, iteration, algo.actor, algo.policy(state, hparams), state, params).reused
+
+    # The limit of 5 steps allows for 4 states in the 20 steps of an environment's prefill, and for 2 in 4 steps.
+    reused = quick_jit(experience)
+    assert [int(reused(jnp.int32(i))) for i in (0, 1)] == [2 * (20 - 4) + 2 * (4 - 2), 2 * (4 - 2)]
 
 
 # --- refusals and the rest -------------------------------------------------------------------

@@ -54,13 +54,44 @@ def steps(algo: jaxrl.Algorithm, count: int = 1, **hparams: Any) -> tuple[Any, l
     return start, states, metrics
 
 
-# --- cases in which two are equal by theory ----------------------------------------------
-
 ROLLOUT = {"num_envs": 4, "num_steps": 16, "hidden": (8,)}
 # With a stabiliser of 1 a first step of Adam is lr g / (|g| + 1), so that roundings of a gradient g change the step by
 # lr times as much. Gradients are means of 64 terms, here at most 16 in size, in any order.
 STEPS_OF = {"lr": LR, "adam_eps": 1.0, "max_grad_norm": np.inf, "lam": 0.9}
 ROUNDING = LR * 64 * 16 * EPS
+
+
+# --- the unit of rewards ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a2c", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "spo"))])
+def test_the_unit_of_rewards_changes_nothing_of_what_a_policy_learns(name: str) -> None:
+    """Of units that are powers of two, from 7e-9 to 1e15, in the first iteration, with a critic that begins at 0."""
+    algo = small(name, "delayed-choice", num_envs=8, num_steps=4, hidden=(4,), normalise_advantage="batch")
+    hparams = algo.prepare(algo.hparams.replace(**STEPS_OF))
+    units = jnp.array([2.0**-27, 1.0, 2.0**50])
+    usual = algo.env.default_params.replace(num_steps=2, max_steps_in_episode=4)
+
+    def actors(unit: jax.Array) -> tuple[Any, Any]:
+        params = usual.replace(first_reward=1.75 * unit, second_reward=unit)
+        start = algo.init(jax.random.key(0), hparams, params)
+        (weights, log_std), is_actor = start.weights, lambda at: "actor" in jax.tree_util.keystr(at)
+        weights = jax.tree.map_with_path(lambda at, leaf: leaf if is_actor(at) else 0 * leaf, weights)
+        start = start._replace(weights=(weights, log_std))
+        after, _ = algo.step(jax.random.key(1), jnp.int32(0), start, hparams, params)
+        return tuple(
+            [leaf for at, leaf in jax.tree.leaves_with_path(state.weights[0]) if is_actor(at)]
+            for state in (start, after)
+        )
+
+    pairs = zip(*quick_jit(jax.vmap(actors))(units), strict=True)
+    moves = np.concatenate([np.reshape(np.asarray(new, np.float64) - old, (3, -1)) for old, new in pairs], axis=1)
+    assert np.abs(moves[1]).max() > 100 * ROUNDING
+    for of_unit in moves:
+        np.testing.assert_allclose(of_unit, moves[1], rtol=0, atol=ROUNDING)
+
+
+# --- cases in which two are equal by theory ----------------------------------------------
 
 
 def moves(algo: jaxrl.Algorithm, **hparams: Any) -> np.ndarray:

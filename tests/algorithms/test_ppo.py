@@ -15,7 +15,7 @@ import envs
 import jaxrl
 from envs import probes, spaces
 from jaxrl.discounts.hazards import ExponentialHazard, UniformHazard
-from jaxrl.learning.losses import kept_means
+from jaxrl.learning.losses import kept_means, share_without_effect
 
 TINY = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 
@@ -219,7 +219,7 @@ def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
         both = zip(*map(jax.tree.leaves, (before.weights[0], after.weights[0])), strict=True)
         moved[kl_stop] = max(float(np.abs(a - b).max()) for a, b in both)
         stopped[kl_stop] = float(metrics["stopped_early"])
-    assert stopped == pytest.approx({"epoch": 2 / 3, "minibatch": 10 / 12, "rewind": 10 / 12})
+    assert stopped == pytest.approx({"epoch": 2 / 3, "minibatch": 11 / 12, "rewind": 1})
     assert moved["rewind"] == 0
     assert moved["minibatch"] == pytest.approx(lr, rel=1e-2)
     assert moved["epoch"] > 2 * lr
@@ -243,6 +243,11 @@ def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_sto
 def test_means_over_kept_epochs_ignore_what_the_others_hold() -> None:
     means = kept_means({"loss": jnp.array([1.0, 3.0, np.nan])}, jnp.array([True, True, False]))
     assert float(means["loss"]) == 2.0
+
+
+@pytest.mark.parametrize(("first", "rewinds", "count"), [(1, False, 4), (1, True, 5), (0, True, 5), (5, True, 0)])
+def test_updates_without_effect_are_those_prevented_and_the_one_undone(first: int, rewinds: bool, count: int) -> None:
+    assert float(share_without_effect(jnp.arange(5) >= first, rewinds)) == pytest.approx(count / 5)
 
 
 def test_equal_arguments_give_the_same_functions_and_so_one_compilation() -> None:

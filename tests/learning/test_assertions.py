@@ -94,6 +94,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         lambda: losses.clipped_value_loss(ones(4), ones(4), ones(4), ones(4), ones(1)),
     ),
     ("losses.approximate_kl", "log_ratio", lambda: losses.approximate_kl(ones(4), ones(1))),
+    ("losses.share_without_effect", "prevented", lambda: losses.share_without_effect(flags(4, 2), False)),
     ("losses.explained_variance", "target", lambda: losses.explained_variance(ones(4), ones(4, 1), ones(4))),
     (
         "centralised.apply_centralised",
@@ -381,6 +382,7 @@ EXEMPT = {
     "replay.init_buffer": "takes shapes alone, any",
     "network_config.NetworkConfig.encoder": "takes shapes alone, and refuses them by errors which tests hold",
     "shards.averaged": ANY_SHAPE,
+    "shards.greatest": ANY_SHAPE,
     "shards.summed": ANY_SHAPE,
 }
 

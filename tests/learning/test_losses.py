@@ -69,11 +69,47 @@ def test_standardise(kind: str) -> None:
     deviation = math.sqrt(mean_by_hand([(float(v) - mean) ** 2 for v in x], weight))
     got = np.asarray(standardise(jnp.asarray(x), jnp.asarray(weight)))
     # The roundings of a mean of numbers up to 16, divided by a deviation of more than 2.
-    np.testing.assert_allclose(got, (x - mean) / deviation, rtol=0, atol=(SIZE + 10) * 16 * EPS / 2)
+    exact = np.where(weight > 0, (x - mean) / deviation, 0.0)
+    np.testing.assert_allclose(got, exact, rtol=0, atol=(SIZE + 10) * 16 * EPS / 2)
 
 
 def test_what_is_constant_is_standardised_to_zero() -> None:
     assert standardise(jnp.full(8, 3.0), jnp.ones(8)).tolist() == [0.0] * 8
+    ones = np.ones(SIZE, np.float32)
+    for constant in np.asarray([0.1, -7e14, 3e-9, 0.0], np.float32):
+        assert not np.any(jax.jit(standardise)(np.full(SIZE, constant), ones))
+        rounded = np.where(np.arange(SIZE) % 3, constant, np.nextafter(constant, np.float32(np.inf)))
+        assert constant == 0 or not np.any(jax.jit(standardise)(rounded, ones))
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("unit", [1e-30, 1e-8, 1e-4, 1e15, 1e30])
+def test_the_unit_of_rewards_changes_neither_advantages_nor_explained_variance(kind: str, unit: float) -> None:
+    """Squares of the smallest and largest of these are not among the numbers of float32."""
+    target, prediction, weight = 7 + 3 * numbers(1), 7 + numbers(8), weights(kind)
+    standard, explained = jax.jit(standardise), jax.jit(explained_variance)
+    scaled = np.float32(unit) * target
+    mean = mean_by_hand(target, weight)
+    deviation = math.sqrt(mean_by_hand([(float(v) - mean) ** 2 for v in target], weight))
+    # As in `test_standardise`, and one rounding of numbers up to 16 by the product with the unit.
+    exact = np.where(weight > 0, (target - mean) / deviation, 0.0)
+    np.testing.assert_allclose(standard(scaled, weight), exact, rtol=0, atol=(SIZE + 11) * 16 * EPS / 2)
+    whole = explained(prediction, target, weight)
+    assert_close(explained(np.float32(unit) * prediction, scaled, weight), float(whole), size=16)
+    assert abs(float(explained(np.zeros_like(scaled), scaled, weight))) <= (SIZE + 10) * EPS
+    assert abs(float(explained(np.full_like(scaled, scaled[0]), scaled, weight))) <= (SIZE + 10) * 16 * EPS
+
+
+def test_what_is_not_a_number_stays_so() -> None:
+    """So that a run which diverges is reported, unless the number belongs to an agent that takes no part."""
+    x, ones, others = (np.asarray(row, np.float32) for row in ([0, 1, 2, 3], [1, 1, 1, 1], [1, 0, 1, 1]))
+    standard, explained = jax.jit(standardise), jax.jit(explained_variance)
+    for wrong in (np.nan, np.inf, -np.inf):
+        changed = np.asarray([0, wrong, 2, 3], np.float32)
+        assert np.all(np.isnan(standard(changed, ones)))
+        assert np.isnan(explained(x, changed, ones))
+        assert np.isnan(explained(changed, x, ones))
+        np.testing.assert_array_equal(standard(changed, others), standard(x, others))
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
@@ -198,4 +234,5 @@ def test_explained_variance_is_one_when_perfect_and_zero_for_a_constant() -> Non
     target, ones = jnp.asarray(numbers(9)), jnp.ones(SIZE)
     assert float(explained_variance(target + 2, target, ones)) == pytest.approx(1, abs=(SIZE + 10) * EPS)
     assert float(explained_variance(jnp.full(SIZE, 4.0), target, ones)) == pytest.approx(0, abs=(SIZE + 10) * 16 * EPS)
-    assert np.isfinite(explained_variance(target, jnp.ones(SIZE), ones))
+    assert float(explained_variance(target, jnp.ones(SIZE), ones)) == 0
+    assert float(explained_variance(2 * ones, ones, ones)) == 1

@@ -1,5 +1,7 @@
 """Running statistics against means and variances of all samples together."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -120,3 +122,24 @@ def test_rewards_are_divided_by_the_deviation_of_their_discounted_sums() -> None
         # Sums of at most 7 terms, and a deviation of fewer than 60 sums: fewer than 100 roundings of numbers up to 1.5.
         np.testing.assert_allclose(scaled, expected, rtol=0, atol=100 * EPS * clip)
     assert float(scale[0].count) == len(seen)
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1e-8, 1e15])
+def test_scaled_rewards_do_not_depend_on_the_unit_of_rewards(unit: float) -> None:
+    draws = np.random.default_rng(2)
+    reward, done, active = draws.normal(1.0, 3.0, (7, 2)), draws.random((7, 2)) < 0.3, np.ones((7, 2), bool)
+
+    def scaled(unit: float) -> Any:
+        arguments = (jnp.float32(unit * reward), jnp.asarray(done), jnp.asarray(active))
+        return scale_rewards(init_reward_scale((2,)), *arguments, jnp.float32(0.9), jnp.float32(10.0))[0]
+
+    # 14 sums of at most 7 terms: their deviation has fewer than 100 roundings.
+    np.testing.assert_allclose(scaled(unit), scaled(1.0), rtol=100 * EPS)
+
+
+def test_rewards_whose_sums_do_not_vary_reach_the_bound() -> None:
+    reward = jnp.array([[0.0, 0.0], [1e-8, 1e-8], [-1e15, -1e15]])
+    done = active = jnp.ones((1, 2), bool)
+    for row, bound in zip(reward, (0.0, 3.0, -3.0), strict=True):
+        scaled, _ = scale_rewards(init_reward_scale((2,)), row[None], done, active, jnp.float32(0.9), jnp.float32(3.0))
+        assert scaled.tolist() == [[bound, bound]]

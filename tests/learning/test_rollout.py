@@ -245,14 +245,26 @@ def test_the_time_limit_is_traced(start: Carry) -> None:
 
 
 def test_the_pool_has_room_for_a_reset_every_eighth_step() -> None:
-    assert [default_reset_pool(steps) for steps in (1, 2, 3, 16, 17, 128)] == [1, 1, 2, 2, 3, 16]
+    assert [default_reset_pool(steps, 8) for steps in (1, 2, 3, 16, 17, 128)] == [1, 1, 2, 2, 3, 16]
+    assert [default_reset_pool(128, longest) for longest in (500, 7, 3, 1)] == [16, 19, 43, 128]
 
 
 @pytest.mark.slow
 def test_without_a_pool_size_the_default_is_used(start: Carry) -> None:
     _, steps, reused = jax.tree.map(np.asarray, roll(jax.random.key(2), start, wishes(), Params()))
     resets = (steps.terminated | steps.truncated).sum(axis=0)
-    assert reused == sum(max(int(count) - 3, 0) for count in resets) > 0
+    # In 24 steps with a time limit of 4.
+    assert reused == sum(max(int(count) - 6, 0) for count in resets) > 0
+
+
+def test_episodes_of_one_step_begin_with_as_many_states() -> None:
+    """As many as there are episodes, without a size of the pool, where the time limit states the length."""
+    env = envs.wrappers.time_limit(Mortal(), 1)
+    carry = reset_all(env, jax.random.key(1), env.default_params, NUM_ENVS)
+    roll_short = jax.jit(lambda wish: rollout(env, env.default_params, WISHING, 0, jax.random.key(2), carry, wish))
+    after, steps, reused = roll_short(wishes())
+    names = np.append(steps.obs["numbers"][..., 0], after.obs["numbers"][:, 0])
+    assert (len(np.unique(names)), int(reused)) == (NUM_ENVS * (NUM_STEPS + 1), 0)
 
 
 @pytest.mark.parametrize("life, limit, flags", [(1, 9, (True, False)), (9, 1, (False, True)), (1, 1, (True, False))])

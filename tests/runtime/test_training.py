@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from chaotic_algorithm import wandering
 
 import envs
 import jaxrl
@@ -408,3 +409,19 @@ def test_env_steps_of_a_long_run_do_not_wrap(algo: Algorithm) -> None:
     assert jax.eval_shape(program, jax.random.key(0)).env_steps.dtype == jnp.float32
     short = jaxrl.make_train(algo, env_steps=PER_ITERATION, evals=1, eval_episodes=2)
     assert jax.eval_shape(short, jax.random.key(0)).env_steps.dtype == jnp.int32
+
+
+def test_episodes_that_begin_alike_are_reported() -> None:
+    algo = wandering()
+
+    def step(*arguments: Any) -> Any:
+        state, metrics = algo.step(*arguments)
+        return state, metrics | {"reset_reuse": jnp.where(arguments[1] == 1, 7.0, 0.0)}
+
+    again = algo._replace(step=step, config=CONFIG)
+    sentence = r"^episodes were so short that up to 3.5 an iteration .*; PPOConfig\(reset_pool=16\) has a new state"
+    with pytest.warns(RuntimeWarning, match=sentence):
+        jaxrl.train(again, env_steps=4 * 16, evals=2, eval_episodes=1, progress=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jaxrl.train(again, env_steps=16, evals=1, eval_episodes=1, progress=False)
