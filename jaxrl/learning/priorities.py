@@ -64,12 +64,14 @@ def update_priorities(priorities: Priorities, row: jax.Array, priority: jax.Arra
 
     Args:
       priorities: Priorities before the update.
-      row: Indices of the transitions, int32 `[B]`; where an index is repeated, one of its priorities is used.
+      row: Indices of the transitions, int32 `[B]`; where an index is repeated, the largest of its priorities is used,
+        in whatever order a device writes them.
       priority: New priorities p^alpha, `[B]`, above 0.
     """
     chex.assert_equal_shape([row, priority], custom_message="row, priority")
     block = priorities.leaves.shape[1]
-    leaves = priorities.leaves.at[row // block, row % block].set(priority)
+    places = priorities.leaves.at[row // block, row % block]
+    leaves = places.set(0.0).at[row // block, row % block].max(priority)
     sums = priorities.sums.at[row // block].set(jnp.sum(leaves[row // block], axis=1))
     return Priorities(leaves, sums, jnp.maximum(priorities.largest, jnp.max(priority)))
 

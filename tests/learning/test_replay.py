@@ -143,7 +143,8 @@ def test_priorities_are_exact_after_many_updates(updates: int) -> None:
     assert rows.size == updates
     slow = np.ones(size, np.float32)
     for some, values in zip(rows, new, strict=True):
-        slow[some] = values
+        slow[some] = 0.0
+        np.maximum.at(slow, some, values)
     leaves = np.asarray(last.leaves)
     np.testing.assert_array_equal(leaves.reshape(-1)[:size], slow)
     exact, rounding = slow.astype(np.float64), 2.0**-24
@@ -209,6 +210,24 @@ def test_new_transitions_get_the_largest_priority() -> None:
     expected = np.array([1, 1, 0.5, 1, 1, 1, *[7] * 6], np.float32)
     np.testing.assert_array_equal(np.asarray(state.leaves).reshape(-1), expected)
     np.testing.assert_array_equal(np.asarray(state.sums), expected.reshape(np.shape(state.leaves)).sum(1))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [3, 0, 5, 1, 4, 2]])
+def test_a_transition_that_is_drawn_twice_gets_the_largest_of_its_priorities(order: list[int]) -> None:
+    """Whatever the order in which a device writes them, and even where its priority was larger before."""
+    state = prioritised.write_priorities(prioritised.init_priorities(12), jnp.int32(0), 12)
+    state = prioritised.update_priorities(state, jnp.asarray([4]), jnp.asarray([9.0]))
+    row, priority = np.array([4, 7, 4, 4, 7, 2])[order], np.array([3.0, 0.5, 5.0, 4.0, 0.25, 6.0])[order]
+    runs = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), (state, jnp.asarray(row), jnp.asarray(priority)))
+    for after in (
+        prioritised.update_priorities(state, jnp.asarray(row), jnp.asarray(priority)),
+        jax.tree.map(lambda leaf: leaf[1], jax.jit(jax.vmap(prioritised.update_priorities))(*runs)),
+    ):
+        expected = np.ones(12, np.float32)
+        expected[[2, 4, 7]] = [6.0, 5.0, 0.5]
+        np.testing.assert_array_equal(np.ravel(after.leaves), expected)
+        np.testing.assert_array_equal(after.sums, expected.reshape(np.shape(after.leaves)).sum(1))
+        assert float(after.largest) == 9
 
 
 def test_an_index_of_each_run_is_refused() -> None:

@@ -159,7 +159,7 @@ class Replay:
         axes = tuple(range(1, error.ndim))
         mean = (error * batch.active).sum(axis=axes) / np.maximum(batch.active.sum(axis=axes), 1)
         priority = (mean + LEAST_ERROR) ** self.alpha
-        self.leaves[batch.index] = priority
+        self.leaves[batch.index] = [priority[batch.index == each].max() for each in batch.index]
         self.largest = max(self.largest, priority.max())
 
     def assert_same(self, state: Any, atol: float) -> None:
