@@ -72,7 +72,7 @@ def test_the_unit_of_rewards_changes_nothing_of_what_a_policy_learns(name: str) 
     units = jnp.array([2.0**-27, 1.0, 2.0**50])
     usual = algo.env.default_params.replace(num_steps=2, max_steps_in_episode=4)
 
-    def actors(unit: jax.Array) -> tuple[Any, Any]:
+    def actors(unit: jax.Array) -> tuple[list[Any], ...]:
         params = usual.replace(first_reward=1.75 * unit, second_reward=unit)
         start = algo.init(jax.random.key(0), hparams, params)
         (weights, log_std), is_actor = start.weights, lambda at: "actor" in jax.tree_util.keystr(at)
