@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -13,7 +14,6 @@ from envs.arguments import check_count, described
 from envs.base import Environment
 from envs.checking import ContractError
 from envs.errors import UserTypeError
-from jaxrl.algorithms.builders import reduced
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.rollout import longest_episode
@@ -145,7 +145,7 @@ class Algorithm(NamedTuple):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Builder and its arguments, for pickle, by which another process builds an equal algorithm."""
-        return reduced(self)
+        return importlib.import_module("jaxrl.algorithms.registry").reduced(self)
 
     @property
     def functions(self) -> tuple[Any, ...]:
