@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from envs.choices import ChoiceShape
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
-from jaxrl.learning.choices import ChoiceShape
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.pytrees import HParams
 

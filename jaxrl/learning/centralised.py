@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import Environment
+from envs.choices import Choices, encoded
 from envs.errors import UserValueError
-from jaxrl.learning.choices import Choices, encoded
 from jaxrl.learning.networks import last_of_actor, last_of_critic
 from jaxrl.pytrees import Params, PyTree, State
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 import jax
 
 from envs.arguments import check_flags, described
+from envs.choices import choices_of
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
 from jaxrl.learning.cells import CELLS, cell_of
 from jaxrl.learning.centralised import CentralisedActorCritic, critic_observation
-from jaxrl.learning.choices import choices_of
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     CNNActorCritic,

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import Environment
+from envs.choices import Choices, encoded, with_choices
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.learning.choices import Choices, encoded, with_choices
 from jaxrl.pytrees import Params
 
 # flax's module under another name: only this file and others of its folder import flax.linen.

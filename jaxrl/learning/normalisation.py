@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from jaxrl.learning.choices import ChoiceShape
+from envs.choices import ChoiceShape
 from jaxrl.learning.shards import EnvShards, summed
 
 

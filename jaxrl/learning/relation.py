@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.learning.choices import Choices, encoded
+from envs.choices import Choices, encoded
 from jaxrl.learning.networks import ACTIVATIONS, dense, dense_init, flatten_observation, last_layers, perceptron
 
 POOLINGS = ("mean", "masked-mean", "max", "attention")

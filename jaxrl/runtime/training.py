@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.choices import one_hot_note
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm, check_members
 from jaxrl.checks import check_count
 from jaxrl.discounts.parsing import Prepared
-from jaxrl.learning.choices import one_hot_note
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result

@@ -19,10 +19,9 @@ from envs.abstract_checking import check_abstractly
 from envs.adapters.incoming import from_gymnasium
 from envs.adapters.outgoing.gymnasium_spaces import to_gymnasium
 from envs.base import spaces
-from envs.choices import columns_of, one_hot
+from envs.choices import choices_of, columns_of, encoded, one_hot, one_hot_note, with_choices
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.contract import policy_shapes
-from jaxrl.learning.choices import choices_of, encoded, one_hot_note, with_choices
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import observation_shapes
 from jaxrl.learning.normalisation import init_statistics, normalise, update_statistics

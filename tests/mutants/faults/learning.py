@@ -412,7 +412,7 @@ FAULTS = (
     ),
     Fault(
         "choices-as-numbers",
-        "jaxrl/learning/choices.py",
+        "envs/choices.py",
         "return columns if any(columns) else ()",
         "return ()",
         "tests/learning/test_choices.py::test_every_algorithm_sees_choices_as_one_hot_vectors[dqn]",
