@@ -28,12 +28,12 @@ def test_the_table_has_failures_lose() -> None:
     own, whole = np.tile([1.0, 3.0], (4, 1)), np.tile([2.0, 4.0], (4, 1))
     both = {"IPPO": own, "MAPPO": whole}
     frame = centralised_critic.table({"climbing": both}, {"climbing": both})
-    assert frame["P(improvement)"].tolist() == ["1.00 [1.00, 1.00]"] * 2 and frame["failed"].tolist() == [0, 0]
+    assert frame["P(improvement)"].tolist() == ["1.00 [0.47, 1.00]"] * 2 and frame["failed"].tolist() == [0, 0]
     assert [text.split(" [")[0] for text in frame["MAPPO"]] == ["4.00", "3.00"]
     assert [text.split(" [")[0] for text in frame["explained variance, IPPO"]] == ["3.00", "2.00"]
     whole[:, -1] = np.nan
     frame = centralised_critic.table({"climbing": both}, {"climbing": both})
-    assert frame["P(improvement)"].tolist() == ["0.00 [0.00, 0.00]"] * 2 and frame["failed"].tolist() == [4, 4]
+    assert frame["P(improvement)"].tolist() == ["0.00 [0.00, 0.53]"] * 2 and frame["failed"].tolist() == [4, 4]
 
 
 @pytest.mark.slow

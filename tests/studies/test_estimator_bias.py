@@ -118,10 +118,10 @@ def test_the_table_of_training_has_failures_lose() -> None:
     settings = mixture_critic.Settings(tasks=("cartpole",), discounts=("0.9",), seeds=4)
     single, mixture = np.full((1, 4, 2), 1.0), np.full((1, 4, 2), 2.0)
     frame = mixture_critic.table({"cartpole": {"single": single, "mixture": mixture}}, settings)
-    assert frame["P(improvement)"].tolist() == ["1.00 [1.00, 1.00]"] * 2 and frame["failed"].tolist() == [0, 0]
+    assert frame["P(improvement)"].tolist() == ["1.00 [0.47, 1.00]"] * 2 and frame["failed"].tolist() == [0, 0]
     mixture[:] = np.nan
     frame = mixture_critic.table({"cartpole": {"single": single, "mixture": mixture}}, settings)
-    assert frame["P(improvement)"].tolist() == ["0.00 [0.00, 0.00]"] * 2 and frame["failed"].tolist() == [4, 4]
+    assert frame["P(improvement)"].tolist() == ["0.00 [0.00, 0.53]"] * 2 and frame["failed"].tolist() == [4, 4]
     assert frame["mixture"].tolist() == ["failed"] * 2
 
 

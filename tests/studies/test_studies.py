@@ -342,7 +342,7 @@ def test_what_beats_monte_carlo_is_said():
     assert [chances[task, 1.0, 0.95] for task in (*TASKS, "all")] == ["0.50", "1.00", "0.75"]
     short = ugae_vs_monte_carlo.summary(frame)
     assert list(short.columns) == ["task", "eta", "lam 0.8", "lam 0.95"]
-    assert short["lam 0.95"].tolist()[2] == "1.00 [1.00, 1.00] better"
+    assert short["lam 0.95"].tolist()[2] == "1.00 [0.79, 1.00] better"
 
 
 def test_noise_beats_nothing():
