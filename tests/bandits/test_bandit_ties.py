@@ -12,7 +12,6 @@ from bandit_draws import LEVEL, STANDARD_ERRORS
 import envs
 import jaxrl
 from envs.bandits import SequenceBandit
-from envs.bandits.base import Bandit
 from envs.bandits.delayed import DelayedBandit
 from jaxrl.bandits.arms import one_hot
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
@@ -61,7 +60,7 @@ def policy_of(index: Any) -> BanditAlgorithm:
     )
 
 
-def last_of(policy: BanditAlgorithm, env: Bandit, runs: int, steps: int, env_params: Any = None) -> Any:
+def last_of(policy: BanditAlgorithm, env: Any, runs: int, steps: int, env_params: Any = None) -> Any:
     result = jaxrl.run_bandit(
         policy, env, steps=steps, runs=runs, points=[steps], env_params=env_params, progress=False
     )
