@@ -227,8 +227,8 @@ def probabilities_of_improvement(report: Report, samples: int, resamples: int) -
                         rows.append(covered(ends, probability))
                 for name, share in zip(columns, rows, strict=False):
                     least[name] = min(least[name], share)
-                rows += [float("nan")] * (len(columns) - len(rows))
-                table.add(str(count), scores, f"{probability:g}", *rows, *widths)
+                lacking = [None] * (len(columns) - len(rows))
+                table.add(str(count), scores, f"{probability:g}", *rows, *lacking, *widths)
     return least
 
 

@@ -130,6 +130,8 @@ class Environment(gymnax_environment.Environment):
     def return_range(self, params: Any) -> tuple[Any, Any] | None:
         """The smallest and the largest undiscounted return that an episode can have, which end intervals of its mean.
 
+        A subclass that changes `step_env` and not this method has other rewards, and counts as one without a range.
+
         Args:
           params: Parameters, concrete; every leaf may have a leading axis of settings.
 
@@ -139,6 +141,15 @@ class Environment(gymnax_environment.Environment):
         """
         del params
         return None
+
+    def stated_return_range(self, params: Any) -> tuple[Any, Any] | None:
+        """`return_range`, or None where a subclass of the class that states it changes `step_env`."""
+        mro = type(self).__mro__
+
+        def place(*names: str) -> int:
+            return next(i for i, each in enumerate(mro) if not vars(each).keys().isdisjoint(names))
+
+        return self.return_range(params) if place("return_range", "keeps_returns") <= place("step_env") else None
 
     def params_at(self, params: Any, env_steps: Any) -> Any:
         """The parameters after this many environment steps of a run's training, for curricula.

@@ -120,7 +120,7 @@ class Wrapper(base.Environment):
 
     def return_range(self, params: Any) -> tuple[Any, Any] | None:
         """The range of the inner environment's returns, where the wrapper keeps them."""
-        return self.inner.return_range(self.inner_params(params)) if self.keeps_returns else None
+        return self.inner.stated_return_range(self.inner_params(params)) if self.keeps_returns else None
 
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's action mask."""

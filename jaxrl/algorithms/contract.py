@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
@@ -13,7 +14,8 @@ import jax
 from envs.arguments import check_count, described
 from envs.base import Environment
 from envs.checking import ContractError
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
+from envs.spelling import near
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.rollout import longest_episode
@@ -51,10 +53,13 @@ __all__ = [
     "Policy",
     "Sharded",
     "State",
+    "again",
     "assembled",
     "check_members",
     "check_stepped",
     "checked_config",
+    "codes",
+    "imported",
     "policy_shapes",
     "prepared_for",
     "with_hints",
@@ -145,13 +150,67 @@ class Algorithm(NamedTuple):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Builder and its arguments, for pickle, by which another process builds an equal algorithm."""
-        return importlib.import_module("jaxrl.algorithms.registry").reduced(self)
+        return _reduced(self)
 
     @property
     def functions(self) -> tuple[Any, ...]:
         """Functions of the algorithm; algorithms with equal environments and functions share compiled programs."""
         rules = tuple(self.metric_rules.items())
         return self.init, self.step, self.policy, self.actor, self.discount, rules, self.env_steps_per_iteration
+
+
+def imported(path: str) -> Any:
+    """Function of a path `module:name`.
+
+    Raises:
+      ValueError: There is no such module, or no function of this name in it.
+    """
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name, None)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
+            raise  # a module that it imports is missing
+        raise UserValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
+    if not callable(function):
+        functions = [word for word, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
+        hint = near(name, functions) or "."
+        raise UserValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}{hint}")
+    return function
+
+
+def again(builder: Callable[..., Any], env: Any, config: Any = None, network: Any = None) -> Any:
+    """Algorithm by its builder, `builder(env)`, `builder(env, config)` or `builder(env, config, network)`."""
+    if network is not None:
+        return builder(env, config, network)
+    return builder(env) if config is None else builder(env, config)
+
+
+def _reduced(algo: Algorithm) -> tuple[Any, ...]:
+    """Value of `Algorithm.__reduce__`: its builder and the arguments, so that no function of it needs to be pickled.
+
+    The parts of an algorithm without a builder, or of an edited copy, are pickled one by one: plain pickle takes them
+    where its functions are of a module, and cloudpickle takes any.
+    """
+    arguments = algo.env, algo.config, algo.network
+    try:
+        builder = None if algo.builder is None else imported(algo.builder)
+    except UserValueError:  # one that is defined inside a function
+        builder = None
+    if builder is not None and codes(algo) == codes(again(builder, *arguments)._replace(hparams=algo.hparams)):
+        return _unpickled, (builder, *arguments, algo.hparams)
+    return type(algo), tuple(algo._replace(metric_rules=dict(algo.metric_rules)))
+
+
+def _unpickled(builder: Callable[..., Any], env: Any, config: Any, network: Any, hparams: Any) -> Any:
+    return again(builder, env, config, network)._replace(hparams=hparams)
+
+
+def codes(functions: Any) -> Any:
+    """Code objects of functions, for comparison: builders make new functions of the same code."""
+    if isinstance(functions, tuple):
+        return tuple(map(codes, functions))
+    return getattr(functions, "__code__", functions)
 
 
 def policy_shapes(algo: Algorithm) -> Policy:

@@ -1,8 +1,6 @@
 """Algorithms by name, and their descriptions in run directories."""
 
 import dataclasses
-import importlib
-import inspect
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -14,7 +12,7 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.algorithms.allowed_modules import Allow, check_allowed, custom_modules
-from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.contract import Algorithm, again, codes, imported
 
 Builder = Callable[..., Algorithm]
 
@@ -71,9 +69,9 @@ def builder_of(name: str) -> Builder:
       ValueError: There is no such algorithm, module or function.
     """
     if name in ROWS:
-        return _imported(ROWS[name].builder)
+        return imported(ROWS[name].builder)
     if ":" in name:
-        return _imported(name)
+        return imported(name)
     hint = near(name, ROWS) or f"; known are {', '.join(ROWS)}, and module:function for a custom one."
     raise UserValueError(f"There is no algorithm {name!r}{hint}")
 
@@ -90,7 +88,7 @@ def make(name: str, env: Environment, config: Any = None) -> Algorithm:
       ValueError: There is no such algorithm.
       TypeError: The named function does not return an algorithm.
     """
-    algo = _again(builder_of(name), env, config)
+    algo = again(builder_of(name), env, config)
     if not isinstance(algo, Algorithm):
         raise UserTypeError(
             f"{name} must return an Algorithm, got {type(algo).__name__}; it is called with an environment"
@@ -113,7 +111,7 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
     if algo.builder is None:
         raise UserValueError(f"the algorithm {algo.name!r} cannot be rebuilt: Algorithm.builder is None")
     _refuse_edited(algo)
-    return _again(_imported(algo.builder), algo.env, config, algo.network)
+    return again(imported(algo.builder), algo.env, config, algo.network)
 
 
 def default_space(algo: Algorithm) -> dict[str, Any]:
@@ -129,60 +127,6 @@ def default_space(algo: Algorithm) -> dict[str, Any]:
             f"space takes paths, such as {{'lr': LogUniform(1e-4, 1e-2)}}: {algo.name} has no default one"
         )
     return search_space(algo)
-
-
-def _imported(path: str) -> Any:
-    """Function of a path `module:name`.
-
-    Raises:
-      ValueError: There is no such module, or no function of this name in it.
-    """
-    module, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # a module that it imports is missing
-        raise UserValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
-    if not callable(function):
-        functions = [word for word, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
-        hint = near(name, functions) or "."
-        raise UserValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}{hint}")
-    return function
-
-
-def _again(builder: Callable[..., Any], env: Any, config: Any = None, network: Any = None) -> Any:
-    """Algorithm by its builder, `builder(env)`, `builder(env, config)` or `builder(env, config, network)`."""
-    if network is not None:
-        return builder(env, config, network)
-    return builder(env) if config is None else builder(env, config)
-
-
-def reduced(algo: Algorithm) -> tuple[Any, ...]:
-    """Value of `Algorithm.__reduce__`: its builder and the arguments, so that no function of it needs to be pickled.
-
-    The parts of an algorithm without a builder, or of an edited copy, are pickled one by one: plain pickle takes them
-    where its functions are of a module, and cloudpickle takes any.
-    """
-    arguments = algo.env, algo.config, algo.network
-    try:
-        builder = None if algo.builder is None else _imported(algo.builder)
-    except UserValueError:  # one that is defined inside a function
-        builder = None
-    if builder is not None and _codes(algo) == _codes(_again(builder, *arguments)._replace(hparams=algo.hparams)):
-        return _unpickled, (builder, *arguments, algo.hparams)
-    return type(algo), tuple(algo._replace(metric_rules=dict(algo.metric_rules)))
-
-
-def _unpickled(builder: Callable[..., Any], env: Any, config: Any, network: Any, hparams: Any) -> Any:
-    return _again(builder, env, config, network)._replace(hparams=hparams)
-
-
-def _codes(functions: Any) -> Any:
-    """Code objects of functions, for comparison: builders make new functions of the same code."""
-    if isinstance(functions, tuple):
-        return tuple(map(_codes, functions))
-    return getattr(functions, "__code__", functions)
 
 
 def describe(algo: Algorithm) -> dict[str, Any]:
@@ -227,8 +171,8 @@ def _refuse_edited(algo: Algorithm) -> None:
       ValueError: The functions differ.
     """
     assert algo.builder is not None
-    built = _again(_imported(algo.builder), algo.env, algo.config, algo.network)
-    if _codes(built.functions) != _codes(algo.functions):
+    built = again(imported(algo.builder), algo.env, algo.config, algo.network)
+    if codes(built.functions) != codes(algo.functions):
         raise UserValueError(f"the algorithm {algo.name!r} is an edited copy of the result of {algo.builder}")
 
 

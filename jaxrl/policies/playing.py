@@ -1,12 +1,15 @@
-"""Stepwise play of a policy with its memory: a trained policy, a user's function, or the policy of a crowd."""
+"""Stepwise play: of a trained policy with its memory, of a user's function, of a crowd's policy, or at random."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
+
+from envs.abstract_checking import agent_axes, sample
 from envs.base import Environment
 from envs.crowd.crowd import Crowd
 from jaxrl.policies.crowds import for_any_number
-from jaxrl.pytrees import Memory
+from jaxrl.pytrees import EnvParams, Memory
 from jaxrl.results.policy import TrainedPolicy
 
 
@@ -49,3 +52,10 @@ def player_of(env: Environment, policy: Callable[..., Any]) -> Player:
     if isinstance(policy, TrainedPolicy):
         return Player(policy.initial_memory, act, policy.remembered)
     return Player(lambda: (), act, lambda memory, ended: memory)
+
+
+def random_actions(env: Environment, params: EnvParams) -> Callable[[jax.Array], Any]:
+    """A function from a key to actions, leaves `[*A, ...]`, drawn independently for each agent."""
+    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
+    space, agents = env.action_space(params), agent_axes(env.observation_space(params), obs)
+    return lambda key: sample(space, key, agents) if agents else space.sample(key)

@@ -17,8 +17,8 @@ from envs.errors import MissingPackageError, UserTypeError, UserValueError
 from envs.files import replacing
 from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
-from jaxrl.policies.playing import Player, player_of
-from jaxrl.policies.rendering_crowd import EPISODES, random_actions, write_episode
+from jaxrl.policies.playing import Player, player_of, random_actions
+from jaxrl.policies.rendering_crowd import EPISODES, write_episode
 from jaxrl.pytrees import EnvParams, State
 from jaxrl.results.policy import TrainedPolicy
 

@@ -8,22 +8,13 @@ from typing import Any
 
 import jax
 
-from envs.abstract_checking import agent_axes, sample
-from envs.base import Environment
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from envs.files import replacing
-from jaxrl.policies.playing import Player
-from jaxrl.pytrees import EnvParams, Memory, State
-
-
-def random_actions(env: Environment, params: EnvParams) -> Callable[[jax.Array], Any]:
-    """A function from a key to actions, leaves `[*A, ...]`, drawn independently for each agent."""
-    obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
-    space, agents = env.action_space(params), agent_axes(env.observation_space(params), obs)
-    return lambda key: sample(space, key, agents) if agents else space.sample(key)
+from jaxrl.policies.playing import Player, random_actions
+from jaxrl.pytrees import Memory, State
 
 
 def write_episode(

@@ -179,7 +179,7 @@ def return_range(algo: Any, env_params: EnvParams) -> dict[str, float]:
     env = getattr(algo, "env", None)
     if not isinstance(env, Environment):
         return {}
-    ends = env.return_range(env.default_params if env_params is None else env_params)
+    ends = env.stated_return_range(env.default_params if env_params is None else env_params)
     if ends is None:
         return {}
     return dict(zip(RETURN_RANGE, (float(np.min(ends[0])), float(np.max(ends[1]))), strict=True))

@@ -1,5 +1,7 @@
 """The range of returns that environments state: every episode lies in it, and only some wrappers keep it."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,8 @@ from quick_jit import quick_jit
 
 import envs
 from envs import registry, wrappers
+from envs.control.cartpole import CartPole
+from jaxrl.results.description import return_range
 
 STATED = [
     "cartpole",
@@ -78,3 +82,25 @@ def test_wrappers_keep_the_range_only_with_the_returns():
         assert (low, int(high)) == (1.0, 500)
     changed = wrappers.transform_reward(env, jnp.negative)
     assert changed.return_range(changed.default_params) is None
+
+
+class Centred(CartPole):
+    """Changed rewards, as in the README."""
+
+    def step_env(self, key, state, action, params):
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, reward - 0.1 * jnp.abs(state.x), terminated, info
+
+
+class Bounded(Centred):
+    def return_range(self, params):
+        return 0.0, super().return_range(params)[1]
+
+
+def test_a_subclass_with_other_rewards_states_its_own_range():
+    for env, stated in ((CartPole(), 1.0), (Centred(), None), (Bounded(), 0.0)):
+        for each in (env, wrappers.hide(env, 1)):
+            ends = each.stated_return_range(each.default_params)
+            assert (None if ends is None else ends[0]) == stated
+            described = return_range(SimpleNamespace(env=each), None)
+            assert described == ({} if stated is None else {"return_low": stated, "return_high": 500.0})

@@ -22,8 +22,8 @@ from envs.registry import ROWS, make
 from envs.rendering import Scene, drawable, frame
 from envs.rendering.scenes import BODY, ROD
 from jaxrl import PPOConfig, ppo
+from jaxrl.policies.playing import random_actions
 from jaxrl.policies.rendering import _check_fit, _write_gif, render
-from jaxrl.policies.rendering_crowd import random_actions
 from jaxrl.results.policy import TrainedPolicy
 
 KINDS = [CartPole, Pendulum, Acrobot, MountainCar, MountainCarContinuous]

@@ -16,8 +16,8 @@ from jaxrl import PPOConfig, ppo
 from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.cli import main as cli
 from jaxrl.policies.crowds import crowd_like, for_any_number, params_in, walk
+from jaxrl.policies.playing import random_actions
 from jaxrl.policies.rendering import _check_fit
-from jaxrl.policies.rendering_crowd import random_actions
 from jaxrl.results.policy import TrainedPolicy
 
 SIZES = PPOConfig(num_envs=1, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,), own_hidden=(4,))

@@ -149,7 +149,17 @@ def test_seeds_and_metrics_of_other_results_are_not_failures(ax):
     other = metrics_dataset({"return": np.ones((1, 6, 2)), "q": np.ones((1, 6, 2))}, seeds=range(6), env_steps=(0, 10))
     both = joined([one.assign(q=one["return"] * np.nan), other], names=("one", "other"))
     plotting.learning_curves(both, "return", hue="algorithm", ax=ax)
-    assert labels(ax) == ["one", "other"] and ax.get_title().startswith("interquartile mean of 4 to 6 runs,")
+    assert labels(ax) == ["one (2 of 6 without values)", "other"] and ax.get_title().startswith(
+        "interquartile mean of 4 to 6 runs,"
+    )
+
+
+def test_a_run_that_failed_from_the_start_is_not_hidden(ax):
+    """With the return alone, a Dataset cannot tell it from a seed that other results have."""
+    data = metrics_dataset({"return": np.ones((1, 4, 2))}, seeds=range(4), env_steps=(0, 10))
+    data["return"][2] = np.nan
+    plotting.learning_curves(data, ax=ax)
+    assert labels(ax) == ["(1 of 4 without values)"]
 
 
 def test_failures_among_joined_results_are_counted(ax):

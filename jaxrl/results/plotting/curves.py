@@ -65,8 +65,9 @@ def learning_curves(
     Returns:
       The axes. At points where any metric of a run is not finite, the run is excluded and the others
       are resampled from one pool; the legend counts such runs, as failed if a metric is not finite at
-      the last point, like `Result.table`. In a Dataset, points and seeds at which a setting has no metric at all are
-      those of other results that were joined with it: its line has its own points, and ends at the last of them.
+      the last point, like `Result.table`. In a Dataset, points at which a setting has no metric at all are those of
+      other results that were joined with it: its line has its own points, and ends at the last of them. Seeds that have
+      no metric at any point are counted as runs without values, since other results may have them, or they failed.
 
     Raises:
       ValueError: The metric or hue is unknown, the metric has several numbers for a run, or there are
@@ -167,6 +168,7 @@ def _without_failures(
       or this point.
     """
     array, missing = metrics[metric], unmeasured(metrics)
+    before = missing[metric]
     others = {str(name): other for name, other in metrics.data_vars.items() if set(other.dims) == set(array.dims)}
     absent = array.isnull() & joined
     for name, other in others.items():
@@ -175,7 +177,6 @@ def _without_failures(
         absent = absent & other.isnull()
         array = array.where(np.isfinite(other) | missing[name])
     absent = absent & (absent.all("seed") | absent.all("env_step"))
-    before = unmeasured(metrics)[metric]
     if before.any():
         array, absent = array.where(~before, drop=True), absent.where(~before, drop=True).astype(bool)
     return array, absent
@@ -203,8 +204,8 @@ def _left_out(finite: np.ndarray, absent: np.ndarray, env_steps: np.ndarray) -> 
     last = np.where(measured, np.arange(len(env_steps)), -1).max(axis=1)
     at_the_end = ~np.take_along_axis(finite, last[:, None, None], axis=-1)[..., 0] & there
     for_a_time = (~finite & measured[:, None]).any(axis=-1) & ~at_the_end & there
-    counts = {"failed": at_the_end, "failed for a time": for_a_time}
-    shown = [f"{runs.sum()} of {there.sum()} {how}" for how, runs in counts.items() if runs.any()]
+    counts = {"failed": at_the_end, "failed for a time": for_a_time, "without values": ~there}
+    shown = [f"{runs.sum()} of {runs.size} {how}" for how, runs in counts.items() if runs.any()]
     own = env_steps[measured.any(axis=0)]
     if len(own) > 1 and own[-1] + (own[-1] - own[-2]) <= env_steps[-1]:  # another point of its own would have fitted
         shown.append(f"until {own[-1]:,} steps")

@@ -67,6 +67,13 @@ FAULTS = (
         "tests/results/test_plotting.py::test_bands_stay_within_the_range_of_the_metric",
     ),
     Fault(
+        "range-inherited-with-other-rewards",
+        "envs/base.py",
+        ' if place("return_range", "keeps_returns") <= place("step_env") else None',
+        "",
+        "tests/envs/test_return_range.py::test_a_subclass_with_other_rewards_states_its_own_range",
+    ),
+    Fault(
         "points-of-other-results-as-failures",
         "jaxrl/results/plotting/curves.py",
         'absent = absent & (absent.all("seed") | absent.all("env_step"))',
