@@ -37,7 +37,7 @@ __all__ = [
 class MultiDiscrete(spaces.Box):
     """An array of whole numbers without an order, each of which is a choice, as observations of Gymnasium have them.
 
-    It is a box, so that whatever takes an integer `Box` takes it; networks read its numbers as one-hot vectors.
+    It is a box, so that functions of an integer `Box` take it; networks read its numbers as one-hot vectors.
 
     Args:
       counts: Number of choices of each entry, at least 1, `[...]` with one or several axes.

@@ -308,7 +308,7 @@ def _named(place: Any, order: jax.Array | None) -> Any:
 
 
 def _seen(arm: Any, order: jax.Array | None) -> Any:
-    """The places in which the policy sees an arm, or several; 0 for a number that is no arm."""
+    """The places in which the policy sees an arm, or several; 0 for a number that is not an arm."""
     if order is None:
         return arm
     return jnp.stack([_place(order, each) for each in arm]) if jnp.ndim(arm) else _place(order, arm)

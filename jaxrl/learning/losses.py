@@ -35,7 +35,7 @@ def _in_unit_range(x: jax.Array, weight: jax.Array, shards: EnvShards | None) ->
     """Samples `[*B]` mapped to [-1, 1] by a shift and a scale `[]`, so that their squares neither over- nor underflow.
 
     The scale is 0 where samples of positive weight differ by no more than rounding; their images, and those of samples
-    of weight 0, are 0. What is not a number stays so.
+    of weight 0, are 0. Values that are not numbers stay so.
     """
     counts, largest = weight > 0, jnp.finfo(jnp.float32).max
     high = greatest(jnp.max(jnp.where(counts, x, -largest)), shards)

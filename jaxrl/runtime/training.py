@@ -274,7 +274,7 @@ def training_call(
 
 
 def _notes(algo: Algorithm) -> dict[str, str]:
-    """What a reader of the result should know of the networks' inputs; custom networks get observations unchanged."""
+    """Attributes of the result on the inputs of networks; custom networks get observations unchanged."""
     one_hot = one_hot_note(algo.env) if algo.network is None else None
     return {} if one_hot is None else {"one_hot": one_hot}
 

@@ -20,7 +20,7 @@ from jaxrl.bandits.policies.whittle_index import whittle
 
 
 class Seen(NamedTuple):
-    """What a policy has seen of each arm, in its own order.
+    """Rewards of each arm so far, in the order of the policy.
 
     Attributes:
       pulls: Number of rewards.
