@@ -2,7 +2,7 @@
 
 from envs.terminal import printable
 
-__all__ = ["ExistsError", "MissingPackageError", "UserError", "UserTypeError", "UserValueError"]
+__all__ = ["ExistsError", "MissingPackageError", "UserError", "UserTypeError", "UserValueError", "installing"]
 
 
 class UserError(Exception):
@@ -29,3 +29,12 @@ class MissingPackageError(UserError, ImportError):
 
 class ExistsError(UserError, FileExistsError):
     """Error for a file or directory that exists already and must not be replaced."""
+
+
+def installing(extra: str) -> str:
+    """How to install an extra: from a clone, since a package of this name on an index is not of this project.
+
+    Args:
+      extra: Name of the extra in `pyproject.toml`.
+    """
+    return f"pip install '.[{extra}]' in a clone of jaxrl"

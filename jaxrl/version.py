@@ -1,4 +1,4 @@
-"""The version of jaxrl and the address of its repository, each written once."""
+"""The version of jaxrl and the address of its repository, each written here alone."""
 
 __version__ = "0.1.0"
-REPOSITORY = "https://github.com/jaxrl/jaxrl"
+REPOSITORY: str = ""  # its address, which is empty until the project has published itself there

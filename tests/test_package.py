@@ -1,6 +1,7 @@
-"""The package as a whole: its public names, the cost of importing it, and its single address."""
+"""The package as a whole: its public names, the cost of importing it, and addresses that it must own."""
 
 import ast
+import glob
 import importlib
 import json
 import os
@@ -135,14 +136,63 @@ except ImportError as error:
     assert len(message.splitlines()) == 1
 
 
-def test_the_address_of_the_repository_is_one_constant():
-    for address in PROJECT["project"]["urls"].values():
-        assert address == REPOSITORY or address.startswith(REPOSITORY + "/")
-    owner_and_name = REPOSITORY.removeprefix("https://github.com/")
-    texts = {path: path.read_text() for path in [ROOT / "README.md", *(ROOT / "notebooks").glob("*.ipynb")]}
-    for path, text in texts.items():
-        for address in re.findall(r"github(?:\.com)?/[\w.-]+/[\w-]+", text):
-            assert address.endswith(f"/{owner_and_name}"), f"{path.name} names {address}"
+def own_addresses(text: str) -> list[str]:
+    """The addresses and package indices in a text at which a reader would expect this project."""
+    text = "\n".join(line for line in text.splitlines() if "jaxrl" in line)
+    words = re.split(r"[\s\"'`<>(){}\[\]]+", text)
+    hosted = [word for word in words if re.search(r"://|git@|\.(?:com|io|org)\b", word)]
+    named = [word for word in hosted if re.search(r"(?<![\w-])jaxrl(?![\w-])", word)]
+    return named + re.findall(r"\bpip3? install (?:-\S+ )*[\"']?jaxrl\b(?![./-])", text)
+
+
+def text_files() -> list[Path]:
+    """The files of the project that hold text: all but those in folders that .gitignore names."""
+    ignored = {"build", "dist", "runs", "__pycache__"}
+    tops = [top for top in ROOT.iterdir() if top.name == ".ci" or (top.name[0] != "." and top.name not in ignored)]
+    paths = [path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])]
+    return [path for path in paths if path.is_file() and not ignored & {*path.parts} and b"\0" not in path.read_bytes()]
+
+
+def test_no_text_leads_to_an_address_that_the_project_does_not_own():
+    files = text_files()
+    assert {ROOT / "README.md", ROOT / "mkdocs.yml", ROOT / "notebooks/quickstart.ipynb", Path(__file__)} <= set(files)
+    for path in files:
+        for address in own_addresses(path.read_text()):
+            assert REPOSITORY and REPOSITORY in address, f"{path.relative_to(ROOT)} names {address}"
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://github.com/{0}/{0}",
+        "git+https://github.com/someone/{0}.git",
+        "git@github.com:someone/{0}.git",
+        "https://colab.research.google.com/github/{0}/{0}/blob/main/notebooks/quickstart.ipynb",
+        "https://raw.githubusercontent.com/someone/{0}/main/docs/pictures/x.png",
+        "github.com/someone/{0}",
+        "https://{0}.github.io/docs",
+        "https://{0}.readthedocs.io",
+        "https://pypi.org/project/{0}/",
+        "https://img.shields.io/pypi/v/{0}",
+        "pip install {0}",
+        "pip install -U '{0}[export]'",
+        'pip install "{0}[cuda12] @ somewhere',
+    ],
+)
+def test_addresses_of_the_project_are_noticed(address: str):
+    assert own_addresses(f"See [this]({address.format('jaxrl')}).")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "https://github.com/luchris429/purejaxrl",
+        "https://github.com/google/brax",
+        "pip install '.[export]' in a clone of jaxrl",
+    ],
+)
+def test_addresses_of_others_stay(text: str):
+    assert not own_addresses(text)
 
 
 def test_the_version_is_known_to_the_installer():
@@ -166,12 +216,26 @@ def test_notebooks_begin_alike_and_have_a_small_size():
     begins = set()
     for path in (ROOT / "notebooks").glob("*.ipynb"):
         cells = json.loads(path.read_text())["cells"]
-        assert f"blob/main/notebooks/{path.name}" in "".join(cells[0]["source"]), f"{path.name} opens another in Colab"
+        assert "In Colab, upload" in "".join(cells[0]["source"]), f"{path.name} does not say how to use it in Colab"
         first = "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code"))
         begin, small, sizes = first.partition('SMALL = os.environ.get("JAXRL_NOTEBOOK_SMALL") == "1"')
         assert small and " if SMALL else " in sizes, path.name
         begins.add(begin)
     assert len(begins) == 1
+
+
+def test_notebooks_install_from_the_clone_or_its_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cells = json.loads((ROOT / "notebooks/quickstart.ipynb").read_text())["cells"]
+    tree = ast.parse("".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code")))
+    (find,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "find_clone")
+    scope: dict[str, Any] = {"glob": glob, "os": os}
+    exec(compile(ast.Module([find], []), "quickstart.ipynb", "exec"), scope)
+    monkeypatch.chdir(tmp_path)
+    assert scope["find_clone"]() is None
+    (tmp_path / "jaxrl.zip").touch()
+    assert scope["find_clone"]() == str(tmp_path / "jaxrl.zip")
+    monkeypatch.chdir(ROOT / "notebooks")
+    assert scope["find_clone"]() == str(ROOT)
 
 
 def test_what_is_imported_is_what_is_declared():

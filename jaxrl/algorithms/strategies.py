@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from envs.errors import MissingPackageError, UserValueError
+from envs.errors import MissingPackageError, UserValueError, installing
 from envs.spelling import near
 from jaxrl.checks import check_count
 from jaxrl.pytrees import HParams, Params
@@ -200,7 +200,7 @@ def _algorithms() -> Any:
         import evosax.algorithms as algorithms
     except ImportError as error:
         raise MissingPackageError(
-            f"Evolution strategies need an extra: pip install 'jaxrl[evolution]' ({error})."
+            f"Evolution strategies need an extra: {installing('evolution')} ({error})."
         ) from error
     return algorithms
 

@@ -146,7 +146,7 @@ class Version:
             "devices": ", ".join(f"{device.platform}:{device.id} ({device.device_kind})" for device in jax.devices()),
             "threads": f"{len(default_devices())}, each with its share of the runs",
             "precision": f"float32, matrix products at {precision}",
-            "repository": REPOSITORY,
+            "repository": REPOSITORY or f"not published; this copy is in {Path(__file__).parents[2]}",
         }
         width = max(map(len, facts))
         for name, fact in facts.items():

@@ -12,7 +12,7 @@ import jax
 import jax.export
 import numpy as np
 
-from envs.errors import MissingPackageError, UserError, UserValueError
+from envs.errors import MissingPackageError, UserError, UserValueError, installing
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
@@ -23,7 +23,6 @@ from jaxrl.results.format import reason
 from jaxrl.results.json_values import parsed
 from jaxrl.results.policy import NO_MEMORY
 
-EXTRA = "pip install 'jaxrl[export]'"
 SUFFIXES = {".stablehlo": "stablehlo", ".safetensors": "safetensors", ".onnx": "onnx"}
 PROGRAM = "program"  # key of the checksum of a StableHLO file in its JSON file
 KEY = "jaxrl"  # key of the description in the metadata of an artefact
@@ -225,7 +224,7 @@ def _opened_again(spec: Mapping[str, Any], suffix: str, contents: bytes, *others
 
 def needs_extra(file_format: str, error: ImportError) -> ImportError:
     """The error to raise if a library of a format is not installed."""
-    return MissingPackageError(f"format {file_format!r} needs the extra: {EXTRA} ({error})")
+    return MissingPackageError(f"format {file_format!r} needs the extra: {installing('export')} ({error})")
 
 
 def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
-from envs.errors import MissingPackageError, UserTypeError, UserValueError
+from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import replacing
 from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
@@ -25,7 +25,7 @@ from jaxrl.results.policy import TrainedPolicy
 __all__ = ["render"]
 
 _VISIBLE = 16  # loss of a colour's channel, of 255, beyond which a film takes another palette
-VIDEO_HINT = "an .mp4 needs imageio-ffmpeg: pip install 'jaxrl[video]', or write a .gif, which needs nothing more"
+VIDEO_HINT = f"an .mp4 needs imageio-ffmpeg: {installing('video')}, or write a .gif, which needs nothing more"
 
 
 def render(

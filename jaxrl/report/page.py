@@ -237,7 +237,7 @@ def _code(run: Run) -> str:
 
 
 def _citation() -> str:
-    where = REPOSITORY.partition("//")[2]
+    where = REPOSITORY.partition("//")[2] or "name the commit of your clone"
     return (
         "@software{jaxrl, title = {jaxrl: reinforcement learning in JAX under any discount},\n"
         f"  version = {{{__version__}}}, note = {{{where}}}}}\n"

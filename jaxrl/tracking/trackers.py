@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from envs.errors import MissingPackageError, UserTypeError, UserValueError
+from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import absolute, refuse_links
 from envs.spelling import near_or_all
 from jaxrl.checks import check_choice
@@ -194,7 +194,7 @@ def _require(module: str, extra: str) -> None:
     try:
         importlib.import_module(module)
     except ImportError:
-        raise MissingPackageError(f"jaxrl.tracking.{extra} needs the extra: pip install 'jaxrl[{extra}]'") from None
+        raise MissingPackageError(f"jaxrl.tracking.{extra} needs the extra: {installing(extra)}") from None
 
 
 def _name(argument: str, value: str | Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from envs.errors import MissingPackageError
+from envs.errors import MissingPackageError, installing
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import as_read, from_json, to_json
 from jaxrl.runtime.checkpoints.identity import difference
@@ -288,7 +288,7 @@ def import_optuna() -> Any:
         import cmaes
         import optuna
     except ImportError:
-        raise MissingPackageError("a search needs the extra `search`: pip install 'jaxrl[search]'") from None
+        raise MissingPackageError(f"a search needs the extra `search`: {installing('search')}") from None
     del cmaes
     return optuna
 

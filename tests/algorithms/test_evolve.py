@@ -20,7 +20,7 @@ from jaxrl.algorithms.strategies import make_strategy, strategy_names
 from jaxrl.learning.episodes import population_episodes
 from jaxrl.learning.normalisation import init_statistics
 
-pytest.importorskip("evosax", reason="an extra, jaxrl[evolution]")
+pytest.importorskip("evosax", reason="the extra evolution")
 
 EPS = float(np.finfo(np.float32).eps)
 SMALL: dict[str, Any] = dict(ROWS["evolve"].small)
@@ -270,7 +270,7 @@ def test_hyper_parameters_without_effect_are_refused() -> None:
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "evosax.algorithms", None)
-    with pytest.raises(ImportError, match=r"pip install 'jaxrl\[evolution\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[evolution\]' in a clone"):
         make_strategy("open-es", 8, {"w": jnp.zeros(2)})
 
 

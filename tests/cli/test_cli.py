@@ -477,6 +477,7 @@ def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixt
     import jax
 
     import jaxrl
+    import jaxrl.version
 
     assert cli.main(["version"]) == 0
     facts = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
@@ -484,6 +485,7 @@ def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixt
     assert facts["jax"] == jax.__version__
     assert len(facts["devices"].split(", ")) == jax.device_count()
     assert "float32" in facts["precision"]
+    assert facts["repository"] == (jaxrl.version.REPOSITORY or f"not published; this copy is in {ROOT}")
 
 
 def jaxrl_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:

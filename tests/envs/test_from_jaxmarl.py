@@ -13,7 +13,7 @@ import jaxrl
 from envs.checking import check_abstractly
 from jaxrl.algorithms.registry import build, describe
 
-pytest.importorskip("jaxmarl", reason="an extra, jaxrl[jaxmarl]")
+pytest.importorskip("jaxmarl", reason="the extra jaxmarl")
 
 from jaxmarl import make as make_theirs
 from jaxmarl.environments.smax import map_name_to_scenario

@@ -220,7 +220,7 @@ def test_human_rendering_opens_a_window_and_names_what_is_missing(monkeypatch: p
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r'takes pygame.*pip install "jaxrl\[gymnasium\]"'):
+    with pytest.raises(ImportError, match=r"takes pygame.*pip install '\.\[gymnasium\]' in a clone"):
         as_gymnasium(envs.make("pendulum"), render_mode="human").reset()
 
 

@@ -396,9 +396,8 @@ def test_a_missing_extra_is_named(
         return actual(name, *arguments, **named)
 
     monkeypatch.setattr(builtins, "__import__", absent)
-    sentence = (
-        rf"^format '{file_format}' needs the extra: pip install 'jaxrl\[export\]' \(No module named '{library}'\)$"
-    )
+    hint = r"pip install '\.\[export\]' in a clone of jaxrl"
+    sentence = rf"^format '{file_format}' needs the extra: {hint} \(No module named '{library}'\)$"
     with pytest.raises(ImportError, match=sentence):
         jaxrl.export_policy(pendulum, tmp_path / f"policy.{file_format}")
     with pytest.raises(ImportError, match=sentence):

@@ -195,7 +195,7 @@ def test_a_missing_encoder_is_named(tmp_path, monkeypatch):
         return real(name, *args, **kwargs)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'jaxrl\[video\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[video\]' in a clone"):
         render(Pendulum(), None, tmp_path / "x.mp4", num_steps=2)
     assert not list(tmp_path.iterdir())
 

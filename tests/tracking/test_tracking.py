@@ -618,7 +618,7 @@ def test_what_cannot_be_tracked_gets_one_sentence(tmp_path: Path, monkeypatch: p
     for module, extra in extras.items():
         monkeypatch.setitem(sys.modules, module, None)
         make = {"tensorboard": tracking.tensorboard, "wandb": tracking.wandb, "mlflow": tracking.mlflow}[extra]
-        with pytest.raises(ImportError, match=rf"needs the extra: pip install 'jaxrl\[{extra}\]'"):
+        with pytest.raises(ImportError, match=rf"needs the extra: pip install '\.\[{extra}\]' in a clone"):
             make("runs/x")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

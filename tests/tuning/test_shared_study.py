@@ -283,7 +283,7 @@ def test_a_search_whose_description_was_deleted_goes_on(tmp_path: Path):
 
 def test_a_missing_extra_is_named(space: Space, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(ImportError, match=r"a search needs the extra `search`: pip install 'jaxrl\[search\]'"):
+    with pytest.raises(ImportError, match=r"a search needs the extra `search`: pip install '\.\[search\]' in a clone"):
         jaxrl.search(space.algo, env_steps=10)
 
 

@@ -9,7 +9,7 @@ import jax
 
 from envs.adapters.incoming import physics
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
-from envs.errors import MissingPackageError
+from envs.errors import MissingPackageError, installing
 
 # Brax's own wrapper has this limit by default.
 _TIME_LIMIT = 1000
@@ -85,5 +85,5 @@ def _brax() -> Any:
     try:
         from brax import envs as brax_envs
     except ImportError as error:
-        raise MissingPackageError(f'Brax environments need an extra: pip install "jaxrl[brax]" ({error}).') from error
+        raise MissingPackageError(f"Brax environments need an extra: {installing('brax')} ({error}).") from error
     return brax_envs

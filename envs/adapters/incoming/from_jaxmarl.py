@@ -16,7 +16,7 @@ from envs import base
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.choices import MultiDiscrete
-from envs.errors import MissingPackageError, UserTypeError, UserValueError
+from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.spelling import near
 
 # Environments with a time limit, the argument `max_steps`, which their own counters reach one step late.
@@ -287,6 +287,4 @@ def _jaxmarl() -> Any:
     try:
         return importlib.import_module("jaxmarl.registration")
     except ImportError as error:
-        raise MissingPackageError(
-            f'JaxMARL environments need an extra: pip install "jaxrl[jaxmarl]" ({error}).'
-        ) from error
+        raise MissingPackageError(f"JaxMARL environments need an extra: {installing('jaxmarl')} ({error}).") from error

@@ -9,7 +9,7 @@ import jax
 
 from envs.adapters.incoming import physics
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
-from envs.errors import MissingPackageError
+from envs.errors import MissingPackageError, installing
 
 
 class PlaygroundEnvironment(PhysicsEnvironment):
@@ -92,5 +92,5 @@ def _playground() -> Any:
         return importlib.import_module("mujoco_playground").registry
     except ImportError as error:
         raise MissingPackageError(
-            f'MuJoCo Playground environments need an extra: pip install "jaxrl[playground]" ({error}).'
+            f"MuJoCo Playground environments need an extra: {installing('playground')} ({error})."
         ) from error

@@ -10,7 +10,7 @@ while env.agents:
 from typing import Any
 
 from envs import base
-from envs.errors import MissingPackageError, UserValueError
+from envs.errors import MissingPackageError, UserValueError, installing
 
 __all__ = ["as_pettingzoo"]
 
@@ -44,9 +44,7 @@ def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | 
     try:
         from envs.adapters.outgoing.pettingzoo_parallel import MODES, Parallel
     except ImportError as error:
-        raise MissingPackageError(
-            f'as_pettingzoo needs an extra: pip install "jaxrl[pettingzoo]" ({error}).'
-        ) from error
+        raise MissingPackageError(f"as_pettingzoo needs an extra: {installing('pettingzoo')} ({error}).") from error
     if render_mode not in (None, *MODES):
         raise UserValueError(f"render_mode takes {', '.join(map(repr, MODES))} or None, got {render_mode!r}.")
     return Parallel(env, params, render_mode)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from envs.errors import MissingPackageError
+from envs.errors import MissingPackageError, installing
 
 __all__ = ["Window"]
 
@@ -27,7 +27,7 @@ class Window:
             import pygame
         except ImportError:
             raise MissingPackageError(
-                "render_mode='human' takes pygame, which is not installed: pip install \"jaxrl[gymnasium]\"."
+                f"render_mode='human' takes pygame, which is not installed: {installing('gymnasium')}."
             ) from None
         self._pygame: Any = pygame
         self._fps, self._title = fps, title
