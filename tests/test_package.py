@@ -22,6 +22,7 @@ from jaxrl.version import REPOSITORY, __version__
 ROOT = Path(__file__).parent.parent
 PUBLIC_MODULES = sorted(name for name, (module, _) in imported_names("jaxrl").items() if module == "jaxrl")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+MUJOCO = ("mujoco", "mujoco-mjx")  # Brax and Playground import them
 
 
 def run_python(code: str, **environment: str) -> str:
@@ -259,6 +260,13 @@ def test_what_is_imported_is_what_is_declared():
     optional = set().union(*(declared(PROJECT["project"]["optional-dependencies"][extra]) for extra in extras))
     optional.add("pygame")  # gymnasium[classic-control]
     assert always <= imported <= always | optional
+
+
+def test_mujoco_and_its_jax_version_have_the_same_bounds():
+    extras = PROJECT["project"]["optional-dependencies"]
+    bounds = {name: re.findall(rf"^{name}([<>=].*)$", "\n".join(extras["brax"]), flags=re.M) for name in MUJOCO}
+    assert bounds["mujoco"] == bounds["mujoco-mjx"] == [">=3.6,<4"]
+    assert "jaxrl[brax]" in extras["playground"]
 
 
 def test_envs_imports_nothing_of_jaxrl():

@@ -4,6 +4,7 @@ import copy
 import functools
 import importlib
 import sys
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -11,11 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from brax import envs as brax_envs
+from flax import struct
 
 import envs
 import jaxrl
 from envs.adapters.incoming import playground
-from envs.adapters.incoming.physics import PhysicsState
+from envs.adapters.incoming.physics import PhysicsParams, PhysicsState
 from envs.checking import check_abstractly
 from jaxrl.algorithms.registry import build, describe
 
@@ -217,6 +219,65 @@ def _pettingzoo() -> Any:
     from envs.adapters.outgoing.pettingzoo import as_pettingzoo
 
     return as_pettingzoo(envs.make("crowd/circle"))
+
+
+@struct.dataclass
+class DictState:
+    """State of a `DictTask`."""
+
+    obs: Any
+    metrics: Any
+    info: Any
+    reward: Any = 0.0
+    done: Any = 0.0
+
+
+@dataclass(frozen=True)
+class DictTask:
+    """A task whose observation is a dictionary with these entries."""
+
+    keys: tuple[str, ...]
+    action_size = 1
+
+    def reset(self, key: jax.Array) -> DictState:
+        del key
+        return DictState({name: jnp.zeros(2) for name in self.keys}, {}, {})
+
+    def step(self, state: DictState, action: jax.Array) -> DictState:
+        del action
+        return state
+
+
+class DictEnvironment(playground.PlaygroundEnvironment):
+    """Playground's adapter of a `DictTask`, whose entries are its fields."""
+
+    @property
+    def inner(self) -> Any:
+        return DictTask(tuple(name for name, _ in self.fields))
+
+    @property
+    def time_limit(self) -> int:
+        return 8
+
+    def scaled(self, params: PhysicsParams) -> Any:
+        return self.inner
+
+
+def test_privileged_observations_are_refused_where_a_policy_would_see_them(key: jax.Array):
+    env = DictEnvironment("Robot", (("state", 0), ("privileged_state", 0)))
+    sentence = (
+        "^The observations of playground/Robot have the entries 'privileged_state', 'state', of which 'privileged_s"
+    )
+    for use in (lambda: env.observation_space(env.default_params), lambda: jaxrl.ppo(env), lambda: env.reset(key)):
+        with pytest.raises(ValueError, match=sentence):
+            use()
+
+
+@pytest.mark.parametrize("keys", [("state",), ("goal", "state")])
+def test_other_dictionaries_are_observed_whole(keys: tuple[str, ...]):
+    env = DictEnvironment("Robot", tuple((name, 0) for name in keys))
+    space: Any = env.observation_space(env.default_params)
+    assert tuple(space.spaces) == keys
 
 
 @pytest.mark.slow

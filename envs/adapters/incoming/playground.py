@@ -17,7 +17,8 @@ class PlaygroundEnvironment(PhysicsEnvironment):
 
     The entries of a task's configuration are static fields, `envs.make("playground/PointMass", ctrl_dt=0.04)`.
     `impl` is "jax" here, which runs on any device; Playground's own default "warp" needs an NVIDIA GPU. Robots (tasks
-    outside the DeepMind control suite) load their models from the network the first time.
+    outside the DeepMind control suite) load their models from the network the first time. Tasks whose observations have
+    privileged entries, which are for a critic alone, are refused.
     """
 
     @property
@@ -63,11 +64,13 @@ def make(env_id: str, **fields: object) -> PlaygroundEnvironment:
 
     Raises:
       ImportError: Playground is not installed.
-      ValueError: The task's configuration has no such entry.
+      ValueError: The task's configuration has no such entry, or a part of its observations is for a critic alone.
       TypeError: A field's value cannot be hashed.
     """
     known = tuple(_flat(_playground().get_default_config(env_id)))
-    return physics.make(PlaygroundEnvironment, env_id, fields, known)
+    env = physics.make(PlaygroundEnvironment, env_id, fields, known)
+    env.observation_space(env.default_params)  # which refuses privileged entries
+    return env
 
 
 @functools.cache
