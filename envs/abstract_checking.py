@@ -13,6 +13,7 @@ from envs import base
 from envs.arguments import described
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings
 
 __all__ = ["ContractError", "agent_axes", "check_abstractly", "fail", "sample"]
 
@@ -21,6 +22,7 @@ class ContractError(UserValueError):
     """Error for an environment that violates the contract; the message names the law and the cause."""
 
 
+@in_own_settings
 def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ...]:
     """Test an environment on the laws of methods, hashing, types and shapes, without running or compiling it.
 

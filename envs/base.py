@@ -6,16 +6,32 @@ from typing import Any, Literal
 
 import jax
 import numpy as np
-from gymnax.environments import environment as gymnax_environment
-from gymnax.environments import spaces
 from jax.core import Tracer
 
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings, methods_in_own_settings, own_settings
+
+with own_settings():  # gymnax makes arrays while it is imported
+    from gymnax.environments import environment as gymnax_environment
+    from gymnax.environments import spaces
 
 EnvParams = gymnax_environment.EnvParams
 EnvState = gymnax_environment.EnvState
 
 MetricRule = Literal["sum", "mean", "last"]
+
+# Methods that programs trace.
+_TRACED = (
+    "reset_env",
+    "step_env",
+    "step",
+    "is_truncated",
+    "action_mask",
+    "global_observation",
+    "params_at",
+    "action_space",
+    "observation_space",
+)
 
 __all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "spaces"]
 
@@ -57,7 +73,13 @@ class Environment(gymnax_environment.Environment):
       * `"behaviour"`: quantities that a learner may infer but does not observe, such as the behaviour of a partner, in
         the environment's `behaviour_space`;
       * `"metrics"`: a flat dictionary of numbers, reduced over an episode by `metric_rules`.
+
+    Its methods compute in 32 bits, also under `jax_enable_x64`, see `envs.settings`.
     """
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        methods_in_own_settings(*_TRACED)(cls)
 
     @property
     def default_params(self) -> Any:
@@ -186,6 +208,7 @@ class Environment(gymnax_environment.Environment):
         """
         del params
 
+    @in_own_settings
     def step(
         self, key: jax.Array, state: Any, action: Any, params: Any = None
     ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:

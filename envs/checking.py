@@ -11,6 +11,7 @@ from envs import base
 from envs.abstract_checking import ContractError, check_abstractly, fail, sample
 from envs.base import spaces
 from envs.law_progress import Laws
+from envs.settings import in_own_settings
 
 __all__ = ["ContractError", "check", "check_abstractly"]
 
@@ -42,6 +43,7 @@ class Transitions(NamedTuple):
     final_observation: Any
 
 
+@in_own_settings
 def check(env: base.Environment, params: Any = None, *, num_steps: int = 64, progress: bool = True) -> None:
     """Test an environment on every law of the contract; takes a few seconds.
 

@@ -6,16 +6,19 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
-import gymnax
 import jax
 import jax.numpy as jnp
 import numpy as np
-from gymnax.environments import environment as gymnax_environment
 
 from envs import base
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings, own_settings
+
+with own_settings():  # gymnax makes arrays while it is imported
+    import gymnax
+    from gymnax.environments import environment as gymnax_environment
 
 # MemoryChain's context bits are -1 or 1 in bounds from 0; MetaMaze shows a reward of 10 in bounds up to 1;
 # GaussianBandit shows rewards of either sign, and a time of -1, in bounds from 0.
@@ -153,6 +156,7 @@ def make(env_id: str, **fields: object) -> GymnaxEnvironment:
 
 
 @functools.cache
+@in_own_settings
 def _inner(env: GymnaxEnvironment) -> Any:
     # Some constructors draw random numbers, which would be tracers inside a trace, and leak if kept.
     with jax.ensure_compile_time_eval():
@@ -167,6 +171,7 @@ def _inner(env: GymnaxEnvironment) -> Any:
 
 
 @functools.cache
+@in_own_settings
 def _types(env: GymnaxEnvironment) -> tuple[Any, Any]:
     """The types of observation and gymnax's state that hold a reset's values and any step's."""
     params = env.default_params

@@ -15,6 +15,7 @@ from envs.arguments import check_count, described
 from envs.base import Environment
 from envs.checking import ContractError
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings
 from envs.spelling import near
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
@@ -213,6 +214,7 @@ def codes(functions: Any) -> Any:
     return getattr(functions, "__code__", functions)
 
 
+@in_own_settings
 def policy_shapes(algo: Algorithm) -> Policy:
     """Shapes of the policy of one run, without computing it."""
     hparams, params = algo.prepare(algo.hparams), algo.env.default_params
@@ -270,6 +272,7 @@ def with_hints(build: Build) -> Build:
     """Decorates a builder `(env, config, network)`, so that errors for unknown arguments state where these belong."""
     takes = inspect.signature(build).parameters
 
+    @in_own_settings
     @functools.wraps(build)
     def hinting(*values: Any, **named: Any) -> Any:
         config = next(kind for kind in get_args(get_type_hints(build)["config"]) if kind is not type(None))

@@ -13,6 +13,7 @@ import numpy as np
 from envs.bandits.base import Bandit
 from envs.bandits.batched_last import runs_last
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import own_settings
 from envs.threefry import unrolled
 from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
@@ -118,9 +119,10 @@ def run_bandit(
       ValueError, TypeError: Arguments are invalid, or the policy cannot be used on the bandit; raised before
         anything is compiled.
     """
-    call = bandit_call(policy, env, hparams, steps=steps, runs=runs, points=points, env_params=env_params)
     chosen = checked(run_bandit, BanditOptions, options)
-    return carry_out(call, chosen, begun=begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None)
+    with own_settings():
+        call = bandit_call(policy, env, hparams, steps=steps, runs=runs, points=points, env_params=env_params)
+        return carry_out(call, chosen, begun=begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None)
 
 
 def bandit_call(

@@ -17,12 +17,14 @@ from envs.crowd.scenarios import Scenario
 from envs.crowd.state import CrowdState
 from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
+from envs.settings import in_own_settings
 from jaxrl.checks import check_count
 from jaxrl.learning.actor import memories
 from jaxrl.pytrees import Memory
 from jaxrl.results.policy import TrainedPolicy
 
 
+@in_own_settings
 def walk(
     policy: TrainedPolicy,
     *,
@@ -66,6 +68,7 @@ def _walker(policy: TrainedPolicy, greedy: bool) -> Callable[..., tuple[jax.Arra
     return act
 
 
+@in_own_settings
 def crowd_like(
     policy: TrainedPolicy, scenario: str | Scenario | None = None, num_agents: int | None = None
 ) -> tuple[Crowd, CrowdParams]:

@@ -17,6 +17,7 @@ import numpy as np
 from envs.checking import check_abstractly
 from envs.errors import ExistsError, UserTypeError, UserValueError
 from envs.files import replacing
+from envs.settings import in_own_settings
 from envs.spelling import near
 from jaxrl.learning.rollout import first_observation
 from jaxrl.policies.export_program import MEMORY, NEXT_MEMORY, Program, greedy_program, named, named_parameters, spec_of
@@ -37,6 +38,7 @@ _NUM_CHECKED = 8
 __all__ = ["FORMATS", "PLATFORMS", "check_exportable", "check_format", "export_policy"]
 
 
+@in_own_settings
 def export_policy(
     policy: TrainedPolicy | Result,
     path: str | Path,

@@ -13,6 +13,7 @@ import jax.export
 import numpy as np
 
 from envs.errors import MissingPackageError, UserError, UserValueError, installing
+from envs.settings import in_own_settings, methods_in_own_settings
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
@@ -42,6 +43,7 @@ __all__ = [
 ]
 
 
+@methods_in_own_settings("initial_memory", "respond")
 class ExportedPolicy:
     """A greedy policy from a file: `policy(obs)` returns an action, `policy.respond(obs)` also its logits or mean.
 
@@ -167,6 +169,7 @@ def spec_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.json")
 
 
+@in_own_settings
 def load_exported(
     path: str | Path, algo: Algorithm | None = None, *, allow: Allow = (), trust: bool = False
 ) -> ExportedPolicy:

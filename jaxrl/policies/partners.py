@@ -17,6 +17,7 @@ from envs.cooperation.characters import LEAST_RATIONALITY, Character, Characters
 from envs.cooperation.learned import Learned, learned, learned_characters
 from envs.cooperation.pairs import Pair
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import Actor
 from jaxrl.pytrees import EnvParams, Memory, Policy
@@ -55,6 +56,7 @@ class Partners(NamedTuple):
         return f"Partners({len(self.names)} in {self.task.name}: {', '.join(self.names[:3])}{more})"
 
 
+@in_own_settings
 def load_partners(
     sources: str | Path | Result | Sequence[str | Path | Result],
     *,

@@ -15,6 +15,7 @@ from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import replacing
+from envs.settings import in_own_settings
 from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
 from jaxrl.policies.playing import Player, player_of, random_actions
@@ -28,6 +29,7 @@ _VISIBLE = 16  # loss of a colour's channel, of 255, beyond which a film takes a
 VIDEO_HINT = f"an .mp4 needs imageio-ffmpeg: {installing('video')}, or write a .gif, which needs nothing more"
 
 
+@in_own_settings
 def render(
     env: Any,
     policy: Callable[..., Any] | None,

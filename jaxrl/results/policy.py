@@ -10,6 +10,7 @@ import numpy as np
 from envs.abstract_checking import agent_axes
 from envs.arguments import described
 from envs.errors import UserValueError
+from envs.settings import methods_in_own_settings
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import is_concrete
 from jaxrl.learning.actor import Actor, memories
@@ -44,6 +45,7 @@ def _act_batch(
     return jax.vmap(one)(keys, memory, obs, mask)
 
 
+@methods_in_own_settings("__init__", "initial_memory", "remembered", "__call__")
 class TrainedPolicy:
     """The policy of one finished run: `policy(obs)` is an action.
 

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 
+from envs.settings import in_own_settings
 from jaxrl.checks import check_count
 from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.pytrees import EnvParams, Policy
@@ -16,6 +17,7 @@ from jaxrl.runtime.programs import cached
 EPISODES_AT_ONCE = 2**17
 
 
+@in_own_settings
 def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     """Runs whole episodes with every final policy of a result, on all devices.
 

@@ -1,7 +1,6 @@
 """Layout of runs: blocks of fixed width, executed one after another on every device."""
 
 import functools
-import operator
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +10,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import own_settings
 from jaxrl.checks import check_count
 from jaxrl.pytrees import PyTree
 from jaxrl.runtime.machine.memory import GIB, available
@@ -204,7 +204,12 @@ def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> lis
       Outputs of the executables.
     """
     each = map if len(executables) == 1 else _threads(len(executables)).map
-    return jax.block_until_ready(list(each(operator.call, executables, *arguments)))
+    return jax.block_until_ready(list(each(_called, executables, *arguments)))
+
+
+def _called(executable: Any, *arguments: Any) -> Any:
+    with own_settings():  # a thread has settings of its own
+        return executable(*arguments)
 
 
 @functools.cache

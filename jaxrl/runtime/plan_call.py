@@ -10,6 +10,7 @@ from typing import Any, Unpack
 import jax
 
 from envs.errors import UserValueError
+from envs.settings import in_own_settings
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
@@ -25,6 +26,7 @@ MEASURED_SECONDS = 2.0
 __all__ = ["Plan", "compile_groups", "plan"]
 
 
+@in_own_settings
 def plan(
     algo: Algorithm | Sequence[Algorithm] | str,
     hparams: HParams = None,

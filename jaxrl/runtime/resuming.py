@@ -12,6 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from envs.errors import UserValueError
+from envs.settings import own_settings
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, modules_of
 from jaxrl.algorithms.contract import Algorithm
@@ -60,7 +61,8 @@ def resume(
     """
     checked(resume, ResumeOptions, options)
     identity = read_identity(Path(path), trust=options.get("trust", False))
-    return resume_begun(Path(path), identity, env_steps=env_steps, algo=algo, allow=allow, **options)
+    with own_settings():
+        return resume_begun(Path(path), identity, env_steps=env_steps, algo=algo, allow=allow, **options)
 
 
 def resume_begun(

@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.choices import one_hot_note
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings, own_settings
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm, check_members
 from jaxrl.checks import check_count
@@ -76,6 +77,7 @@ def make_train(
     loop = make_loop(algo, eval_episodes)
     per_iteration = algo.env_steps_per_iteration
 
+    @in_own_settings
     def run(key: jax.Array, hparams: HParams = None, env_params: EnvParams = None) -> TrainOutput:
         hparams = algo.hparams if hparams is None else hparams
         env_params = algo.env.default_params if env_params is None else env_params
@@ -140,25 +142,26 @@ def train(
         without a checkpoint or without `run.json`, which identifies the call.
     """
     chosen = checked(train, RunOptions, options)
-    algo, hparams, env_steps = with_env_steps("train", algo, hparams, env_steps, show=chosen.progress)
-    points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
-    begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
-    call = training_call(
-        algo,
-        hparams,
-        seeds=seeds_that_fit(seeds, hparams),
-        points=points,
-        eval_episodes=eval_episodes,
-        env_params=env_params,
-        begun=begun,
-        schedules=chosen.schedules,
-    )
-    if warm_start is not None:
-        if chosen.shard_environments:
-            raise UserValueError("warm_start cannot be combined with shard_environments: leave one of them out")
-        policies, origin = starting_policies(algo, warm_start, call.sweep, call.seeds)
-        call = dataclasses.replace(call, start=policies, attrs={**call.attrs, "start": origin})
-    result = carry_out(call, chosen, begun=begun)
+    with own_settings():
+        algo, hparams, env_steps = with_env_steps("train", algo, hparams, env_steps, show=chosen.progress)
+        points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
+        begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
+        call = training_call(
+            algo,
+            hparams,
+            seeds=seeds_that_fit(seeds, hparams),
+            points=points,
+            eval_episodes=eval_episodes,
+            env_params=env_params,
+            begun=begun,
+            schedules=chosen.schedules,
+        )
+        if warm_start is not None:
+            if chosen.shard_environments:
+                raise UserValueError("warm_start cannot be combined with shard_environments: leave one of them out")
+            policies, origin = starting_policies(algo, warm_start, call.sweep, call.seeds)
+            call = dataclasses.replace(call, start=policies, attrs={**call.attrs, "start": origin})
+        result = carry_out(call, chosen, begun=begun)
     _warn_of_a_stop(result, env_steps, chosen.out)
     return result
 

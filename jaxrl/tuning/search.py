@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import own_settings
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.checks import check_choice, check_count
@@ -175,7 +176,7 @@ def search(
         storage = f"sqlite:///{directory / STUDY}"
     chosen_test_seeds = list(range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds))
 
-    with room_for(len(searched.groups) + 4), stop_on_signals(chosen.progress) as stop:
+    with own_settings(), room_for(len(searched.groups) + 4), stop_on_signals(chosen.progress) as stop:
         with opened(storage, name, identity) as opened_study:
             shared = TrialStudy(opened_study, searched, sampler, num_trials)
 

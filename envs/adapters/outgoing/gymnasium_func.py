@@ -12,6 +12,7 @@ from gymnasium.experimental.functional import FuncEnv
 
 from envs.adapters.outgoing.gymnasium_single import masks
 from envs.adapters.outgoing.gymnasium_spaces import native_action, settled, shown, to_gymnasium
+from envs.settings import methods_in_own_settings
 
 __all__ = ["FuncState", "FunctionalEnv"]
 
@@ -35,6 +36,7 @@ class FuncState:
     info: Any
 
 
+@methods_in_own_settings("__init__", "initial", "transition", "state_info", "render_init")
 class FunctionalEnv(FuncEnv):
     """The class returned by `as_func_env`; all functions are pure, so that `transform(jax.jit)` works."""
 

@@ -19,12 +19,14 @@ from envs.adapters.outgoing.gymnasium_spaces import (
 )
 from envs.errors import UserValueError
 from envs.registry import make
+from envs.settings import methods_in_own_settings
 
 __all__ = ["MadeEnv", "SingleEnv", "check_seed", "masks"]
 
 MOST_SEED = 2**32 - 1
 
 
+@methods_in_own_settings("__init__", "reset", "step", "render")
 class SingleEnv(gymnasium.Env):
     """The class returned by `as_gymnasium`; `env` and `params` are its arguments, `state` is the current state."""
 

@@ -15,12 +15,14 @@ from envs.adapters.outgoing import gymnasium_stepping
 from envs.adapters.outgoing.gymnasium_single import MOST_SEED, check_seed
 from envs.adapters.outgoing.gymnasium_spaces import METADATA, checked_action, settled, to_gymnasium
 from envs.errors import UserValueError
+from envs.settings import methods_in_own_settings
 
 __all__ = ["VectorEnv"]
 
 _LEAF = jax.tree.structure(0)
 
 
+@methods_in_own_settings("__init__", "__setstate__", "reset", "step", "render")
 class VectorEnv(gymnasium.vector.VectorEnv):
     """The class returned by `as_gymnasium_vector`; `env` and `params` are its arguments."""
 

@@ -18,6 +18,7 @@ from envs.abstract_checking import agent_axes
 from envs.adapters.outgoing.agents import agent_names, broken_up, crowd
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.settings import methods_in_own_settings
 
 __all__ = ["JaxMARLEnv", "State", "as_jaxmarl"]
 
@@ -39,6 +40,7 @@ class State:
     step: jax.Array
 
 
+@methods_in_own_settings("__init__", "reset", "step", "step_env", "get_obs", "get_avail_actions")
 class JaxMARLEnv:
     """The class returned by `as_jaxmarl`: the methods and attributes of `MultiAgentEnv` in JaxMARL 0.2.
 

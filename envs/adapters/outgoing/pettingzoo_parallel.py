@@ -14,12 +14,14 @@ from envs.adapters.outgoing.agents import agent_names, crowd, present
 from envs.adapters.outgoing.gymnasium_single import check_seed, masks
 from envs.adapters.outgoing.gymnasium_spaces import checked_action, native_action, shown, to_gymnasium
 from envs.errors import UserValueError
+from envs.settings import methods_in_own_settings
 
 __all__ = ["MODES", "Parallel"]
 
 MODES = ("rgb_array",)
 
 
+@methods_in_own_settings("__init__", "reset", "step", "render")
 class Parallel(ParallelEnv):
     """A crowd for PettingZoo; see `as_pettingzoo`.
 

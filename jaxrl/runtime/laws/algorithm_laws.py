@@ -8,6 +8,7 @@ import numpy as np
 
 from envs.checking import ContractError
 from envs.law_progress import Laws
+from envs.settings import in_own_settings
 from jaxrl.algorithms.contract import Algorithm, check_members, check_stepped
 from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
 from jaxrl.pytrees import EnvParams, HParams, PyTree
@@ -24,6 +25,7 @@ _INSTEAD_OF_ZERO = (0.1, 1e-3)
 _INSTEAD_OF_INFINITE = (10.0, 1e-3, 1e-8)
 
 
+@in_own_settings
 def check(
     algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | None = None, progress: bool = True
 ) -> None:

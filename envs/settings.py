@@ -1,0 +1,77 @@
+"""Settings of JAX under which environments and programs are traced and called, whatever the settings around them.
+
+Arrays have 32 bits, types and ranks are promoted as in NumPy, arrays move freely between host and devices, and
+infinities are numbers like others, which masks and bounds need. `jax_enable_x64`, `jax_numpy_dtype_promotion`,
+`jax_numpy_rank_promotion`, `jax_transfer_guard` and `jax_debug_infs` therefore apply to the code around them alone.
+"""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar, cast
+
+import jax
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_FREE = (None, "allow", "log", "log_explicit")
+# Settings of JAX: values that are left as they are, and the context that replaces others.
+_SETTINGS: dict[str, tuple[tuple[Any, ...], Callable[[], contextlib.AbstractContextManager[Any]]]] = {
+    "jax_enable_x64": ((False,), lambda: jax.enable_x64(False)),
+    "jax_numpy_dtype_promotion": (("standard",), lambda: jax.numpy_dtype_promotion("standard")),
+    "jax_numpy_rank_promotion": (("allow",), lambda: jax.numpy_rank_promotion("allow")),
+    "jax_debug_infs": ((False,), lambda: jax.debug_infs(False)),
+    "jax_transfer_guard_host_to_device": (_FREE, lambda: jax.transfer_guard_host_to_device("allow")),
+    "jax_transfer_guard_device_to_device": (_FREE, lambda: jax.transfer_guard_device_to_device("allow")),
+    "jax_transfer_guard_device_to_host": (_FREE, lambda: jax.transfer_guard_device_to_host("allow")),
+}
+
+
+def _replacing() -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:
+    """Contexts that replace the settings in force that differ; none in a usual process."""
+    return [replace for name, (kept, replace) in _SETTINGS.items() if getattr(jax.config, name) not in kept]
+
+
+@contextlib.contextmanager
+def own_settings() -> Iterator[None]:
+    """Context with the settings of this module, for the thread that enters it."""
+    with contextlib.ExitStack() as stack:
+        for replace in _replacing():
+            stack.enter_context(replace())
+        yield
+
+
+def in_own_settings(function: Function) -> Function:
+    """The function, called with the settings of this module; arrays of 64 bits among its arguments get 32 bits."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        if not _replacing():
+            return function(*arguments, **named)
+        with own_settings():
+            arguments, named = narrowed((arguments, named))
+            return function(*arguments, **named)
+
+    return cast(Function, called)
+
+
+def methods_in_own_settings(*names: str) -> Callable[[type], type]:
+    """Class decorator that puts `in_own_settings` around those of these methods that the class itself defines."""
+
+    def decorated(kind: type) -> type:
+        for name in names:
+            if name in vars(kind):
+                setattr(kind, name, in_own_settings(vars(kind)[name]))
+        return kind
+
+    return decorated
+
+
+def narrowed(tree: Any) -> Any:
+    """A pytree whose arrays and tracers of 64 bits have 32 bits; NumPy's are converted by JAX."""
+    return jax.tree.map(_narrowed, tree)
+
+
+def _narrowed(leaf: Any) -> Any:
+    wide = isinstance(leaf, jax.Array) and not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
+    return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype)) if wide else leaf
