@@ -14,7 +14,7 @@ from envs import base
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
-from envs.settings import in_own_settings, own_settings
+from envs.settings import own_settings
 
 with own_settings():  # gymnax makes arrays while it is imported
     import gymnax
@@ -156,7 +156,7 @@ def make(env_id: str, **fields: object) -> GymnaxEnvironment:
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _inner(env: GymnaxEnvironment) -> Any:
     # Some constructors draw random numbers, which would be tracers inside a trace, and leak if kept.
     with jax.ensure_compile_time_eval():
@@ -171,7 +171,7 @@ def _inner(env: GymnaxEnvironment) -> Any:
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _types(env: GymnaxEnvironment) -> tuple[Any, Any]:
     """The types of observation and gymnax's state that hold a reset's values and any step's."""
     params = env.default_params

@@ -164,9 +164,10 @@ def make(name: str, **static: object) -> base.Environment:
         if env_id not in known and env_id not in vars(module).get("REFUSED", ()):  # `make` reports the reason
             hint = near(env_id, known, f"{library}/") or f"; `envs.names({library!r})` lists its environments."
             raise UserValueError(f"There is no environment {name!r}{hint}")
-        from envs.settings import in_own_settings  # imports JAX, which names alone do not need
+        from envs.settings import own_settings  # imports JAX, which names alone do not need
 
-        return in_own_settings(module.make)(env_id, **static)
+        with own_settings():
+            return module.make(env_id, **static)
     if ":" in name:
         return _build(name, _import(name), static)
     row = ROWS.get(name) or {row.gymnasium_id: row for row in ROWS.values()}.get(name)

@@ -3,6 +3,10 @@
 Arrays have 32 bits, types and ranks are promoted as in NumPy, arrays move freely between host and devices, and
 infinities are numbers like others, which masks and bounds need. `jax_enable_x64`, `jax_numpy_dtype_promotion`,
 `jax_numpy_rank_promotion`, `jax_transfer_guard` and `jax_debug_infs` therefore apply to the code around them alone.
+
+Where a program begins, `own_settings` or `in_own_settings` is around it: in public functions that trace or compile, in
+the methods of environments and policies that a user's program calls (`methods_in_own_settings`), and around functions
+whose values are cached, which must not depend on the settings of the first call.
 """
 
 import contextlib
@@ -11,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import jax
+
+from envs.errors import UserValueError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -41,6 +47,19 @@ def own_settings() -> Iterator[None]:
         yield
 
 
+def require_compilation() -> None:
+    """Reject calls of compiled programs while `jax_disable_jit` is on.
+
+    Raises:
+      ValueError: It is.
+    """
+    if jax.config.jax_disable_jit:
+        raise UserValueError(
+            "jax_disable_jit (the environment variable JAX_DISABLE_JIT) must be False, because runs are compiled, "
+            "got True; methods of an environment can be called without compilation"
+        )
+
+
 def in_own_settings(function: Function) -> Function:
     """The function, called with the settings of this module; arrays of 64 bits among its arguments get 32 bits."""
 
@@ -49,7 +68,7 @@ def in_own_settings(function: Function) -> Function:
         if not _replacing():
             return function(*arguments, **named)
         with own_settings():
-            arguments, named = narrowed((arguments, named))
+            arguments, named = _narrowed((arguments, named))
             return function(*arguments, **named)
 
     return cast(Function, called)
@@ -67,11 +86,11 @@ def methods_in_own_settings(*names: str) -> Callable[[type], type]:
     return decorated
 
 
-def narrowed(tree: Any) -> Any:
+def _narrowed(tree: Any) -> Any:
     """A pytree whose arrays and tracers of 64 bits have 32 bits; NumPy's are converted by JAX."""
-    return jax.tree.map(_narrowed, tree)
+    return jax.tree.map(_canonical, tree)
 
 
-def _narrowed(leaf: Any) -> Any:
+def _canonical(leaf: Any) -> Any:
     wide = isinstance(leaf, jax.Array) and not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
     return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype)) if wide else leaf

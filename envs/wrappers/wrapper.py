@@ -14,7 +14,7 @@ from envs import base
 from envs.abstract_checking import agent_axes
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 
 __all__ = [
     "ParamsWrapper",
@@ -217,7 +217,7 @@ class _First(NamedTuple):
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _first(env: base.Environment) -> _First:
     params = env.default_params
     obs, state = jax.eval_shape(env.reset_env, jax.eval_shape(lambda: jax.random.key(0)), params)

@@ -65,6 +65,7 @@ def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int
       args: Arguments that follow `jaxrl resume`.
       begun: Contents of `run.json` in the run directories among them.
     """
+    from envs.settings import own_settings
     from jaxrl.cli.trackers import trackers_again
     from jaxrl.runtime.resuming import resume, resume_begun
 
@@ -72,7 +73,8 @@ def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int
     options: dict[str, Any] = run_options(ResumeOptions, parsed, "env_steps", "allow")
     options["trackers"] = trackers_again(parsed.run)
     identity = begun.get(parsed.run)
-    result = resume(parsed.run, **options) if identity is None else resume_begun(parsed.run, identity, **options)
+    with own_settings():
+        result = resume(parsed.run, **options) if identity is None else resume_begun(parsed.run, identity, **options)
     print(result.table())
     attrs = result.metrics.attrs
     if attrs["interrupted"]:

@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 
-from envs.settings import in_own_settings
+from envs.settings import in_own_settings, require_compilation
 from jaxrl.checks import check_count
 from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.pytrees import EnvParams, Policy
@@ -33,8 +33,9 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
 
     Raises:
       ResultError: The algorithm of the result is unknown.
-      ValueError: `num_episodes` is not a whole number of at least 1.
+      ValueError: `num_episodes` is not a whole number of at least 1, or JAX does not compile.
     """
+    require_compilation()
     check_count("num_episodes", num_episodes)
     algo = result.algo
     if algo is None:

@@ -176,8 +176,11 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
 
     Raises:
       TypeError: An option is unknown, has no effect on this call, or has the wrong type.
-      ValueError: An option is out of range, or conflicts with another.
+      ValueError: An option is out of range, or conflicts with another; or JAX does not compile.
     """
+    from envs.settings import require_compilation  # imports JAX, which the flags of commands do not need
+
+    require_compilation()
     known = options_of(takes)
     for name in options:
         if name not in known:

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
 from jaxrl.pytrees import EnvParams, Policy
@@ -81,7 +81,7 @@ class PopulationResult:
         return [of_round[place] for of_round, place in zip(self.settings, self.ancestry(member), strict=True)]
 
 
-@in_own_settings
+@own_settings()
 def population_based_training(
     algo: Algorithm,
     space: Mapping[str, Uniform | LogUniform | Choice],

@@ -1,12 +1,19 @@
 """The programs of a call: their creation and its side effects."""
 
+import contextlib
 import gc
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import jax
+import numpy as np
 import pytest
+from chaotic_algorithm import PER_ITERATION, wandering
 
 import envs
 import jaxrl
+from jaxrl.runtime.programs import compilations, forget
 
 
 @pytest.mark.slow_rows("False")
@@ -31,3 +38,86 @@ def test_garbage_collection_rests_while_programs_are_made_and_is_then_as_it_was(
         assert gc.isenabled() is enabled
     finally:
         (gc.enable if before else gc.disable)()
+
+
+@contextlib.contextmanager
+def _other_settings() -> Iterator[None]:
+    with (
+        jax.enable_x64(True),
+        jax.numpy_dtype_promotion("strict"),
+        jax.numpy_rank_promotion("raise"),
+        jax.debug_infs(True),
+        jax.transfer_guard("disallow"),
+    ):
+        yield
+
+
+def test_settings_of_jax_around_a_call_change_neither_its_programs_nor_its_numbers() -> None:
+    algo = wandering()
+
+    def trained() -> tuple[np.ndarray, Any]:
+        result = jaxrl.train(algo, seeds=2, env_steps=2 * PER_ITERATION, evals=1, eval_episodes=2, progress=False)
+        return result.metrics["norm"].values, result.policy(seed=0)(np.zeros((2, 2)))
+
+    forget()
+    with _other_settings():
+        metrics, action = trained()
+        made = compilations()
+    again, same_action = trained()
+    assert compilations() == made
+    np.testing.assert_array_equal(metrics, again)
+    np.testing.assert_array_equal(action, same_action)
+    assert action.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    ("inner", "call"),
+    [
+        (
+            "bandits.runner.carry_out",
+            lambda _: jaxrl.run_bandit(jaxrl.bandits.ucb1(), envs.make("bandit/bernoulli"), steps=20, runs=2, points=2),
+        ),
+        ("runtime.evaluate_again.check_count", lambda _: jaxrl.evaluate_result(None, 2)),  # type: ignore[arg-type]
+        ("runtime.plan_call.checked", lambda _: jaxrl.plan(wandering(), seeds=1, env_steps=16)),
+        (
+            "tuning.population.check_count",
+            lambda _: jaxrl.population_based_training(wandering(), {"lr": jaxrl.Uniform(0, 1)}, env_steps=16),
+        ),
+        (
+            "tuning.search.stop_on_signals",
+            lambda _: jaxrl.search(wandering(), {"lr": jaxrl.Uniform(0, 1)}, env_steps=16),
+        ),
+        ("runtime.laws.algorithm_laws.check_members", lambda _: jaxrl.check(wandering())),
+        ("policies.rendering._play", lambda path: jaxrl.render(envs.make("pathworld"), None, path / "a.gif")),
+    ],
+)
+def test_every_call_replaces_settings_of_jax(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, inner: str, call: Callable[[Path], Any]
+) -> None:
+    class ReachedError(Exception):
+        pass
+
+    def report(*_: Any, **__: Any) -> None:
+        raise ReachedError(jax.config.jax_enable_x64)
+
+    monkeypatch.setattr(f"jaxrl.{inner}", report)
+    with jax.enable_x64(True), pytest.raises(ReachedError, match="False"):
+        call(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: jaxrl.train(wandering(), seeds=1, env_steps=16),
+        lambda: jaxrl.plan(wandering(), seeds=1, env_steps=16),
+        lambda: jaxrl.search(wandering(), {"lr": jaxrl.Uniform(0, 1)}, env_steps=16),
+        lambda: jaxrl.population_based_training(wandering(), {"lr": jaxrl.Uniform(0, 1)}, env_steps=16),
+        lambda: jaxrl.run_bandit(jaxrl.bandits.ucb1(), envs.make("bandit/bernoulli"), steps=20),
+        lambda: jaxrl.resume("nowhere"),
+        lambda: jaxrl.evaluate_result(None, 2),  # type: ignore[arg-type]
+    ],
+    ids=["train", "plan", "search", "population", "bandit", "resume", "evaluate"],
+)
+def test_calls_without_compilation_are_refused_at_once(call: Callable[[], Any]) -> None:
+    with jax.disable_jit(), pytest.raises(ValueError, match=r"^jax_disable_jit \(.* JAX_DISABLE_JIT\) must be False"):
+        call()

@@ -10,7 +10,7 @@ import jax
 from envs.adapters.incoming import physics
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
 from envs.errors import MissingPackageError, installing
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 
 # Brax's own wrapper has this limit by default.
 _TIME_LIMIT = 1000
@@ -77,7 +77,7 @@ def make(env_id: str, **fields: object) -> BraxEnvironment:
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _inner(env: BraxEnvironment) -> Any:
     with jax.ensure_compile_time_eval():
         return _brax().get_environment(env.env_id, **dict(env.fields))

@@ -17,7 +17,7 @@ from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.choices import MultiDiscrete
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 from envs.spelling import near
 
 # Environments with a time limit, the argument `max_steps`, which their own counters reach one step late.
@@ -217,7 +217,7 @@ def _step(env: JaxMARLEnvironment, key: jax.Array, inner: Any, action: Any) -> A
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _inner(env: JaxMARLEnvironment) -> tuple[Any, int]:
     """The environment as JaxMARL creates it, and its usual time limit."""
     registration, fields = _jaxmarl(), dict(env.fields)
@@ -263,7 +263,7 @@ def _constructor(kind: type) -> list[str]:
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _types(env: JaxMARLEnvironment) -> tuple[Any, Any, bool]:
     """The types of all agents' observations and of JaxMARL's state, and whether it defines available actions."""
     with jax.ensure_compile_time_eval():

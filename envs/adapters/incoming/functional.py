@@ -18,7 +18,7 @@ from envs.adapters.incoming import from_gymnasium
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 from envs.spelling import near
 
 _PREFIXES = ("phys2d/", "tabular/")
@@ -174,7 +174,7 @@ def make(env_id: str, **fields: object) -> FunctionalEnvironment:
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _types(env: FunctionalEnvironment) -> tuple[Any]:
     """The types of the environment's own state; in a tuple, because states may be tuples themselves."""
     with jax.ensure_compile_time_eval():

@@ -38,7 +38,7 @@ from envs.adapters.incoming import from_gymnasium
 from envs.adapters.incoming.simulators import Simulators
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 from envs.spelling import near
 
 _MOST_ENVIRONMENTS = 32
@@ -191,7 +191,7 @@ def _plain(action: Any) -> Any:
 
 
 @functools.lru_cache(_MOST_ENVIRONMENTS)
-@in_own_settings
+@own_settings()
 def _simulators(env: HostEnvironment) -> Simulators:
     arguments = {name: value for name, value in env.fields if name != "time_limit"}
     with jax.ensure_compile_time_eval():

@@ -13,7 +13,7 @@ from envs import base
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 from envs.spelling import near
 
 Kind = TypeVar("Kind", bound="PhysicsEnvironment")
@@ -162,7 +162,7 @@ def _hashable(value: Any) -> Any:
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _types(env: PhysicsEnvironment) -> tuple[Any]:
     """The types of the task's state, in a tuple of one entry."""
     with jax.ensure_compile_time_eval():

@@ -10,7 +10,7 @@ import jax
 from envs.adapters.incoming import physics
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
 from envs.errors import MissingPackageError, installing
-from envs.settings import in_own_settings
+from envs.settings import own_settings
 
 
 class PlaygroundEnvironment(PhysicsEnvironment):
@@ -75,7 +75,7 @@ def make(env_id: str, **fields: object) -> PlaygroundEnvironment:
 
 
 @functools.cache
-@in_own_settings
+@own_settings()
 def _inner(env: PlaygroundEnvironment) -> Any:
     registry = _playground()
     overrides: dict[str, Any] = dict(env.fields)
