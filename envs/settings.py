@@ -15,10 +15,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import jax
+import jax.numpy as jnp
 
 from envs.errors import UserValueError
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Kind = TypeVar("Kind", bound=type)
 
 _FREE = (None, "allow", "log", "log_explicit")
 # Settings of JAX: values that are left as they are, and the context that replaces others.
@@ -53,7 +55,7 @@ def require_compilation() -> None:
     Raises:
       ValueError: It is.
     """
-    if jax.config.jax_disable_jit:
+    if jax.config.values["jax_disable_jit"]:
         raise UserValueError(
             "jax_disable_jit (the environment variable JAX_DISABLE_JIT) must be False, because runs are compiled, "
             "got True; methods of an environment can be called without compilation"
@@ -74,10 +76,10 @@ def in_own_settings(function: Function) -> Function:
     return cast(Function, called)
 
 
-def methods_in_own_settings(*names: str) -> Callable[[type], type]:
+def methods_in_own_settings(*names: str) -> Callable[[Kind], Kind]:
     """Class decorator that puts `in_own_settings` around those of these methods that the class itself defines."""
 
-    def decorated(kind: type) -> type:
+    def decorated(kind: Kind) -> Kind:
         for name in names:
             if name in vars(kind):
                 setattr(kind, name, in_own_settings(vars(kind)[name]))
@@ -92,5 +94,5 @@ def _narrowed(tree: Any) -> Any:
 
 
 def _canonical(leaf: Any) -> Any:
-    wide = isinstance(leaf, jax.Array) and not jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended)
+    wide = isinstance(leaf, jax.Array) and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
     return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype)) if wide else leaf

@@ -26,6 +26,10 @@ SETTINGS: dict[str, Callable[[], contextlib.AbstractContextManager[Any]]] = {
 }
 
 
+def _state(time: Any) -> envs.EnvState:
+    return envs.EnvState(time=time)
+
+
 @dataclasses.dataclass(frozen=True)
 class Loose(envs.Environment):
     """An environment of a user that leaves types and ranks to JAX."""
@@ -40,11 +44,11 @@ class Loose(envs.Environment):
 
     def reset_env(self, key: Any, params: Any) -> Any:
         place = jax.random.uniform(key, (4,)) + jnp.zeros(4)
-        return place, envs.EnvState(time=jnp.zeros((), int))
+        return place, _state(jnp.zeros((), int))
 
     def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
         place = jnp.ones((2, 4)) * jnp.arange(4) + action / jnp.zeros(4)
-        return place[0], envs.EnvState(time=state.time + 1), jnp.sum(place * 0), jnp.array(False), {}
+        return place[0], _state(state.time + 1), jnp.sum(place * 0), jnp.array(False), {}
 
     def action_space(self, params: Any = None) -> Any:
         return spaces.Discrete(2)
@@ -86,7 +90,7 @@ def test_a_step_in_a_program_of_64_bits_computes_in_32() -> None:
     env, key = Loose(), jax.random.key(0)
     with jax.enable_x64(True):
         step = jax.jit(jax.vmap(lambda action: env.step_env(key, state, action, env.default_params)))
-        state, actions = envs.EnvState(time=jnp.zeros((), jnp.int32)), jnp.ones(2)
+        state, actions = _state(jnp.zeros((), jnp.int32)), jnp.ones(2)
         assert actions.dtype == jnp.float64
         obs, after, reward, *_ = step(actions)
     assert (obs.dtype, reward.dtype, after.time.dtype) == (jnp.float32, jnp.float32, jnp.int32)

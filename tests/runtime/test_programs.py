@@ -15,6 +15,8 @@ import envs
 import jaxrl
 from jaxrl.runtime.programs import compilations, forget
 
+BERNOULLI: Any = envs.make("bandit/bernoulli")
+
 
 @pytest.mark.slow_rows("False")
 @pytest.mark.parametrize("enabled", [True, False])
@@ -75,7 +77,7 @@ def test_settings_of_jax_around_a_call_change_neither_its_programs_nor_its_numbe
     [
         (
             "bandits.runner.carry_out",
-            lambda _: jaxrl.run_bandit(jaxrl.bandits.ucb1(), envs.make("bandit/bernoulli"), steps=20, runs=2, points=2),
+            lambda _: jaxrl.run_bandit(jaxrl.bandits.ucb1(), BERNOULLI, steps=20, runs=2, points=2),
         ),
         ("runtime.evaluate_again.check_count", lambda _: jaxrl.evaluate_result(None, 2)),  # type: ignore[arg-type]
         ("runtime.plan_call.checked", lambda _: jaxrl.plan(wandering(), seeds=1, env_steps=16)),
@@ -98,7 +100,7 @@ def test_every_call_replaces_settings_of_jax(
         pass
 
     def report(*_: Any, **__: Any) -> None:
-        raise ReachedError(jax.config.jax_enable_x64)
+        raise ReachedError(jax.config.values["jax_enable_x64"])
 
     monkeypatch.setattr(f"jaxrl.{inner}", report)
     with jax.enable_x64(True), pytest.raises(ReachedError, match="False"):
@@ -112,7 +114,7 @@ def test_every_call_replaces_settings_of_jax(
         lambda: jaxrl.plan(wandering(), seeds=1, env_steps=16),
         lambda: jaxrl.search(wandering(), {"lr": jaxrl.Uniform(0, 1)}, env_steps=16),
         lambda: jaxrl.population_based_training(wandering(), {"lr": jaxrl.Uniform(0, 1)}, env_steps=16),
-        lambda: jaxrl.run_bandit(jaxrl.bandits.ucb1(), envs.make("bandit/bernoulli"), steps=20),
+        lambda: jaxrl.run_bandit(jaxrl.bandits.ucb1(), BERNOULLI, steps=20),
         lambda: jaxrl.resume("nowhere"),
         lambda: jaxrl.evaluate_result(None, 2),  # type: ignore[arg-type]
     ],
