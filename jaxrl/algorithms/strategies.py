@@ -5,7 +5,7 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -23,6 +23,7 @@ _NATURAL = {"SNES", "xNES", "DiscoveredES", "SimpleES"}  # step sizes of natural
 # Most members per parameter that a strategy takes; its learning rates are not a number above.
 _MOST_PER_PARAMETER = {"LM_MA_ES": 2}
 _MOST_PER_MATRIX = 2**14  # parameters of strategies with a matrix of all pairs of them, which then takes 1 GiB
+_UNUSED = ("best_solution_shaped", "grad")  # fields of a state that nothing reads, or that NaN and 0 mean the same in
 _MEMBERS = ("population", "population_best")  # fields of a state with one row for each member
 # Strategies whose own standard deviation is another quantity than the deviation of the parameters: the factor of it for
 # N parameters. The covariance of iAMaLGaM starts at the identity, which is added to its noise: half of the variance, or
@@ -145,7 +146,7 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
         state = _untraced(strategy.init)(strategy, key, *first, own)
         if names[meant].startswith("iAMaLGaM"):
             state = state.replace(C=state.C * jnp.square(own_std * jnp.float32(hparams.std)))
-        return _strong(state)
+        return _filled(_strong(state), (*_UNUSED, *([] if evaluates_first else ["best_solution"])))
 
     def ask(key: jax.Array, state: Any, hparams: HParams) -> tuple[Any, Any]:
         strategy, own = of(hparams)
@@ -154,7 +155,8 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
 
     def tell(key: jax.Array, population: Any, returns: jax.Array, state: Any, hparams: HParams) -> Any:
         strategy, own = of(hparams, 1)  # evosax asks for the deviation of the next generation before it counts this one
-        return _strong(_untraced(strategy.tell)(strategy, key, population, -returns, state, own)[0])
+        state = _untraced(strategy.tell)(strategy, key, population, -returns, state, own)[0]
+        return _filled(_strong(state), _UNUSED)
 
     def moved(state: Any, params: Params) -> Any:
         solution = made._ravel_solution(params)
@@ -223,6 +225,15 @@ def _optimiser(natural: bool, lr: Any) -> optax.GradientTransformation:
 def _untraced(method: Any) -> Any:
     """A method of evosax without its own `jit`, whose cache would keep a strategy for every trace."""
     return method.__func__.__wrapped__ if hasattr(method, "__func__") else method.__wrapped__
+
+
+def _filled(state: Any, names: Collection[str]) -> Any:
+    """A state with zeros for the NaN of fields without a value, which `jax_debug_nans` would refuse."""
+
+    def filled(path: Any, leaf: jax.Array) -> jax.Array:
+        return jnp.where(jnp.isnan(leaf), 0, leaf) if getattr(path[-1], "name", "") in names else leaf
+
+    return jax.tree.map_with_path(filled, state)
 
 
 def _strong(state: Any) -> Any:

@@ -109,6 +109,11 @@ def evaluate(
     return _named(totals, num_episodes)
 
 
+def episode_metrics(env: Environment) -> set[str]:
+    """Names of all metrics that `evaluate` can have on an environment."""
+    return {f"{name}{suffix}" for name in (*EPISODE_METRICS, *env.metric_rules) for suffix in ("", SAMPLED)}
+
+
 def finite_only(
     metrics: Mapping[str, jax.Array], policy: Policy, others: Mapping[str, jax.Array]
 ) -> dict[str, jax.Array]:

@@ -1,6 +1,6 @@
 """The loop of one run, written once: initialise, advance, evaluate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -11,7 +11,7 @@ from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import METRIC_RULES, Algorithm, check_stepped
 from jaxrl.checks import check_choice
-from jaxrl.learning.evaluation import evaluate, finite_only
+from jaxrl.learning.evaluation import episode_metrics, evaluate, finite_only
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
 
 Metrics = dict[str, jax.Array]
@@ -40,10 +40,12 @@ class Loop(NamedTuple):
       init: Function `(key, hparams, env_params) -> Run`.
       advance: Function `(Run, key, hparams, env_params, iteration, num_iterations) -> Run`; both numbers are traced.
       evaluate: Function `(Run, key, hparams, env_params, iteration) -> (Run, metrics)`: the algorithm's metrics
-        over the iterations since the last evaluation, by their rules (NaN where there is none), and the evaluation
+        over the iterations since the last evaluation, by their rules (0 where there is none), and the evaluation
         itself, whose metrics are NaN where a metric of the algorithm is not finite or the policy holds a NaN.
       keep: Function `(Run, hparams) -> policies` that a result keeps of a run.
       warm: Function `(Run, policy) -> Run` that starts an initialised run from a policy; None if not supported.
+      unmeasured: Function (names of metrics) -> those that have no value before the first iteration. Results have NaN
+        there, which programs leave to their callers because `jax_debug_nans` would refuse it.
     """
 
     init: Callable[[jax.Array, Any, Any], Any]
@@ -51,6 +53,7 @@ class Loop(NamedTuple):
     evaluate: Callable[[Any, jax.Array, Any, Any, Any], tuple[Any, Metrics]]
     keep: Callable[[Any, Any], Any]
     warm: Callable[[Any, Any], Any] | None = None
+    unmeasured: Callable[[Collection[str]], Collection[str]] = lambda names: ()
 
 
 def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
@@ -126,14 +129,16 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         assert algo.warm_start is not None  # refused by `starting_policies`
         return run._replace(state=algo.warm_start(run.state, policy))
 
-    return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams), warm)
+    def unmeasured(names: Collection[str]) -> Collection[str]:
+        return [name for name in names if name not in measured and rule(name) != "sum"]
+
+    measured = episode_metrics(algo.env)
+    return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams), warm, unmeasured)
 
 
 def _reduced(rule: str, total: jax.Array, since: jax.Array) -> jax.Array:
-    """A metric over the iterations since the last evaluation, NaN if its rule requires one and there is none."""
-    if rule == "sum":
-        return total
-    return total / since.astype(jnp.float32) if rule == "mean" else jnp.where(since > 0, total, jnp.nan)
+    """A metric over the iterations since the last evaluation, 0 if there is none."""
+    return total / jnp.maximum(since, 1).astype(jnp.float32) if rule == "mean" else total
 
 
 def evaluation_points(env_steps: int, evals: int, env_steps_per_iteration: int, at_start: bool = False) -> np.ndarray:

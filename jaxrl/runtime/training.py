@@ -92,6 +92,8 @@ def make_train(
 
         chunks = jnp.asarray(np.stack([np.append(0, points[:-1]), points], axis=1), jnp.int32)
         last, metrics = jax.lax.scan(until, loop.init(key, hparams, env_params), chunks)
+        if eval_at_start:
+            metrics |= {name: metrics[name].at[0].set(jnp.nan) for name in loop.unmeasured(metrics)}
         at = points * per_iteration
         env_steps = jnp.asarray(at, jnp.int32 if at[-1] <= jnp.iinfo(jnp.int32).max else jnp.float32)
         return TrainOutput(last.state, algo.policy(last.state, hparams), metrics, env_steps)

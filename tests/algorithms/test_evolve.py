@@ -344,3 +344,12 @@ def test_a_matrix_that_fits_no_memory_is_refused_before_compilation() -> None:
         with pytest.raises(ValueError, match=r"stores a matrix with a row .* each of the 67,586 parameters .* 18.3 GB"):
             make_strategy(name, 8, {"w": jnp.zeros(67_586)})
     make_strategy("sep-cma-es", 8, {"w": jnp.zeros(67_586)})
+
+
+@pytest.mark.parametrize("name", ["open-es", "guided-es", "hill-climbing"])
+def test_states_hold_no_nan_where_nothing_has_failed(name: str) -> None:
+    strategy, hparams, first = begun(name, 8, 0.1, 1.0)
+    population, asked = strategy.ask(jax.random.key(1), first, hparams)
+    after = strategy.tell(jax.random.key(2), population, jnp.arange(8.0), asked, hparams)
+    for state in (first, after):
+        assert not any(np.any(np.isnan(leaf)) for leaf in jax.tree.leaves(state))

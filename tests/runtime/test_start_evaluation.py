@@ -44,6 +44,13 @@ def test_it_is_a_point_more_and_changes_no_other(result: jaxrl.Result) -> None:
     assert np.isnan(result.values("norm")[:, :, 0]).all() and not result.failed
 
 
+def test_metrics_without_a_value_are_no_nan_of_a_program() -> None:
+    with jax.debug_nans(True):
+        result = train(evals=1, env_steps=PER_ITERATION, block=8)  # in this thread, which alone has the setting
+    assert np.isnan(result.values("norm")[:, :, 0]).all() and np.isfinite(result.values("norm")[:, :, 1]).all()
+    assert np.isfinite(result.values("return")).all()
+
+
 @pytest.mark.slow
 def test_make_train_has_it_too(result: jaxrl.Result) -> None:
     algo = wandering()

@@ -165,6 +165,8 @@ def drive(
             if stop and runs.iteration <= max(history.last, 0):
                 break
             metrics, policies = runs.evaluate()
+            if runs.iteration == 0:
+                metrics |= {name: np.full_like(metrics[name], np.nan) for name in call.loop.unmeasured(metrics)}
             history.add(runs.iteration, metrics, policies)
             shaped = {name: values.reshape(*call.shape, *values.shape[1:]) for name, values in metrics.items()}
             bar.report(call.headline(shaped))
