@@ -218,6 +218,8 @@ def notes(runs: Sequence[Run]) -> list[str]:
             sentences.append(search_note(run.search_name, run.search))
         if run.attributes.get("interrupted"):
             sentences.append(f"{run.name} was interrupted: it ends at {run.last_step:,} steps.")
+        if "one_hot" in run.attributes:
+            sentences.append(f"Networks of {run.name} read choices as one-hot vectors ({run.attributes['one_hot']}).")
         if "shard" in run.attributes:
             sentences.append(
                 f"{run.name} is the shard {run.attributes['shard']} of a run (jaxrl merge joins the shards)."

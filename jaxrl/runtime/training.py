@@ -147,6 +147,8 @@ def train(
     with own_settings():
         algo, hparams, env_steps = with_env_steps("train", algo, hparams, env_steps, show=chosen.progress)
         points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
+        if chosen.progress:
+            _say_if_an_iteration_is_long(algo, env_steps)
         begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
         call = training_call(
             algo,
@@ -375,6 +377,15 @@ def points_of(
     if not isinstance(eval_at_start, bool):
         raise UserTypeError(f"eval_at_start takes True or False, got {eval_at_start!r}")
     return evaluation_points(env_steps, evals, algo.env_steps_per_iteration, eval_at_start)
+
+
+def _say_if_an_iteration_is_long(algo: Algorithm, env_steps: int) -> None:
+    """Says if more than half of the first iteration, the least that a run takes, was not asked for."""
+    if algo.env_steps_per_iteration > 2 * env_steps:
+        say(
+            f"env_steps={env_steps:,} becomes {algo.env_steps_per_iteration:,}, the environment steps of one iteration "
+            f"of {algo.name}, the least that it trains"
+        )
 
 
 def _strong(leaf: Any) -> Any:

@@ -175,13 +175,18 @@ def test_only_what_differs_is_listed(tmp_path):
 
 def test_readers_are_warned_of_what_is_not_comparable(tmp_path):
     one = result_of(seeds=3, attrs={"interrupted": 1})
-    other = result_of(key=1, attrs={"environment": "pendulum", "shard": "0/2"})
+    other = result_of(key=1, attrs={"environment": "pendulum", "shard": "0/2", "one_hot": "observation: 5 choices"})
     other = Result(other.metrics.isel(env_step=slice(0, 3)), {})
     with pytest.warns(RuntimeWarning, match="a was interrupted: it ends at 4,000 steps"):
         notes = " ".join(report_of(tmp_path, {"a": one, "b": other})["notes"])
     for part in ("different environments (cartpole, pendulum)", "a was interrupted", "4,000 of a, 3,000 of b"):
         assert part in notes
     assert "b is the shard 0/2" in notes and "Fewer than 10 seeds in a" in notes
+    assert (
+        notes.count("as one-hot vectors")
+        == notes.count("Networks of b read choices as one-hot vectors (observation: 5 choices).")
+        == 1
+    )
 
 
 def test_runs_that_failed_are_listed_and_left_out(tmp_path):

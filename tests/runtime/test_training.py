@@ -267,6 +267,18 @@ def test_evaluation_points(env_steps: int, evals: int, expected: list[int]) -> N
     assert evaluation_points(env_steps, evals, PER_ITERATION).tolist() == expected
 
 
+@pytest.mark.parametrize(("env_steps", "shown"), [(1, True), (15, True), (16, False), (33, False)])
+@pytest.mark.parametrize("progress", [True, False])
+def test_an_iteration_of_more_than_twice_the_steps_asked_for_is_shown(
+    algo: Algorithm, env_steps: int, shown: bool, progress: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="seeds"):  # before anything is compiled
+        jaxrl.train(algo, env_steps=env_steps, seeds=0, progress=progress)
+    becomes = "becomes 32, the environment steps of one iteration of ppo, the least that it trains"
+    line = f"jaxrl: env_steps={env_steps} {becomes}"
+    assert capsys.readouterr().err.splitlines() == [line] * (shown and progress)
+
+
 def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:
     result = run(algo, algo.hparams.replace(lr=1e-3, lr_end=0.0), evals=7)
     np.testing.assert_allclose(result.values("learning_rate")[0, 0], 1e-3 * (1 - np.arange(7) / 7), rtol=1e-6)
