@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.runtime.merging import merge as merge
     from jaxrl.runtime.options import RunOptions as RunOptions
     from jaxrl.runtime.plan_call import Plan as Plan, plan as plan
+    from jaxrl.runtime.programs import clear_programs as clear_programs
     from jaxrl.runtime.resuming import resume as resume
     from jaxrl.runtime.training import TrainOutput as TrainOutput, make_train as make_train, train as train
     from jaxrl.sweeps.sweep import (

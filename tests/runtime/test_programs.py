@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from chaotic_algorithm import PER_ITERATION, wandering
 
 import envs
 import jaxrl
-from jaxrl.runtime.programs import compilations, forget
+from jaxrl.runtime.programs import cached, compilations, forget
 
 BERNOULLI: Any = envs.make("bandit/bernoulli")
 
@@ -123,3 +124,35 @@ def test_every_call_replaces_settings_of_jax(
 def test_calls_without_compilation_are_refused_at_once(call: Callable[[], Any]) -> None:
     with jax.disable_jit(), pytest.raises(ValueError, match=r"^jax_disable_jit \(.* JAX_DISABLE_JIT\) must be False"):
         call()
+
+
+class _Made:
+    """Stands for compiled programs, and can be referenced weakly."""
+
+
+@pytest.fixture
+def caches_of_jax(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """An entry for each time that JAX's caches, which other tests need, would have been cleared."""
+    cleared: list[str] = []
+    monkeypatch.setattr(jax, "clear_caches", lambda: cleared.append("cleared"))
+    return cleared
+
+
+def test_the_programs_of_sixteen_calls_are_kept_and_none_after_they_are_cleared(caches_of_jax: list[str]) -> None:
+    jaxrl.clear_programs()
+    made = [weakref.ref(cached(("bound", i), (), _Made)) for i in range(20)]
+    assert [each() is not None for each in made] == [False] * 4 + [True] * 16
+    jaxrl.clear_programs()
+    assert not any(each() for each in made)
+    assert caches_of_jax == ["cleared", "cleared"]
+
+
+@pytest.mark.usefixtures("caches_of_jax")
+def test_cleared_programs_leave_no_executable_of_a_call_behind() -> None:
+    algo = wandering()
+    result = jaxrl.train(algo, seeds=2, env_steps=PER_ITERATION, evals=1, eval_episodes=2, progress=False)
+    kept = [weakref.ref(each) for each in gc.get_objects() if isinstance(each, jax.stages.Compiled)]
+    assert len(kept) >= 3
+    jaxrl.clear_programs()
+    assert not any(each() for each in kept)
+    assert result.policy(seed=0)(np.zeros((2, 2))).dtype == np.int32
