@@ -24,6 +24,7 @@ __all__ = [
     "check_range",
     "effective",
     "is_concrete",
+    "random_key",
     "ranged",
     "short",
 ]
@@ -32,6 +33,26 @@ __all__ = [
 def is_concrete(tree: PyTree) -> bool:
     """Whether no leaf of `tree` is being traced, so that NumPy can compute with it."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(tree))
+
+
+def random_key(key: Any, name: str = "key") -> jax.Array:
+    """A single random key of `jax.random.key`; the raw words of `jax.random.PRNGKey` are wrapped.
+
+    Args:
+      key: Key, concrete or traced.
+      name: Name of the argument.
+
+    Raises:
+      TypeError: The value is not one random key.
+    """
+    dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
+    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) and shape == ():
+        return key
+    words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
+    if dtype == np.uint32 and shape == words:
+        return jax.random.wrap_key_data(key)
+    got = f"{dtype}{list(shape)}" if dtype is not None and shape is not None else repr(key)
+    raise UserTypeError(f"{name} takes one random key, such as jax.random.key(0), got {got}")
 
 
 def check_counts(settings: Any, **least: int) -> None:

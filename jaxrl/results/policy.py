@@ -12,7 +12,7 @@ from envs.arguments import described
 from envs.errors import UserValueError
 from envs.settings import methods_in_own_settings
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.checks import is_concrete
+from jaxrl.checks import is_concrete, random_key
 from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.rollout import first_observation, remembered
 from jaxrl.pytrees import EnvParams, Memory, Params
@@ -153,6 +153,7 @@ class TrainedPolicy:
             if not greedy:
                 raise UserValueError("key is None, but a sampled action (greedy=False) takes a random key.")
             key = jax.random.key(0)
+        key = random_key(key)
         batch = self._batch_shape(obs)
         memory = self._checked_memory(memory, batch)
         for array, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):

@@ -16,7 +16,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, own_settings
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm, check_members
-from jaxrl.checks import check_count
+from jaxrl.checks import check_count, random_key
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
 from jaxrl.results.policy import TrainedPolicy
@@ -79,6 +79,7 @@ def make_train(
 
     @in_own_settings
     def run(key: jax.Array, hparams: HParams = None, env_params: EnvParams = None) -> TrainOutput:
+        key = random_key(key)
         hparams = algo.hparams if hparams is None else hparams
         env_params = algo.env.default_params if env_params is None else env_params
         prepared = algo.prepare(hparams, run_length=int(points[-1]) * per_iteration)

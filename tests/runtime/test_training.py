@@ -16,6 +16,7 @@ from chaotic_algorithm import wandering
 import envs
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.checks import random_key
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.storage import claim_directory, exclusive
 from jaxrl.runtime.layout import run_on_devices
@@ -104,6 +105,19 @@ def test_make_train_takes_the_same_keys_as_train(algo: Algorithm) -> None:
     for x, y in zip(jax.tree.leaves(output.policy), jax.tree.leaves(policies), strict=True):
         np.testing.assert_allclose(x, y, atol=2e-6)
     np.testing.assert_allclose(output.metrics["return"], driven.values("return")[0, 0])
+
+
+def test_a_key_may_be_the_raw_words_of_one_and_nothing_else(algo: Algorithm) -> None:
+    raw: Any = jax.random.PRNGKey(3)
+    for key in (raw, np.asarray(raw), jax.random.key(3)):
+        assert np.array_equal(jax.random.key_data(random_key(key)), raw) and random_key(key).shape == ()
+    program = jaxrl.make_train(algo, env_steps=PER_ITERATION, evals=1, eval_episodes=3)
+    assert jax.eval_shape(program, raw) == jax.eval_shape(program, jax.random.key(3))
+    jax.eval_shape(jax.vmap(program), jax.random.split(raw, 2))
+    for wrong, got in ((3, "3"), (jnp.zeros(2), r"float32\[2\]"), (jax.random.split(raw), r"uint32\[2, 2\]")):
+        for call in (program, lambda key: jaxrl.check(algo, key=key, progress=False)):
+            with pytest.raises(TypeError, match=rf"^key takes one random key, such as jax.random.key\(0\), got {got}$"):
+                call(wrong)
 
 
 @pytest.mark.slow
