@@ -208,6 +208,10 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
         checksums = {name: checksum_of_file(parts[name]) for name in VERIFIED}
         file.write_bytes(sealed_json(config | {CHECKSUMS: checksums}))
 
+    def write_parquet(file: Path) -> None:
+        with file.open("wb") as stream:  # pyarrow opens no file by a name that is not UTF-8
+            table.to_parquet(stream, index=False, engine="pyarrow")
+
     writers: dict[str, Callable[[Path], Any]] = {
         # Through memory, because the library leaves files open when the disk is full.
         METRICS: lambda file: file.write_bytes(dataset.to_netcdf(None, engine="h5netcdf")),
@@ -215,7 +219,7 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
         TABLE: lambda file: _as_text(table).to_csv(
             file.absolute(), index=False, na_rep="nan", lineterminator=CSV_NEWLINE
         ),
-        PARQUET: lambda file: table.to_parquet(file.absolute(), index=False, engine="pyarrow"),
+        PARQUET: write_parquet,
         POLICIES: write_policies,
         CONFIG: write_config,
     }

@@ -214,7 +214,10 @@ def test_whatever_a_field_of_run_json_is_gets_one_sentence(
 # --- directories of any name, full disks, left-overs ----------------------------------------
 
 
-@pytest.mark.parametrize("name", ["runs[1]", "a*b?", "back\\slash", "ü n%20{x}", "-x", "#1;2"])
+NOT_UTF8 = pytest.param(os.fsdecode(b"l\xe4ufe"), id="not UTF-8")
+
+
+@pytest.mark.parametrize("name", ["runs[1]", "a*b?", "back\\slash", "ü n%20{x}", "-x", "#1;2", NOT_UTF8])
 def test_a_directory_may_have_any_name(algo: Algorithm, whole: Path, tmp_path: Path, name: str) -> None:
     run(algo, out=tmp_path / name, on_chunk=stop)
     on = jaxrl.resume(tmp_path / name, algo=algo, progress=False)

@@ -45,6 +45,7 @@ NAMES = [
     "checkpoints",
     "parts",
     "config.json",
+    os.fsdecode(b"l\xe4ufe"),
 ]
 REFUSED = ["", "x" * 256, "/".join(["y" * 200] * 30), "file/x", "nul\0"]
 

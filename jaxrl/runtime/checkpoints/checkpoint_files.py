@@ -93,7 +93,8 @@ class CheckpointFiles:
             raise ResultError(f"{folder} is a link, through which nothing is written: delete it to start over.")
         folder.mkdir(parents=True, exist_ok=True)
         self._link: tempfile.TemporaryDirectory[str] | None = None
-        if re.search(r"\\|gs:/", str(folder)):  # a separator and a bucket for tensorstore and orbax, wherever they are
+        # A separator for tensorstore, a bucket for orbax, and bytes that are not UTF-8, wherever they are.
+        if re.search(r"\\|gs:/|[\ud800-\udfff]", str(folder)):
             self._link = tempfile.TemporaryDirectory(prefix="jaxrl-")
             link = Path(self._link.name) / CHECKPOINTS
             link.symlink_to(folder, target_is_directory=True)
