@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import inspect
 import math
 from typing import Any, NoReturn
 
@@ -53,7 +54,7 @@ def fail(sentence: str) -> NoReturn:
 
 def _check_methods(env: base.Environment) -> None:
     needed = ("reset_env", "step_env", "action_space", "observation_space")
-    missing = [name for name in needed if getattr(type(env), name) is getattr(base.Environment, name)]
+    missing = [name for name in needed if inspect.unwrap(getattr(type(env), name)) is getattr(base.Environment, name)]
     if missing:
         got = f"{type(env).__name__} does not define {', '.join(missing)}"
         fail(f"method law: {got}; an environment defines {', '.join(needed)}.")
