@@ -1,7 +1,8 @@
 """The environment contract: gymnax 1.0's, with additions that rollouts need."""
 
+import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import jax
@@ -34,6 +35,23 @@ _TRACED = (
 )
 
 __all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "spaces"]
+
+
+def _with_strong_observations(method: Callable[..., Any]) -> Callable[..., Any]:
+    """The method, with strong types in the first of the values that it returns."""
+
+    @functools.wraps(method)
+    def called(*arguments: Any, **named: Any) -> Any:
+        returned = method(*arguments, **named)
+        if not (isinstance(returned, tuple) and returned):  # what `check` refuses
+            return returned
+        return jax.tree.map(_strong, returned[0]), *returned[1:]
+
+    return called
+
+
+def _strong(leaf: Any) -> Any:
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
 def check_action(space: spaces.Space, action: Any, name: str = "action") -> None:
@@ -74,12 +92,16 @@ class Environment(gymnax_environment.Environment):
         the environment's `behaviour_space`;
       * `"metrics"`: a flat dictionary of numbers, reduced over an episode by `metric_rules`.
 
-    Its methods compute in 32 bits, also under `jax_enable_x64`, see `envs.settings`.
+    Its methods compute in 32 bits, also under `jax_enable_x64`, see `envs.settings`. Observations of a weak type, such
+    as those of `jnp.where(late, 1.0, 0.0)`, get the strong type.
     """
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         methods_in_own_settings(*_TRACED)(cls)
+        for name in ("reset_env", "step_env"):
+            if name in vars(cls):
+                setattr(cls, name, _with_strong_observations(vars(cls)[name]))
 
     @property
     def default_params(self) -> Any:

@@ -429,6 +429,25 @@ def test_whoever_takes_an_environment_names_what_it_lacks(env: base.Environment,
     assert "\n" not in str(caught.value)
 
 
+class WeakObservation(Walk):
+    """Its observations are Python numbers chosen by a condition, which JAX types weakly."""
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+        obs, state = super().reset_env(key, params)
+        return jnp.where(obs > 0, 1.0, 0.0), state
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> tuple[Any, Any, Any, Any, dict]:
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return jnp.where(obs > 0, 1.0, 0.0), state, reward, terminated, info
+
+
+def test_weak_types_of_an_observation_become_strong() -> None:
+    assert jnp.where(jnp.ones(1) > 0, 1.0, 0.0).weak_type  # pyright: ignore[reportAttributeAccessIssue]
+    envs.checking.check_abstractly(WeakObservation())
+    obs, _ = WeakObservation().reset_env(jax.random.key(0), WeakObservation().default_params)
+    assert not obs.weak_type and obs.dtype == jnp.float32  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_check_takes_environments_only() -> None:
     with pytest.raises(TypeError, match=r"subclass of envs\.Environment"):
         envs.check("cartpole")  # type: ignore[arg-type]
