@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
@@ -46,7 +47,7 @@ def random_key(key: Any, name: str = "key") -> jax.Array:
       TypeError: The value is not one random key.
     """
     dtype, shape = getattr(key, "dtype", None), getattr(key, "shape", None)
-    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key) and shape == ():
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and shape == ():
         return key
     words = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0))).shape
     if dtype == np.uint32 and shape == words:
