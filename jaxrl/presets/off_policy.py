@@ -46,8 +46,8 @@ OFF_POLICY = (
                      hidden=(32, 32), noise="ornstein-uhlenbeck", automatic_temperature=False),
            {"discount": 0.999, "target_rate": 0.02, "temperature": 0.1, "noise_correlation": 0.95}, 49_152),
     # With the prefill, 10,752 environment steps.
-    Preset("sac", "brax/inverted_pendulum", SACConfig(**_PENDULUM, normalise_observation=True), {"target_rate": 0.02},
-           10_240, {"backend": "generalized"}),
+    Preset("sac", "brax/inverted_pendulum", SACConfig(**_PENDULUM, normalise_observation=True, reset_pool=2),
+           {"target_rate": 0.02}, 10_240, {"backend": "generalized"}),
     Preset("td3", "pendulum", TD3Config(**_PENDULUM),
            {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456),
 )

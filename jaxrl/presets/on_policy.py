@@ -1,5 +1,6 @@
 """Tuned settings of on-policy algorithms on control tasks, MinAtar games and tasks that require a memory."""
 
+import dataclasses
 from typing import Any
 
 from jaxrl.algorithms.a2c import A2CConfig
@@ -40,7 +41,9 @@ _CONVOLUTIONS = PPOConfig(network="cnn", channels=(16,), hidden=(64,), activatio
 _STEP_SIZES = {"Breakout": 2.5e-3, "Freeway": 5e-3, "SpaceInvaders": 5e-3}
 
 MINATAR = tuple(
-    Preset("ppo", f"gymnax/{game}-MinAtar", _CONVOLUTIONS,
+    Preset("ppo", f"gymnax/{game}-MinAtar",
+           # The first episodes of Breakout are short.
+           dataclasses.replace(_CONVOLUTIONS, reset_pool=11) if game == "Breakout" else _CONVOLUTIONS,
            {"lr": lr, "lr_end": 0.0, "discount": 0.99, "lam": 0.95, "entropy_coef": 0.01}, 1_001_472)
     for game, lr in _STEP_SIZES.items()
 )
