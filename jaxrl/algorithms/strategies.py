@@ -23,7 +23,7 @@ _NATURAL = {"SNES", "xNES", "DiscoveredES", "SimpleES"}  # step sizes of natural
 # Most members per parameter that a strategy takes; its learning rates are not a number above.
 _MOST_PER_PARAMETER = {"LM_MA_ES": 2}
 _MOST_PER_MATRIX = 2**14  # parameters of strategies with a matrix of all pairs of them, which then takes 1 GiB
-_UNUSED = ("best_solution_shaped", "grad")  # fields of a state that nothing reads, or that NaN and 0 mean the same in
+_UNUSED = ("best_solution_shaped", "grad")  # fields of a state that nothing reads, or whose NaN and 0 mean the same
 _MEMBERS = ("population", "population_best")  # fields of a state with one row for each member
 # Strategies whose own standard deviation is another quantity than the deviation of the parameters: the factor of it for
 # N parameters. The covariance of iAMaLGaM starts at the identity, which is added to its noise: half of the variance, or

@@ -209,7 +209,7 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
         file.write_bytes(sealed_json(config | {CHECKSUMS: checksums}))
 
     def write_parquet(file: Path) -> None:
-        with file.open("wb") as stream:  # pyarrow opens no file by a name that is not UTF-8
+        with file.open("wb") as stream:  # pyarrow cannot open a file whose name is not UTF-8
             table.to_parquet(stream, index=False, engine="pyarrow")
 
     writers: dict[str, Callable[[Path], Any]] = {

@@ -178,7 +178,7 @@ def _types(env: PhysicsEnvironment) -> tuple[Any]:
 
 
 def _refuse_privileged(name: str, obs: Any) -> None:
-    """Refuse observations of which a part, as its name says, is for a critic alone: policies see all of them."""
+    """Refuse observations with privileged entries, which are for a critic alone, because a policy would see them."""
     keys = [str(key) for key in obs] if isinstance(obs, Mapping) else []
     if privileged := [key for key in keys if "privileged" in key]:
         raise UserValueError(
