@@ -102,8 +102,8 @@ def run_bandit(
         numbers of pulls. Memory grows with runs and checkpoints, not with steps.
       env_params: Parameters of the bandit; its defaults if None.
       **options: Options of execution, see `jaxrl.runtime.options.BanditOptions`.
-        A `block` of None takes up to 1024 runs, on a CPU fewer for more than 16 arms. With `resume` a finished
-        run is not extended, because its policy may have depended on its length.
+        A `block` of None takes up to 4096 runs, on a CPU up to 1024, and fewer for more than 16 arms. With `resume` a
+        finished run is not extended, because its policy may have depended on its length.
 
     Returns:
       A result whose metrics have the dims `(*sweep dims, "seed", "env_step")`, where `seed` is the

@@ -18,7 +18,7 @@ from jaxrl.runtime.machine.processors import understands
 from jaxrl.runtime.machine.xla_flags import flags_in_force
 
 CPU_BLOCK = 8
-ACCELERATOR_BLOCK = 1024
+ACCELERATOR_BLOCK = 4096
 TIGHT = 2 * GIB  # of free memory, below which programs are compiled one after another
 LANES = 16  # number of 32-bit values in the widest vector of a CPU
 
@@ -68,7 +68,7 @@ def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None,
 
     Args:
       num_runs: Number of runs, settings times seeds.
-      block: Block width; None takes the fewest blocks of at most `cpu_block` on a CPU, at most 1024
+      block: Block width; None takes the fewest blocks of at most `cpu_block` on a CPU, at most 4096
         elsewhere, evenly filled; on a CPU a width above 16 is a multiple of it, since blocks of 1,021
         take twice as long as of 1,024. Results are equal bit for bit at one width only.
       devices: JAX devices or their names, such as "gpu:0"; None takes every local device of JAX's default

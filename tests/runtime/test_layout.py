@@ -1,6 +1,7 @@
 """Blocks over devices: their plan, the placement of runs, and results equal bit for bit."""
 
 import os
+import types
 from typing import Any
 
 import jax
@@ -73,6 +74,13 @@ def test_a_wide_block_on_a_cpu_is_whole_vectors() -> None:
     widths = {n: plan_layout(n, None, DEVICES[:1], cpu_block=1024)[1:3] for n in (16, 17, 100, 1024, 1025, 50_000)}
     assert widths == {16: (16, 1), 17: (32, 1), 100: (112, 1), 1024: (1024, 1), 1025: (528, 2), 50_000: (1024, 49)}
     assert plan_layout(50_000, 1021, DEVICES[:1], cpu_block=1024).block == 1021
+
+
+def test_a_block_on_a_gpu_has_at_most_4096_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = types.SimpleNamespace(platform="gpu")
+    monkeypatch.setattr(module, "default_devices", lambda: (gpu,))
+    widths = {n: plan_layout(n, None, None)[1:3] for n in (1, 1000, 4096, 4097, 16_384)}
+    assert widths == {1: (1, 1), 1000: (1000, 1), 4096: (4096, 1), 4097: (2049, 2), 16_384: (4096, 4)}
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux tells which cores a process may use")
