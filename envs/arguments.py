@@ -1,8 +1,9 @@
 """Argument checks of environments and jaxrl; messages name the argument, its value and the accepted values."""
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 
 __all__ = [
+    "CheckedFlags",
     "check_at_least",
     "check_choice",
     "check_count",
+    "check_flag",
     "check_flags",
     "check_limit",
     "check_number",
@@ -21,6 +24,8 @@ __all__ = [
     "described",
     "in_interval",
 ]
+
+_FLAGS = (bool, "bool", bool | None, "bool | None")  # types of fields that hold flags
 
 
 class _Text(str):
@@ -55,8 +60,16 @@ def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, w
         raise UserValueError(f"{name} must be a whole number {limits}{why}, got {value!r}")
 
 
+def check_flag(name: str, value: Any, takes: str = "True or False") -> None:
+    """Raise an error unless a value is True or False, NumPy's included: "no" would count as True."""
+    if not isinstance(value, bool | np.bool):
+        raise UserTypeError(f"{name} takes {takes}, got {value!r}")
+
+
 def check_flags(settings: Any) -> None:
-    """Reject a field of type `bool` with another value: "no" would count as True.
+    """Reject a field of type `bool` with another value, or one of type `bool | None` that is not None either.
+
+    NumPy's True and False become Python's.
 
     Args:
       settings: Instance of a dataclass; of another class, nothing is checked.
@@ -65,9 +78,35 @@ def check_flags(settings: Any) -> None:
       TypeError: A flag is neither True nor False.
     """
     for field in dataclasses.fields(settings) if dataclasses.is_dataclass(settings) else ():
-        value = getattr(settings, field.name)
-        if field.type in (bool, "bool") and not isinstance(value, bool):
-            raise UserTypeError(f"{field.name} takes True or False, got {value!r}")
+        if field.type not in _FLAGS:
+            continue
+        value, required = getattr(settings, field.name), field.type in _FLAGS[:2]
+        if value is None and not required:
+            continue
+        check_flag(field.name, value, "True or False" if required else "True, False or None")
+        if not isinstance(value, bool):
+            object.__setattr__(settings, field.name, bool(value))
+
+
+class CheckedFlags:
+    """Base of dataclasses whose flags are checked by `check_flags` before their own `__post_init__`."""
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if "__post_init__" in vars(cls):
+            cls.__post_init__ = _after_flags(vars(cls)["__post_init__"])
+
+    def __post_init__(self, *_: Any) -> None:
+        check_flags(self)
+
+
+def _after_flags(method: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(method)
+    def called(self: Any, *arguments: Any) -> None:
+        check_flags(self)
+        method(self, *arguments)
+
+    return called
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:

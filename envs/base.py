@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
+from envs.arguments import CheckedFlags
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, methods_in_own_settings, own_settings
 
@@ -72,13 +73,14 @@ def check_action(space: spaces.Space, action: Any, name: str = "action") -> None
             raise UserValueError(f"{name} must lie in the action space, {space!r}, got {action}")
 
 
-class Environment(gymnax_environment.Environment):
+class Environment(CheckedFlags, gymnax_environment.Environment):
     """An environment as pure functions; subclass it with a frozen dataclass.
 
     A subclass defines `default_params`, `reset_env`, `step_env`, `action_space` and
     `observation_space`; `reset` and `step`, which adds the time limit and the automatic reset, are inherited. Fields of
-    the dataclass are static: two equal environments share one compilation. Numbers to tune belong in an `EnvParams`,
-    which is traced, and changing values in an `EnvState`, whose `time` counts the steps of the episode.
+    the dataclass are static, and flags among them are checked: two equal environments share one compilation. Numbers to
+    tune belong in an `EnvParams`, which is traced, and changing values in an `EnvState`, whose `time` counts the steps
+    of the episode.
 
     `step_env(key, state, action, params) -> (obs, state, reward, terminated, info)`:
     `terminated` never includes the time limit, which is `is_truncated(state, params)`.

@@ -9,6 +9,7 @@ import numpy as np
 
 from envs import base
 from envs.abstract_checking import ContractError, check_abstractly, fail, sample
+from envs.arguments import check_flag
 from envs.base import spaces
 from envs.law_progress import Laws
 from envs.settings import in_own_settings
@@ -64,6 +65,7 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64, pro
       ContractError: A law does not hold. The message is one sentence that names it.
       TypeError: `env` is not an `envs.Environment`.
     """
+    check_flag("progress", progress)
     of = f"envs.check({env.name if isinstance(env, base.Environment) else type(env).__name__})"
     with Laws(of, NUM_LAWS, progress) as law:
         _check_all(env, params, num_steps, law)

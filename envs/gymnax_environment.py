@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import base
+from envs.arguments import check_flag
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
@@ -163,7 +164,9 @@ def _inner(env: GymnaxEnvironment) -> Any:
         inner, _ = gymnax.make(env.env_id)
         parameters = inspect.signature(type(inner).__init__).parameters
         takes = [name for name in parameters if name not in ("self", "args", "kwargs")]
-        for name, _ in env.fields:
+        for name, value in env.fields:
+            if name in takes and isinstance(parameters[name].default, bool):
+                check_flag(name, value)
             if name not in takes:
                 has = f"its static fields are {', '.join(takes)}" if takes else "it has no static fields"
                 raise UserValueError(f"The environment {env.name!r} has no static field {name!r}; {has}.")

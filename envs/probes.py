@@ -15,6 +15,7 @@ import numpy as np
 from flax import struct
 
 from envs import base
+from envs.arguments import check_flag
 from envs.base import spaces
 from envs.errors import UserValueError
 
@@ -38,6 +39,7 @@ def chain_values(rewards: np.ndarray, curve: np.ndarray, lam: float = 1.0, *, tr
     Returns:
       float64 `[n]`.
     """
+    check_flag("truncated", truncated)
     rewards, curve = np.asarray(rewards, np.float64), np.asarray(curve, np.float64)
     size = len(rewards)
     if len(curve) < size + 1:

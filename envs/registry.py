@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from envs.arguments import check_flags
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near, near_or_all
 
@@ -266,6 +265,4 @@ def _build(
                 takes = f"its static fields are {', '.join(fields)}" if fields else "it has no static fields"
                 hint = near(field, fields) or f"; {takes}."
                 raise UserValueError(f"The environment {name!r} has no static field {field!r}{hint}")
-    env = kind(**fixed, **static)
-    check_flags(env)
-    return env
+    return kind(**fixed, **static)

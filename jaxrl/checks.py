@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.core import Tracer
 
-from envs.arguments import check_choice, check_count, in_interval
+from envs.arguments import check_choice, check_count, check_flag, in_interval
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near, near_or_all, own_name
 from jaxrl.pytrees import PyTree
@@ -22,6 +22,7 @@ __all__ = [
     "check_choices",
     "check_count",
     "check_counts",
+    "check_flag",
     "check_range",
     "effective",
     "is_concrete",

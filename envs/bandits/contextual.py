@@ -16,7 +16,6 @@ from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.batched_last import added, runs_last
 from envs.bandits.checking import check_number, instance_array, numbers
 from envs.bandits.normal_draws import normal
-from envs.errors import UserValueError
 
 __all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", "LogisticParams"]
 
@@ -96,8 +95,6 @@ class _Contextual(Bandit):
             object.__setattr__(self, "theta", numbers("theta", self.theta))
             object.__setattr__(self, "num_features", len(self.theta))
         check_count("num_features", self.num_features)
-        if not isinstance(self.redraw, bool):
-            raise UserValueError(f"redraw must be True or False, got {self.redraw!r}")
 
     @property
     def stationary(self) -> bool:

@@ -140,9 +140,6 @@ class Crowd(Environment):
             self._default("obstacles", self.scenario.obstacles)
         else:
             self._default("obstacles", settings.circle_obstacles or self.scenario != "circle")
-        for name in ("tags", "obstacles", "extended", "remove_globals", "backwards", "end_when_all_arrived"):
-            if not isinstance(getattr(self, name), bool):
-                raise UserValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
         _ = self.physics
         radius = CrowdParams.radius * settings.size_mass[1] ** (1 / 3)
         self._scene.check(self.num_agents, radius)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, NamedTuple
 
+from envs.arguments import CheckedFlags
 from envs.crowd.energy import RESTING, WALKING
 from envs.crowd.rewards import Weights
 from envs.errors import UserValueError
@@ -19,7 +20,7 @@ __all__ = ["PRESETS", "REWARDS", "Curriculum", "Preset", "preset", "reward_varia
 
 
 @dataclass(frozen=True)
-class Preset:
+class Preset(CheckedFlags):
     """The settings in which the two papers differ.
 
     Attributes:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
+from envs.arguments import CheckedFlags
 from envs.crowd import spawning
 from envs.crowd.state import Goals, Obstacles, Scene, Traits
 from envs.errors import UserValueError
@@ -38,7 +39,7 @@ class NoParams:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scenario:
+class Scenario(CheckedFlags):
     """The interface of scenarios; a subclass places agents.
 
     Attributes:

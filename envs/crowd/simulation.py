@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from flax import struct
 
-from envs.arguments import check_choice, check_count
+from envs.arguments import CheckedFlags, check_choice, check_count
 from envs.crowd import contacts, dynamics, pairs, shapes
 from envs.crowd.dynamics import Dynamics
 from envs.crowd.state import Goals, Obstacles, Traits, Walkers
@@ -15,7 +15,7 @@ __all__ = ["Physics", "Simulated", "simulate"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Physics:
+class Physics(CheckedFlags):
     """The static settings of a crowd's mechanics.
 
     Attributes:

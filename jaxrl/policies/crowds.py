@@ -18,7 +18,7 @@ from envs.crowd.state import CrowdState
 from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from envs.settings import in_own_settings
-from jaxrl.checks import check_count
+from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.actor import memories
 from jaxrl.pytrees import Memory
 from jaxrl.results.policy import TrainedPolicy
@@ -52,6 +52,7 @@ def walk(
     Raises:
       ValueError: The policy is not of a crowd, there is no such scenario, or it has no room for so many people.
     """
+    check_flag("greedy", greedy)
     crowd, params = crowd_like(policy, scenario, num_agents)
     start = for_any_number(policy).initial_memory(crowd.num_agents)
     return roll(crowd, _walker(policy, greedy), jax.random.key(seed), params, num_steps, start)

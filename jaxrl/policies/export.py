@@ -14,6 +14,7 @@ import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 
+from envs.arguments import check_flag
 from envs.checking import check_abstractly
 from envs.errors import ExistsError, UserTypeError, UserValueError
 from envs.files import replacing
@@ -75,6 +76,7 @@ def export_policy(
       FileExistsError: The file exists and `force` is false.
       ImportError: The extra `export` is not installed.
     """
+    check_flag("force", force)
     file = Path(path)
     file_format = check_format(file, format)
     for platform in platforms:

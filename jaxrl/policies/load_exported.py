@@ -12,6 +12,7 @@ import jax
 import jax.export
 import numpy as np
 
+from envs.arguments import check_flag
 from envs.errors import MissingPackageError, UserError, UserValueError, installing
 from envs.settings import in_own_settings, methods_in_own_settings
 from jaxrl.algorithms import registry as algorithms
@@ -186,6 +187,7 @@ def load_exported(
       ResultError: The file is missing or damaged, or its algorithm cannot be built.
       ImportError: The extra `export` is not installed.
     """
+    check_flag("trust", trust)
     file, allow = Path(path), modules_of(allow)
     file_format = format_of(file)
     if not file.is_file():

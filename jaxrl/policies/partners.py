@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.arguments import check_count
+from envs.arguments import check_count, check_flag
 from envs.cooperation.characters import LEAST_RATIONALITY, Character, Characters, draw_characters
 from envs.cooperation.learned import Learned, learned, learned_characters
 from envs.cooperation.pairs import Pair
@@ -88,6 +88,7 @@ def load_partners(
         characters, characters in a task without them, traits outside their ranges, or runs of training with different
         ranges.
     """
+    check_flag("greedy", greedy)
     several = [sources] if isinstance(sources, str | Path | Result) else list(sources)
     results = [each if isinstance(each, Result) else load_result(each, algo, allow=tuple(allow)) for each in several]
     if not results:

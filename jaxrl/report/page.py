@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.files import replacing
 from envs.spelling import near
@@ -84,6 +85,7 @@ def write_report(
       ValueError: The suffix is not `.html`, there is no run, a run is listed twice, a name is unknown, or the file
         cannot be written.
     """
+    check_flag("trust", trust)
     file = Path(out)
     if file.suffix.lower() != ".html":
         raise UserValueError(f"out is {str(file)!r}; a report's name ends in .html.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from envs.arguments import check_flag
 from envs.errors import UserValueError
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
@@ -45,6 +46,7 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
     Raises:
       ResultError: A file is missing or damaged, or the policies do not match the algorithm.
     """
+    check_flag("trust", trust)
     directory, allow = Path(path), modules_of(allow)
     config, metrics = _described(directory, (METRICS, POLICIES, CONFIG), trust)
     missing = None
@@ -76,6 +78,7 @@ def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
     Raises:
       ResultError: A file is missing or damaged.
     """
+    check_flag("trust", trust)
     config, metrics = _described(Path(path), (METRICS, CONFIG), trust)
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
     return Result(metrics, {}, loaded=config)

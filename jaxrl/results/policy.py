@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.abstract_checking import agent_axes
-from envs.arguments import described
+from envs.arguments import check_flag, described
 from envs.errors import UserValueError
 from envs.settings import methods_in_own_settings
 from jaxrl.algorithms.contract import Algorithm
@@ -142,6 +142,7 @@ class TrainedPolicy:
           ValueError: The observation or the memory does not fit, the observation has a nan, or a key, a mask or the
             memory is missing.
         """
+        check_flag("greedy", greedy)
         if memory is None and self.remembers:
             raise UserValueError(NO_MEMORY)
         if mask is None and self._mask_shape is not None:

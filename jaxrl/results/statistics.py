@@ -8,6 +8,7 @@ import numpy.typing as npt
 import scipy.optimize
 import scipy.stats
 
+from envs.arguments import check_flag
 from envs.errors import UserValueError
 
 Array = npt.NDArray[Any]
@@ -185,6 +186,7 @@ def bootstrap_interval(
     Source: Agarwal et al. (2021), section 4.1; Hesterberg (2015), "What teachers should know about the bootstrap",
     section 4.1, on the width at few samples.
     """
+    check_flag("tasks", tasks)
     values = _checked("scores", scores, nan_policy)
     if method not in ("student", "percentile"):
         raise UserValueError(f"method is {method!r}; it takes 'student' or 'percentile'.")
@@ -278,6 +280,7 @@ def probability_of_improvement(
     "Confidence intervals for an effect size measure based on the Mann-Whitney statistic, part 2", method 5; Zou and
     Donner (2008), "Construction of confidence limits about effect measures", for the mean over tasks.
     """
+    check_flag("paired", paired)
     first, second = _per_task("x", x), _per_task("y", y)
     _check_confidence(confidence)
     if first.shape[0] != second.shape[0]:

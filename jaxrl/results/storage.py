@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from filelock import FileLock, Timeout
 
+from envs.arguments import check_flag
 from envs.errors import ExistsError
 from envs.files import replacing
 from jaxrl.results.checksums import checksum_of_file, sealed_json
@@ -193,6 +194,7 @@ def _refuse_result(directory: Path, force: bool, checkpoints: bool) -> None:
 
 def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     """Write a result; see `Result.save`. Files are written atomically."""
+    check_flag("force", force)
     directory = claim_directory(path, force)
     dataset = result.metrics.assign_attrs({name: attribute(value) for name, value in result.metrics.attrs.items()})
     leaves = result.policies  # with an unknown algorithm they are still in the form in which they were read

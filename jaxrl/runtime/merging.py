@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.arguments import check_flag
 from jaxrl.pytrees import HParams
 from jaxrl.results.dataset import RETURN_RANGE, RUN_DIMS, ResultError, metrics_dataset
 from jaxrl.results.description import attribute
@@ -93,6 +94,8 @@ def merge(
         no seed is present under every setting.
       FileExistsError: `out` holds a result.
     """
+    check_flag("force", force)
+    check_flag("trust", trust)
     if isinstance(paths, str | Path) or not paths:
         raise ResultError(f"paths takes the directories of shards, such as ['runs/x-0', 'runs/x-1'], got {paths!r}")
     if out is not None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, get_type_hints
 from envs.errors import UserTypeError, UserValueError
 from envs.files import absolute
 from envs.spelling import near
-from jaxrl.checks import check_choice
+from jaxrl.checks import check_choice, check_flag
 from jaxrl.runtime.machine.memory import parse_size
 from jaxrl.tracking.tracker import OnChunk, Tracker
 from jaxrl.tracking.trackers import by_name
@@ -192,9 +192,9 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     if every.out not in (None, "") and not Path(every.out).is_absolute():
         return checked(call, takes, {**options, "out": absolute(every.out)})  # whatever changes the directory later
     check_choice("precision", every.precision, PRECISIONS)
-    for name in ("force", "resume", "progress", "shard_environments"):
-        if not isinstance(getattr(every, name), bool):
-            raise UserTypeError(f"{name} takes True or False, got {getattr(every, name)!r}")
+    for name, (kind, _) in options_of(RunOptions).items():
+        if kind is bool:
+            check_flag(name, getattr(every, name))
     if every.on_chunk is not None and not callable(every.on_chunk):
         raise UserTypeError(f"on_chunk takes a function of (env_step, metrics), got {every.on_chunk!r}")
     if not isinstance(every.trackers, Sequence) or isinstance(every.trackers, str):

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 import jax
 
+from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.settings import in_own_settings
 from jaxrl.algorithms.contract import Algorithm
@@ -54,6 +55,8 @@ def plan(
     Raises:
       ValueError, TypeError: An argument is invalid, or not even a block of one run fits into memory.
     """
+    check_flag("checkpoints", checkpoints)
+    check_flag("measure", measure)
     chosen = checked(plan, PlanOptions, options)
     is_one = isinstance(algo, Algorithm | str) or not isinstance(algo, Sequence)  # an Algorithm is a tuple, too
     algos: list[Any] = [algo] if is_one else list(algo)

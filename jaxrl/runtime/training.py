@@ -16,7 +16,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, own_settings
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm, check_members
-from jaxrl.checks import check_count, random_key
+from jaxrl.checks import check_count, check_flag, random_key
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
 from jaxrl.results.policy import TrainedPolicy
@@ -375,8 +375,7 @@ def points_of(
     for name, value in (("env_steps", env_steps), ("evals", evals), ("eval_episodes", eval_episodes)):
         check_count(name, value)
     check_count("eval_episodes", eval_episodes, most=2**31 - 1, why=", which int32 counts")
-    if not isinstance(eval_at_start, bool):
-        raise UserTypeError(f"eval_at_start takes True or False, got {eval_at_start!r}")
+    check_flag("eval_at_start", eval_at_start)
     return evaluation_points(env_steps, evals, algo.env_steps_per_iteration, eval_at_start)
 
 

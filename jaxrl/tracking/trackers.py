@@ -24,7 +24,7 @@ from pathlib import Path
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import absolute, refuse_links
 from envs.spelling import near_or_all
-from jaxrl.checks import check_choice
+from jaxrl.checks import check_choice, check_flag
 from jaxrl.tracking.runs import Grouping, RunTracker
 
 KINDS = ("tensorboard", "wandb", "mlflow", "csv")
@@ -89,6 +89,7 @@ def tensorboard(
     """
     from jaxrl.tracking.tensorboard_sink import TensorBoard
 
+    check_flag("force", force)
     grouping = Grouping(by, statistic, confidence)
     _require("tensorboardX", "tensorboard")
     return RunTracker(TensorBoard(_directory("directory", directory), force), grouping)
@@ -183,6 +184,7 @@ def csv(
     """
     from jaxrl.tracking.csv_sink import Table
 
+    check_flag("force", force)
     grouping = Grouping(by, statistic, confidence)
     _name("path", path)
     if Path(path).is_dir():

@@ -50,7 +50,6 @@ def sequence_with(table: Any, own: Any = ((0, 1), (1, 0))) -> None:
         (lambda: BernoulliParams(alpha=0.0), r"alpha must lie in \(0.0, inf\), got 0.0"),
         (lambda: BernoulliParams(means=np.array([0.5, 1.5])), r"means must lie in \[0.0, 1.0\], got 1.5"),
         (lambda: envs.make("bandit/linear", num_features=0), "num_features must be a whole number of at least 1"),
-        (lambda: envs.make("bandit/logistic", redraw=2), "redraw must be True or False, got 2"),
         (lambda: LinearParams(sigma=-0.5), r"sigma must lie in \[0.0, inf\), got -0.5"),
         (lambda: ChangingParams(low=1.0, high=1.0), "low must be below high, got 1.0 and 1.0"),
         (lambda: RandomWalkParams(step=-1.0), r"step must lie in \[0.0, inf\), got -1.0"),

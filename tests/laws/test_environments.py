@@ -490,6 +490,7 @@ def test_module_and_class() -> None:
         ("gymnax/Catch-bsuite", {"row": 3}, ValueError, "no static field 'row'; its static fields are rows, columns"),
         ("cooperation/levers", {"reveals": "yes"}, TypeError, "reveals takes True or False, got 'yes'"),
         ("cooperation/crowd", {"reveals": 1}, TypeError, "reveals takes True or False, got 1"),
+        ("gymnax/FourRooms-misc", {"use_visual_obs": "no"}, TypeError, "use_visual_obs takes True or False, got 'no'"),
         ("gymnax/Catch-bsuite", {"rows": [3]}, TypeError, "cannot be hashed"),
         ("no_such_module:Env", {}, ValueError, "There is no module 'no_such_module'"),
         ("envs.probes:DelayedRewards", {}, ValueError, "defines no 'DelayedRewards'; did you mean 'DelayedReward'"),

@@ -14,6 +14,7 @@ from gymnasium.vector.utils import batch_space
 from envs.adapters.outgoing import gymnasium_stepping
 from envs.adapters.outgoing.gymnasium_single import MOST_SEED, check_seed
 from envs.adapters.outgoing.gymnasium_spaces import METADATA, checked_action, settled, to_gymnasium
+from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.settings import methods_in_own_settings
 
@@ -35,6 +36,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         device_arrays: bool = False,
         render_mode: str | None = None,
     ):
+        check_flag("device_arrays", device_arrays)
         self.params = settled(env, params, "as_gymnasium_vector")
         if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:
             raise UserValueError(f"num_envs is {num_envs!r}; it takes a whole number of at least 1.")

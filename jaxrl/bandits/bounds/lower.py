@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import rel_entr
 
 from envs.errors import UserValueError
-from jaxrl.checks import check_choice
+from jaxrl.checks import check_choice, check_flag
 
 __all__ = ["checked_steps", "gaps_of", "lai_robbins", "means_and_gaps", "minimax"]
 
@@ -75,6 +75,7 @@ def gaps_of(means: Array) -> np.ndarray:
 
 def means_and_gaps(means: Array, unit: bool = True) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Means in float64 `[*B, K]`, the best `[*B, 1]` and gaps `[*B, K]`; `unit` keeps means in [0, 1]."""
+    check_flag("unit", unit)
     array = np.asarray(means, np.float64)
     if array.ndim < 1 or array.shape[-1] < 2 or not np.all(np.isfinite(array)):
         raise UserValueError(f"means must be the finite means of two or more arms, got {means}")

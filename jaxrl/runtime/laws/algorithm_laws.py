@@ -11,7 +11,7 @@ from envs.law_progress import Laws
 from envs.settings import in_own_settings
 from jaxrl.algorithms.contract import Algorithm, check_members, check_stepped
 from jaxrl.algorithms.registry import EFFECTIVE_STEPS, row_of
-from jaxrl.checks import random_key
+from jaxrl.checks import check_flag, random_key
 from jaxrl.pytrees import EnvParams, HParams, PyTree
 from jaxrl.runtime.laws.actor_laws import check_actor
 from jaxrl.runtime.loop import make_loop
@@ -51,6 +51,7 @@ def check(
       ContractError: A law does not hold. The message is one sentence that names it.
       TypeError: `algo` is not an `Algorithm`.
     """
+    check_flag("progress", progress)
     check_members(algo)
     key = jax.random.key(0) if key is None else random_key(key)
     env_params = jax.tree.map(jnp.asarray, algo.env.default_params)

@@ -312,4 +312,11 @@ FAULTS = (
         "alike = 11 * first * first",
         "tests/envs/test_games.py::test_the_optimum_is_the_best_of_all_joint_plays",
     ),
+    Fault(
+        "flags-unchecked-where-a-class-has-checks-of-its-own",
+        "envs/arguments.py",
+        "_after_flags(vars(cls)[",
+        "(vars(cls)[",
+        "tests/test_flags.py::test_flags_of_the_dataclasses_of_envs_are_checked[Pair]",
+    ),
 )
