@@ -263,12 +263,14 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
       rows, columns: Numbers of rows and columns, static.
 
     Returns:
-      Matrix, float32 `[rows, columns]`.
+      Matrix, float32 `[rows, columns]`; empty without rows or columns.
 
     Source: Giraud, Langou and Rozloznik (2005), "The loss of orthogonality in the Gram-Schmidt process".
     """
     chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     length, count = max(rows, columns), min(rows, columns)
+    if not count:  # of an empty observation
+        return jnp.zeros((rows, columns))
     vectors = jax.random.normal(key, (length, count)).T
 
     def add(i: Any, basis: jax.Array) -> jax.Array:

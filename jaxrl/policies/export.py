@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from envs.arguments import check_flag
 from envs.checking import check_abstractly
-from envs.errors import ExistsError, UserTypeError, UserValueError
+from envs.errors import ExistsError, UserError, UserTypeError, UserValueError
 from envs.files import replacing
 from envs.settings import in_own_settings
 from envs.spelling import near
@@ -158,7 +159,7 @@ def _writer(file_format: str, platforms: tuple[str, ...]) -> Callable[[TrainedPo
         if file_format == "safetensors":
             from safetensors.numpy import save
 
-            return lambda policy, program, spec: save(named_parameters(policy.params), metadata={KEY: spec})
+            return lambda policy, program, spec: _safetensors(save, policy, spec)
         import onnxruntime  # noqa: F401 -- the comparison needs it
         from jax2onnx import to_onnx
     except ImportError as error:
@@ -174,8 +175,22 @@ def _stablehlo(program: Program, platforms: tuple[str, ...]) -> bytes:
     return bytes(exported.serialize())
 
 
+def _safetensors(save: Callable[..., bytes], policy: TrainedPolicy, spec: str) -> bytes:
+    arrays = named_parameters(policy.params)
+    try:
+        return save(arrays, metadata={KEY: spec})
+    except Exception as error:  # from a dtype that the format lacks
+        raise ResultError(f"safetensors cannot store this policy ({reason(error)}); stablehlo takes any.") from error
+
+
 def _onnx(to_onnx: Callable[..., Any], program: Program, spec: str) -> bytes:
     ports = json.loads(spec)
+    for port in (*ports["inputs"], *ports["outputs"]):
+        if jnp.dtype(port["dtype"]).isbuiltin != 1:
+            raise ResultError(
+                f"{port['name']} of the policy is {port['dtype']}, which ONNX Runtime cannot take from NumPy or return "
+                "to it; stablehlo and safetensors take it."
+            )
     # Traced here, because the converter replaces flax's layers by its own while it traces, and those have no vmap.
     closed = jax.make_jaxpr(program.function)(*program.arguments)
     flat = jax.extend.core.jaxpr_as_fun(closed)
@@ -214,7 +229,8 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
     keys = jax.random.split(jax.random.key(0), _NUM_CHECKED)
     first = jax.jit(jax.vmap(functools.partial(first_observation, env), in_axes=(0, None)))
     obs, mask = jax.tree.map(np.asarray, first(keys, env_params))
-    exported = open_exported(file, spec, policy.algo)
+    with _of_the_format(spec["format"]):
+        exported = open_exported(file, spec, policy.algo)
     function, agents = jax.jit(program.function), check_abstractly(env)
     memory, expected_memory = exported.initial_memory(_NUM_CHECKED, *agents), policy.initial_memory(_NUM_CHECKED)
     for _ in range(2 if policy.remembers else 1):  # the second call uses the memory that the first returned
@@ -222,7 +238,8 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
         expected = function(*(arguments[name] for name in program.names))
         acted = policy(obs, mask=mask, memory=expected_memory)
         expected["action"], expected_memory = acted if policy.remembers else (acted, ())
-        got = exported.respond(obs, mask, memory if policy.remembers else None)
+        with _of_the_format(spec["format"]):
+            got = exported.respond(obs, mask, memory if policy.remembers else None)
         if policy.remembers:
             memory = got[MEMORY]
             del expected[NEXT_MEMORY]
@@ -235,7 +252,21 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
             )
 
 
+@contextlib.contextmanager
+def _of_the_format(file_format: str) -> Iterator[None]:
+    """Turns errors of the library that runs a file into one sentence, such as of a dtype that it lacks."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # from any library that reads the format
+        hint = "" if file_format == "stablehlo" else "; stablehlo takes any"
+        raise ResultError(
+            f"The policy cannot be exported as {file_format}: the file cannot be run ({reason(error)}){hint}."
+        ) from error
+
+
 def _difference(got: Any, expected: Any) -> float:
-    """The largest difference between two arrays, relative to the largest number if that is above 1."""
+    """The largest difference between two arrays, relative to the largest number if that is above 1; 0 of empty ones."""
     got, expected = np.asarray(got, np.float64), np.asarray(expected, np.float64)
-    return float(np.max(np.abs(got - expected)) / max(1.0, np.max(np.abs(expected))))
+    return float(np.max(np.abs(got - expected), initial=0.0) / np.max(np.abs(expected), initial=1.0))

@@ -178,6 +178,10 @@ def test_orthogonal_matrices_are_those_of_a_qr_decomposition(key: jax.Array, sha
     np.testing.assert_allclose(got, expected.T if shape[0] < shape[1] else expected, atol=tolerance)
 
 
+def test_weights_of_an_empty_observation_are_empty(key: jax.Array) -> None:
+    assert (orthogonal(key, 0, 4).shape, orthogonal(key, 4, 0).shape) == ((0, 4), (4, 0))
+
+
 def test_actor_and_critic_share_only_what_they_should(key: jax.Array) -> None:
     obs = jnp.array([1.0, -1.0])
     for shared in (False, True):

@@ -7,9 +7,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import agents
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -265,6 +267,93 @@ class Branches(envs.Environment):
 
     def observation_space(self, params: EnvParams) -> spaces.Dict:
         return spaces.Dict({"far": spaces.Box(-9.0, 9.0, (2,)), "near": spaces.Box(-9.0, 9.0, (1,))})
+
+
+@dataclass(frozen=True)
+class Seen(Branches):
+    """One choice, from an observation of any type and length."""
+
+    dtype: Any = jnp.float32
+    size: int = 2
+
+    def reset_env(self, key: jax.Array, params: EnvParams) -> tuple[Any, EnvState]:
+        del params
+        return jnp.ones(self.size, self.dtype), EnvState(jnp.zeros((), jnp.int32))  # pyright: ignore[reportArgumentType]
+
+    def step_env(self, key: jax.Array, state: EnvState, action: Any, params: EnvParams) -> Any:
+        return super().step_env(key, state, (action, 0), params)
+
+    def action_space(self, params: EnvParams | None = None) -> spaces.Discrete:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return spaces.Discrete(2)
+
+    def observation_space(self, params: EnvParams) -> spaces.Box:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return spaces.Box(-9.0, 9.0, (self.size,), self.dtype)
+
+
+class Halves(nn.Module):
+    """A linear policy computed in bfloat16, which returns numbers of a type."""
+
+    returned: Any = jnp.float32
+
+    @nn.compact
+    def __call__(self, obs: jax.Array) -> tuple[jax.Array, jax.Array]:
+        numbers = nn.Dense(3, param_dtype=jnp.bfloat16, dtype=jnp.bfloat16)(obs)
+        return numbers[:2].astype(self.returned), numbers[2].astype(jnp.float32)
+
+
+NO_BFLOAT16 = (
+    "is bfloat16, which ONNX Runtime cannot take from NumPy or return to it; stablehlo and safetensors take it"
+)
+
+
+@pytest.mark.parametrize(
+    ("env", "returned", "sentence"),
+    [
+        (Seen(), jnp.bfloat16, rf"logits of the policy {NO_BFLOAT16}\.$"),
+        (Seen(jnp.bfloat16), jnp.float32, rf"obs of the policy {NO_BFLOAT16}\.$"),
+        (Seen(), jnp.float32, r"exported as onnx: the file cannot be run \(.*\); stablehlo takes any\.$"),
+    ],
+)
+def test_a_policy_in_bfloat16_is_refused_by_onnx_alone(env: Any, returned: Any, sentence: str, tmp_path: Path):
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(**SMALL), Halves(returned))
+    params = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), policy_shapes(algo))
+    policy = TrainedPolicy(algo, params, {}, 0)
+    with pytest.raises(ResultError, match=sentence):
+        jaxrl.export_policy(policy, tmp_path / "policy.onnx")
+    assert not list(tmp_path.iterdir())
+    if returned == jnp.bfloat16:  # the export compares its answers with the policy's
+        for file_format in ("safetensors", "stablehlo"):
+            jaxrl.export_policy(policy, tmp_path / f"policy.{file_format}")
+
+
+def test_a_number_type_that_safetensors_lacks_gets_one_sentence():
+    from safetensors.numpy import save
+
+    policy: Any = SimpleNamespace(params={"kernel": np.ones(3, jnp.int4)})
+    with pytest.raises(
+        ResultError, match=r"safetensors cannot store this policy \(Unknown dtype .*\); stablehlo takes"
+    ):
+        export._safetensors(save, policy, "{}")
+
+
+@pytest.mark.slow_rows("safetensors", "stablehlo")
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_policy_that_sees_nothing_answers_by_its_biases(file_format: str, tmp_path: Path):
+    policy = policy_of(Seen(size=0))
+    obs = np.zeros((3, 0), np.float32)
+    expected = np.broadcast_to(scores_of(policy, obs[0])["logits"], (3, 2))
+    got = jaxrl.load_exported(
+        jaxrl.export_policy(policy, tmp_path / f"policy.{file_format}"),
+        policy.algo if file_format == "safetensors" else None,
+    ).respond(obs)["logits"]
+    np.testing.assert_allclose(got, expected, rtol=0, atol=TOLERANCES[file_format])
+
+
+def test_arrays_without_numbers_do_not_differ():
+    """Such as the mean of an action of no numbers, or an empty memory."""
+    assert export._difference(np.zeros((2, 0)), np.zeros((2, 0))) == 0
+    assert export._difference([4.0, 1.0], [2.0, 1.0]) == 1.0  # 2 of the largest number, 2
+    assert np.isnan(export._difference([np.nan], [0.0]))
 
 
 @pytest.mark.slow_rows("onnx", "stablehlo")
