@@ -7,10 +7,15 @@ infinities are numbers like others, which masks and bounds need. `jax_enable_x64
 Where a program begins, `own_settings` or `in_own_settings` is around it: in public functions that trace or compile, in
 the methods of environments and policies that a user's program calls (`methods_in_own_settings`), and around functions
 whose values are cached, which must not depend on the settings of the first call.
+
+There too, an error of Python code that a program called back (`called_back`) replaces JAX's error, which only quotes
+it.
 """
 
 import contextlib
 import functools
+import logging
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
@@ -34,6 +39,9 @@ _SETTINGS: dict[str, tuple[tuple[Any, ...], Callable[[], contextlib.AbstractCont
     "jax_transfer_guard_device_to_host": (_FREE, lambda: jax.transfer_guard_device_to_host("allow")),
 }
 
+_CALLBACKS = "jax._src.callback"  # name of the logger that prints the traceback of an error in a callback
+_raised: deque[Exception] = deque(maxlen=8)  # the latest errors in callbacks
+
 
 def _replacing() -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:
     """Contexts that replace the settings in force that differ; none in a usual process."""
@@ -43,7 +51,7 @@ def _replacing() -> list[Callable[[], contextlib.AbstractContextManager[Any]]]:
 @contextlib.contextmanager
 def own_settings() -> Iterator[None]:
     """Context with the settings of this module, for the thread that enters it."""
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, _errors_of_callbacks():
         for replace in _replacing():
             stack.enter_context(replace())
         yield
@@ -68,7 +76,8 @@ def in_own_settings(function: Function) -> Function:
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
         if not _replacing():
-            return function(*arguments, **named)
+            with _errors_of_callbacks():
+                return function(*arguments, **named)
         with own_settings():
             arguments, named = _narrowed((arguments, named))
             return function(*arguments, **named)
@@ -86,6 +95,45 @@ def methods_in_own_settings(*names: str) -> Callable[[Kind], Kind]:
         return kind
 
     return decorated
+
+
+def called_back(function: Function) -> Function:
+    """The function, as an argument of `jax.pure_callback`, whose errors are raised where the program began."""
+
+    @functools.wraps(function)
+    def called(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            _raised.append(error)
+            raise
+
+    return cast(Function, called)
+
+
+@contextlib.contextmanager
+def _errors_of_callbacks() -> Iterator[None]:
+    """Raises the error of a callback itself, instead of JAX's error with its text."""
+    try:
+        yield
+    except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter from calls that skip Python
+        text = str(error)
+        quoted = [own for own in tuple(_raised) if own is not error and _as_quoted(own) in text]
+        if not quoted:
+            raise
+        _raised.remove(quoted[-1])  # errors of other threads remain theirs
+        raise quoted[-1] from None
+
+
+def _as_quoted(error: Exception) -> str:
+    return ": ".join(filter(None, (type(error).__name__, str(error))))
+
+
+def _is_raised_again(record: logging.LogRecord) -> bool:
+    return record.exc_info is not None and any(record.exc_info[1] is error for error in tuple(_raised))
+
+
+logging.getLogger(_CALLBACKS).addFilter(lambda record: not _is_raised_again(record))
 
 
 def _narrowed(tree: Any) -> Any:

@@ -17,9 +17,14 @@ import envs
 import jaxrl
 from envs.adapters.incoming import host, simulators
 from envs.base import spaces
+from envs.errors import UserValueError
+from envs.settings import own_settings
+from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.algorithms.registry import build, describe
 from jaxrl.learning.actor import memoryless
 from jaxrl.learning.rollout import reset_all, rollout
+
+SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
 
 
 class Forgetful(gymnasium.Env):
@@ -95,6 +100,15 @@ class Big(Odd):
         return np.array([7 - 2 ** (10 * self.time)])
 
 
+class Board(Big):
+    """An environment that shows a table of small integers."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (4, 4), np.uint8)
+
+    def _obs(self) -> Any:
+        return np.arange(0, 256, 17, dtype=np.uint8).reshape(4, 4)
+
+
 class Bounded(Odd):
     def __init__(self, low: Any, high: Any, dtype: Any, acts: bool = False):
         super().__init__()
@@ -118,6 +132,7 @@ def _registered():
         "Counted-v0": Counted,
         "Pushed-v0": Pushed,
         "Big-v0": Big,
+        "Board-v0": Board,
         "Bounded-v0": Bounded,
     }
     for name, kind in kinds.items():
@@ -446,7 +461,7 @@ def test_a_policy_is_evaluated():
     assert float(metrics["discounted_return"]) == pytest.approx((1 - 0.9**60) / (1 - 0.9), rel=1e-4)
 
 
-def test_an_integer_without_bounds_is_shown_as_far_as_32_bits_go(key: jax.Array):
+def test_an_integer_without_bounds_is_shown_as_far_as_32_bits_go(key: jax.Array, caplog: pytest.LogCaptureFixture):
     env = envs.make("gymnasium/tests/Big-v0")
     params, step = env.default_params, jax.jit(env.step_env)
     space: Any = env.observation_space(params)
@@ -455,8 +470,40 @@ def test_an_integer_without_bounds_is_shown_as_far_as_32_bits_go(key: jax.Array)
     for expected in (7 - 2**10, 7 - 2**20, 7 - 2**30):
         obs, state, *_ = step(key, state, jnp.int32(0), params)
         assert obs.tolist() == [expected]
-    with pytest.raises(Exception, match=f"An observation holds {7 - 2**40}; its integers are taken as int32."):
+    sentence = f"An observation holds {7 - 2**40}; its integers are taken as int32."
+    with pytest.raises(Exception, match=sentence):  # JAX's own, where a user's program calls back
         jax.block_until_ready(step(key, state, jnp.int32(0), params))
+    with pytest.raises(UserValueError, match=f"^{sentence}$") as raised, own_settings():
+        jax.block_until_ready(step(key, state, jnp.int32(0), params))
+    assert raised.value.__cause__ is None and raised.value.__suppress_context__
+    assert not caplog.records  # JAX logs tracebacks of callbacks
+    with pytest.raises(jax.errors.JaxRuntimeError, match="of the program"), own_settings():
+        raise jax.errors.JaxRuntimeError("an error of the program itself")
+
+
+@pytest.mark.slow  # the test above has the same without training
+def test_training_ends_in_the_error_of_the_environment(capfd: pytest.CaptureFixture[str]):
+    algo = jaxrl.ppo(envs.make("gymnasium/tests/Big-v0", time_limit=8), SMALL)
+    with pytest.raises(UserValueError, match=r"^An observation holds -\d+; its integers are taken as int32\.$"):
+        jaxrl.train(algo, seeds=2, env_steps=64, progress=False)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_table_of_small_integers_is_an_observation_like_others(key: jax.Array):
+    """A plain network flattens it, and the values reach it unchanged."""
+    env = envs.make("gymnasium/tests/Board-v0")
+    space: Any = env.observation_space(env.default_params)
+    obs, state = env.reset_env(key, env.default_params)
+    assert (space.shape, space.dtype, obs.dtype) == ((4, 4), np.uint8, np.uint8)
+    np.testing.assert_array_equal(obs, np.arange(0, 256, 17).reshape(4, 4))
+    algo = jaxrl.ppo(env, SMALL)
+    shapes = policy_shapes(algo)
+    params = jax.tree.map(lambda leaf: jnp.full(leaf.shape, 2.0**-11, leaf.dtype), shapes)
+    logits = algo.actor.scores(params, (), obs[None], None)[0]["logits"]
+    # Eight units of tanh(sum(obs) / 2^11 + 1 / 2^11); rounding of some ten operations.
+    expected = 8 * np.tanh((np.arange(0, 256, 17).sum() + 1) / 2**11) / 2**11 + 1 / 2**11
+    np.testing.assert_allclose(logits, np.full((1, 2), expected), rtol=1e-6)
+    assert env.step_env(key, state, jnp.int32(0), env.default_params)[0].shape == (4, 4)
 
 
 @pytest.mark.slow

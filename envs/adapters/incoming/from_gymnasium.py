@@ -59,7 +59,7 @@ def observation_value(space: Any, value: Any, module: Any = np) -> Any:
       module: Array module: `numpy`, or `jax.numpy` inside a program.
 
     Raises:
-      OverflowError: An integer needs more than 32 bits, on the host.
+      ValueError: An integer needs more than 32 bits, on the host.
     """
     if isinstance(space, theirs.Discrete):
         return module.asarray(value - space.start, np.int32).reshape(())
@@ -72,7 +72,7 @@ def observation_value(space: Any, value: Any, module: Any = np) -> Any:
         limits = np.iinfo(dtype)
         for number in (np.min(value, initial=0), np.max(value, initial=0)):
             if not limits.min <= number <= limits.max:
-                raise OverflowError(f"An observation holds {number}; its integers are taken as {dtype}.")
+                raise UserValueError(f"An observation holds {number}; its integers are taken as {dtype}.")
     return module.asarray(value, dtype).reshape(space.shape or ())
 
 

@@ -16,8 +16,8 @@ end: all simulators of an environment are closed together, once no program uses 
 used since, or when Python exits.
 
 **Requirements and costs.** The environment must be a function of its seed and its actions, which is tested once when
-it is made. A state grows with the time limit, by one action per step. Programs with callbacks cannot be exported, and
-are not stored in JAX's compilation cache.
+it is made. An error of the environment ends training with that error. A state grows with the time limit, by one action
+per step. Programs with callbacks cannot be exported, and are not stored in JAX's compilation cache.
 """
 
 import functools

@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from envs.adapters.incoming import from_gymnasium
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.settings import called_back
 
 __all__ = ["Simulators"]
 
@@ -72,6 +73,7 @@ class Simulators:
         """Number of simulators created and still open."""
         return len(self._made)
 
+    @called_back
     def reset(self, seed: Any) -> Any:
         """First observations; leaves `[*B, ...]` for seeds `[*B]`."""
         seeds = np.asarray(seed)
@@ -83,6 +85,7 @@ class Simulators:
                 observations.append(obs)
         return _stack(observations, seeds.shape)
 
+    @called_back
     def step(self, over: Any, last: Any, seed: Any, time: Any, actions: Any) -> Any:
         """Observations, rewards and both flags after the last of `time + 1` actions; leaves `[*B, ...]`.
 
@@ -118,7 +121,7 @@ class Simulators:
             for step in range(time):
                 _, _, terminated, truncated, _ = play(simulator, step)
                 if terminated or truncated:
-                    raise RuntimeError(f"{self._name} {_NO_FUNCTION}")
+                    raise UserValueError(f"{self._name} {_NO_FUNCTION}")
             self.repeated += time
         obs, reward, terminated, truncated, _ = play(simulator, time)
         if terminated or truncated or last:
