@@ -1,16 +1,24 @@
 """The presets: each builds its algorithm, is available by its names, and learns its task."""
 
 import dataclasses
+import itertools
+import math
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_jit import quick_jit
 
 import envs
 import jaxrl
 from envs.crowd import Areas, Crowd
 from jaxrl.algorithms.registry import builder_of
+from jaxrl.learning.rollout import default_reset_pool
 from jaxrl.presets import registry as presets
+from jaxrl.presets.crowd import settings_of_2023, tuned
+from jaxrl.presets.walking import CAREFUL
 from jaxrl.results import statistics
 
 NAMES = presets.names()
@@ -228,3 +236,76 @@ def test_a_preset_serves_an_environment_of_ones_own():
     assert (algo.config, algo.hparams) == (preset.config, preset.algo.hparams)
     with pytest.raises(TypeError, match=r"^on takes an environment or static fields, got both: .* and num_agents$"):
         preset.on(Crowd(), num_agents=3)
+
+
+# Numbers of steps below which no episode of a task ends, whose time limit is longer: those of CartPole and Breakout are
+# the shortest ones, the others suffice. A car needs 0.85 / 0.07 steps, its way to the goal by its highest speed.
+LEAST_STEPS = {
+    "cartpole": 8,
+    "memory/cartpole": 8,
+    "acrobot": 8,
+    "mountain-car": 8,
+    "mountain-car-continuous": 12,
+    "memory/chain": 8,
+    "memory/t-maze": 8,
+    "gymnax/Breakout-MinAtar": 6,
+    "gymnax/SpaceInvaders-MinAtar": 8,
+    "brax/ant": 8,
+    "brax/inverted_pendulum": 3,
+}
+OF_2022 = tuned("egocentric", "polar-velocity")
+ALL_PRESETS = [
+    preset
+    for preset in (*presets.PRESETS, *CAREFUL, OF_2022, settings_of_2023())
+    if preset.algorithm != "evolve"  # whose episodes are whole evaluations
+]
+
+
+def num_fresh(config: Any, num_steps: int) -> int:
+    """Number of first states that a preset has for each environment and a rollout."""
+    if config.reset_pool is None:
+        return default_reset_pool(num_steps, 500)
+    return config.reset_pool * num_steps // config.num_steps
+
+
+@pytest.mark.parametrize("preset", ALL_PRESETS, ids=lambda preset: f"{preset.algorithm}-{preset.environment}")
+def test_a_preset_has_a_first_state_for_every_episode(preset: Any):
+    """In T steps at most T / L episodes end, rounded up, where none is shorter than L.
+
+    For the tasks of Brax, L is an estimate, and the slow tests of training show that no state is used again: the
+    warning about it is an error there.
+    """
+    least = LEAST_STEPS.get(preset.environment)
+    if least is None:
+        env = envs.make(preset.environment, **preset.static)
+        least = int(env.default_params.max_steps_in_episode)
+    for num_steps in (preset.config.num_steps, getattr(preset.config, "prefill", 0) // preset.config.num_envs):
+        assert num_fresh(preset.config, num_steps) >= math.ceil(num_steps / least), num_steps
+
+
+@pytest.mark.slow_rows(
+    *("acrobot", "mountain-car-continuous", "memory/cartpole"),
+    *("gymnax/Breakout-MinAtar", "gymnax/SpaceInvaders-MinAtar"),
+)
+@pytest.mark.parametrize("name", [name for name in LEAST_STEPS if not name.startswith("brax/")])
+def test_no_episode_has_fewer_steps(name: str):
+    """Under every sequence of actions, of which those in intervals are their ends, from four first states."""
+    env = envs.make(name)
+    params, space = env.default_params, env.action_space(env.default_params)
+    discrete = isinstance(space, envs.spaces.Discrete)
+    ends_of_space = [] if discrete else [np.broadcast_to(end, space.shape) for end in (space.low, space.high)]
+    choices = np.arange(space.n) if discrete else np.stack(ends_of_space)
+    steps = LEAST_STEPS[name] - 1
+    actions = choices[np.array(list(itertools.product(range(len(choices)), repeat=steps)))]
+
+    def ends(key: jax.Array, actions: jax.Array) -> jax.Array:
+        def step(state: Any, inputs: Any) -> Any:
+            _, state, _, terminated, _ = env.step_env(inputs[0], state, inputs[1], params)
+            return state, terminated | env.is_truncated(state, params)
+
+        reset_key, step_key = jax.random.split(key)
+        _, state = env.reset_env(reset_key, params)
+        return jnp.any(jax.lax.scan(step, state, (jax.random.split(step_key, steps), actions))[1])
+
+    of_all = quick_jit(jax.vmap(jax.vmap(ends, (None, 0)), (0, None)))
+    assert not np.any(of_all(jax.random.split(jax.random.key(0), 4), jnp.asarray(actions)))
