@@ -82,7 +82,7 @@ SMALL = Fault(
     "jaxrl/learning/optimisers.py",
     "return 0.1 ** (env_steps / decay_env_steps)",
     "return 0.2 ** (env_steps / decay_env_steps)",
-    "tests/learning/test_schedules.py::test_an_exponential_schedule_falls_to_a_tenth",
+    "tests/learning/test_optimisers.py::test_an_exponential_schedule_falls_to_a_tenth",
 )
 
 

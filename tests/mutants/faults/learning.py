@@ -191,14 +191,14 @@ FAULTS = (
         "jaxrl/learning/action_heads.py",
         "jnp.sum(log_normal - _log_slope(before), axis=-1)",
         "jnp.sum(log_normal, axis=-1)",
-        "tests/learning/test_squashed.py::test_the_density_integrates_to_one",
+        "tests/learning/test_action_heads_squashed.py::test_the_density_integrates_to_one",
     ),
     Fault(
         "noise-of-twice-the-deviation",
         "jaxrl/learning/action_heads.py",
         "before = mean + jnp.exp(log_std) * noise",
         "before = mean + 2 * jnp.exp(log_std) * noise",
-        "tests/learning/test_squashed.py::test_log_probabilities_are_exact_up_to_the_bounds",
+        "tests/learning/test_action_heads_squashed.py::test_log_probabilities_are_exact_up_to_the_bounds",
     ),
     Fault(
         "batches-merged-without-the-shift-of-their-means",
@@ -401,7 +401,7 @@ FAULTS = (
         "jaxrl/learning/optimisers.py",
         "return 1 + (end - 1) * jnp.minimum(env_steps / anneal_env_steps, 1.0)",
         "return 1 - jnp.minimum(env_steps / anneal_env_steps, 1.0)",
-        "tests/learning/test_schedules.py::test_a_linear_schedule_stays_at_its_end",
+        "tests/learning/test_optimisers.py::test_a_linear_schedule_stays_at_its_end",
     ),
     Fault(
         "agents-of-a-centralised-network-permuted",
