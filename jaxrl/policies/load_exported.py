@@ -324,7 +324,9 @@ def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, al
         arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 -- not a dictionary
     if algo is None:
         if spec["algorithm"] is None:
-            raise ResultError(f"{file} does not describe how to build its algorithm ({spec[UNKNOWN]}): pass algo=.")
+            raise ResultError(
+                f"{file} does not describe how to build its algorithm ({spec[UNKNOWN]}): pass algo= in Python."
+            )
         try:
             algo = algorithms.build(spec, allow)
         except NotAllowedError as error:

@@ -189,7 +189,7 @@ class Result:
         """
         if self.algo is None:
             reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
-            raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result.")
+            raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result in Python.")
         try:
             setting = choose_setting(self.settings, coords, "this result")
         except ValueError as error:

@@ -41,7 +41,8 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     if algo is None:
         reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
         raise ResultError(
-            f"this result's algorithm is unknown ({reason}), so its policies cannot act; pass algo= to load_result"
+            f"this result's algorithm is unknown ({reason}), so its policies cannot act; pass algo= to load_result in "
+            "Python"
         )
     settings, seeds = result.settings, result.seeds
     runs = (len(settings), len(seeds))

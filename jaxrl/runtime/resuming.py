@@ -134,8 +134,8 @@ def resume_begun(
 def _algorithm(directory: Path, identity: dict[str, Any], allow: Allow) -> Algorithm:
     if identity["algorithm"] is None:
         raise ResultError(
-            f"{directory / IDENTITY} does not describe the algorithm ({identity.get(UNKNOWN)}): pass algo=, or repeat "
-            f"the call with resume=True"
+            f"{directory / IDENTITY} does not describe the algorithm ({identity.get(UNKNOWN)}): pass algo= in "
+            "Python, or repeat the call with resume=True"
         )
     try:
         return algorithms.build(identity, allow)

@@ -97,7 +97,7 @@ def test_an_environment_of_ones_own_trains_and_its_result_loads(orchard: Any, tm
     np.testing.assert_array_equal(np.median(last(result), axis=1), [1.0, 3.0])
 
     unknown = jaxrl.load_result(tmp_path / "run")
-    with pytest.raises(ResultError, match=r"Orchard cannot be imported by name\): pass algo= to load_result"):
+    with pytest.raises(ResultError, match=r"Orchard cannot be imported by name\): pass algo= to load_result in Python"):
         unknown.policy(discount=0.8, seed=0)
     loaded, seed = jaxrl.load_result(tmp_path / "run", algo=algo), int(np.argmin(last(result)[0]))
     assert loaded.policy(discount=0.8, seed=seed)(jnp.zeros(1)) == 0  # to the left

@@ -21,6 +21,7 @@ from previous_format import write_json
 from envs.base import spaces
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.cli.main import main
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.actor import Actor, memoryless
 from jaxrl.results.dataset import ResultError, metrics_dataset
@@ -407,7 +408,7 @@ def test_a_described_algorithm_is_built_again(tmp_path, monkeypatch):
 def test_an_unknown_algorithm_is_asked_for(tmp_path):
     small_result().save(tmp_path / "run")
     loaded = load_result(tmp_path / "run")
-    with pytest.raises(ResultError, match=r"SmallEnv was made by hand\): pass algo= to load_result"):
+    with pytest.raises(ResultError, match=r"SmallEnv was made by hand\): pass algo= to load_result in Python"):
         loaded.policy(lr=1e-3, discount="exp:gamma=0.98", seed=10)
     loaded.save(tmp_path / "again")
     again = load_result(tmp_path / "again", algo=small_algorithm())
@@ -504,3 +505,9 @@ def test_what_a_result_is_about_needs_no_name() -> None:
     assert result.table().title.startswith("regret after 3 ") and result.plot().get_ylabel() == "regret"
     with pytest.raises(ResultError, match=r"metric is 'pulls', which has a number for each arm; choose one"):
         result.table("pulls")
+
+
+def test_an_unknown_algorithm_in_a_shell_is_asked_for_in_python(tmp_path, capsys):
+    small_result().save(tmp_path / "run")
+    assert main(["evaluate", str(tmp_path / "run")]) == 2
+    assert "pass algo= to load_result in Python" in capsys.readouterr().err
