@@ -30,6 +30,7 @@ from jaxrl.runtime.drive.progress import StopRequest, stop_on_signals
 from jaxrl.runtime.env_sharding.sharded_training import run_sharded
 from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.machine.exhaustion import Exhaustion
+from jaxrl.runtime.machine.memory import give_back
 from jaxrl.runtime.options import Options
 from jaxrl.runtime.plan.plan import Plan
 from jaxrl.runtime.plan.planner import Planner
@@ -220,6 +221,8 @@ class _Parts:
                 self._checkpoints.narrow(self._block)
             exhaustion.warn(wider, block, "from the last checkpoint" if resumes else "from the start of this part")
         self._compile_seconds = 0.0
+        if self._num_parts > 1:
+            give_back()  # the copies of one part that were freed would otherwise add to those of the next
         interrupted = bool(result.metrics.attrs["interrupted"])
         (self._cut if interrupted else self._done).append((part, result))
 

@@ -32,7 +32,7 @@ ROOM_PER_THREAD = 40 * MIB
 BYTES_PER_ARRAY = 1152
 # Copies of the states on the host while a checkpoint is written: one, and those of orbax and its store, 1.7 to 1.9 for
 # 1,000 runs of PPO; and the memory of the libraries that write checkpoints and results.
-CHECKPOINT_COPIES, WRITERS = 3.2, 30 * MIB
+CHECKPOINT_COPIES, WRITERS = 3.2, 48 * MIB
 # Growth of the process by its programs, before they are compiled: 60 to 151 MiB for DQN on CartPole.
 PROGRAMS = 256 * MIB
 
