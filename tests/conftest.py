@@ -5,12 +5,12 @@ from importlib.metadata import version
 
 # XLA's older kernels for fused operations take two thirds of the processor time to compile, and compute the same up to
 # rounding. `XLA_FLAGS= make test` tests with the kernels that users have.
-OLDER_KERNELS = (
+os.environ.setdefault(
+    "XLA_FLAGS",
     "--xla_cpu_use_fusion_emitters=false"
     if version("jaxlib").startswith("0.10.")
-    else "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters"
+    else "--xla_backend_extra_options=xla_cpu_disable_new_fusion_emitters",
 )
-os.environ.setdefault("XLA_FLAGS", OLDER_KERNELS)
 
 # Set before anything imports JAX or matplotlib, and inherited by the processes that tests start.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
