@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
-from envs.errors import UserValueError
+from envs.errors import UserError, UserValueError
 
-__all__ = ["absolute", "appending", "refuse_links", "replacing", "unfinished"]
+__all__ = ["absolute", "appending", "refuse_links", "replacing", "unfinished", "writing"]
 
 
 def absolute(path: str | Path) -> Path:
@@ -39,7 +39,7 @@ def replacing(file: Path, error: Callable[[str], Exception] | None = UserValueEr
       UserValueError: The file cannot be written.
     """
     part = unfinished(file)
-    try:
+    with contextlib.nullcontext() if error is None else writing(file, error):
         file.parent.mkdir(parents=True, exist_ok=True)
         part.unlink(missing_ok=True)  # of a process that was killed, or a link that somebody put there
         try:
@@ -48,10 +48,25 @@ def replacing(file: Path, error: Callable[[str], Exception] | None = UserValueEr
         finally:
             with contextlib.suppress(OSError):
                 part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path, error: Callable[[str], Exception] = UserValueError) -> Iterator[None]:
+    """Turn errors of the system into one sentence, such as those of a read-only or full file system.
+
+    Args:
+      path: File or directory that is written within the context.
+      error: Class of the error where it cannot be written.
+
+    Raises:
+      UserValueError: It cannot be written.
+    """
+    try:
+        yield
+    except UserError:  # of which some are errors of the system too
+        raise
     except OSError as reason:
-        if error is None:
-            raise
-        raise error(f"{file} cannot be written: {reason.strerror or reason}.") from None
+        raise error(f"{path} cannot be written: {reason.strerror or reason}.") from None
 
 
 @contextlib.contextmanager
@@ -66,12 +81,10 @@ def appending(file: Path, newline: str | None = None) -> Iterator[IO[str]]:
       UserValueError: The file cannot be written, or is a link, which would be followed.
     """
     refuse_links(file)
-    try:
+    with writing(file):
         handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         with open(handle, "a", newline=newline, encoding="utf-8") as stream:
             yield stream
-    except OSError as reason:
-        raise UserValueError(f"{file} cannot be written: {reason.strerror or reason}.") from None
 
 
 def refuse_links(*paths: Path) -> None:

@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from envs.arguments import check_flag
 from envs.errors import ExistsError
-from envs.files import replacing
+from envs.files import replacing, writing
 from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
@@ -227,14 +227,13 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     }
     if importlib.util.find_spec("pyarrow") is None:  # without the extra "parquet" the same table is only written as CSV
         del writers[PARQUET]
-        (directory / PARQUET).unlink(missing_ok=True)
-    try:
+    with writing(directory, ResultError):
+        if PARQUET not in writers:
+            (directory / PARQUET).unlink(missing_ok=True)
         with contextlib.ExitStack() as files:  # moved into place in the order of the writers
             parts = {name: files.enter_context(replacing(directory / name, None)) for name in reversed(writers)}
             for name, write in writers.items():
                 write(parts[name])
-    except OSError as error:
-        raise ResultError(f"{directory} cannot be written: {error.strerror or error}.") from None
     return directory
 
 
@@ -244,7 +243,7 @@ def write_csv(file: Path, columns: Sequence[str], rows: Sequence[Sequence[Any]])
 
     rows = [[spreadsheet_cell(cell) for cell in row] for row in rows]
     table = pandas.DataFrame(rows, None, pandas.Index([spreadsheet_cell(name) for name in columns]), object)
-    with replacing(file, None) as part:
+    with replacing(file, ResultError) as part:
         table.to_csv(part, index=False, na_rep="nan", lineterminator=CSV_NEWLINE)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from envs.errors import ExistsError
-from envs.files import appending, refuse_links, replacing
+from envs.files import appending, refuse_links, replacing, writing
 from jaxrl.results.text_tables import spreadsheet_cell
 from jaxrl.tracking.runs import Points, Tracked
 
@@ -26,6 +26,10 @@ class Table:
 
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
         """See `Sink.open`; raises FileExistsError if the file exists and the call does not resume."""
+        with writing(self._path):
+            return self._open(tracked, resuming)
+
+    def _open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
         self._runs = tracked.runs
         last = np.full(len(tracked.runs), -1)
         refuse_links(self._path)

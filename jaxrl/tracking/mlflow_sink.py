@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -34,27 +35,22 @@ class MLflow:
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
         """See `Sink.open`; raises ValueError if MLflow cannot store runs there."""
         from mlflow import MlflowClient
-        from mlflow.exceptions import MlflowException
 
-        if self._uri.startswith(SQLITE):
-            Path(self._uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
         self._tracked = tracked
         self._ids: dict[int, str] = {}
         self._begun: set[int] = set()
-        try:
+        with _storing(self._uri):
+            if self._uri.startswith(SQLITE):
+                Path(self._uri.removeprefix(SQLITE)).parent.mkdir(parents=True, exist_ok=True)
             self._client = MlflowClient(tracking_uri=self._uri)
             experiment = self._client.get_experiment_by_name(self._experiment)
             made = self._client.create_experiment(self._experiment) if experiment is None else experiment.experiment_id
-        except (MlflowException, OSError) as error:
-            raise UserValueError(
-                f"uri is {self._uri!r}, where MLflow cannot store runs: {str(error).splitlines()[0]}"
-            ) from None
-        self._experiment_id = made
-        last = np.full(len(tracked.runs), -1)
-        if resuming:
-            self._ids = self._earlier()
-            for i, id in self._ids.items():
-                last[i] = self._last_step(id)
+            self._experiment_id = made
+            last = np.full(len(tracked.runs), -1)
+            if resuming:
+                self._ids = self._earlier()
+                for i, id in self._ids.items():
+                    last[i] = self._last_step(id)
         return last
 
     def write(self, points: Points) -> None:
@@ -63,16 +59,18 @@ class MLflow:
 
         now = int(1000 * time.time())
         for i, values in zip(points.runs.tolist(), points.values.tolist(), strict=True):
-            if i not in self._begun:
-                self._begin(i)
             pairs = zip(points.names, values, strict=True)
             metrics = [Metric(_name(name), value, now, points.env_step) for name, value in pairs]
-            self._client.log_batch(self._ids[i], metrics=metrics)
+            with _storing(self._uri):
+                if i not in self._begun:
+                    self._begin(i)
+                self._client.log_batch(self._ids[i], metrics=metrics)
 
     def close(self, ends: list[str]) -> None:
         """See `Sink.close`."""
-        for i in self._begun:
-            self._client.set_terminated(self._ids[i], STATUSES[ends[i]])
+        with _storing(self._uri):
+            for i in self._begun:
+                self._client.set_terminated(self._ids[i], STATUSES[ends[i]])
 
     def _begin(self, i: int) -> None:
         from mlflow.entities import Param
@@ -112,6 +110,19 @@ class MLflow:
         return max(
             (point.step for name in names[:1] for point in self._client.get_metric_history(id, name)), default=-1
         )
+
+
+@contextlib.contextmanager
+def _storing(uri: str) -> Iterator[None]:
+    """Turns errors of the store into one sentence, such as those of a read-only or full file system."""
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        raise UserValueError(
+            f"uri is {uri!r}, where MLflow cannot store runs: {str(error).strip().splitlines()[0]}"
+        ) from None
 
 
 def _name(name: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from envs.errors import ExistsError
-from envs.files import refuse_links
+from envs.files import refuse_links, writing
 from jaxrl.tracking.runs import Points, Run, Tracked
 
 SUFFIX = ".jaxrl"  # suffix of our event files; no other files are replaced
@@ -41,6 +41,10 @@ class TensorBoard:
 
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
         """See `Sink.open`; raises FileExistsError if runs exist and the call does not resume."""
+        with writing(self._directory):
+            return self._open(tracked, resuming)
+
+    def _open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
         self._runs, self._resuming = tracked.runs, resuming
         self._files: list[Path | None] = [None] * len(tracked.runs)
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -81,7 +85,8 @@ class TensorBoard:
         """The events before the first point of a run; also chooses the name of its file."""
         run, now, event = self._runs[i], time.time(), _proto("event").Event
         directory = self._path(run)
-        directory.mkdir(parents=True, exist_ok=True)
+        with writing(directory):
+            directory.mkdir(parents=True, exist_ok=True)
         earlier = _event_files(directory)
         stamp = max([int(now), *(int(file.name.split(".")[3]) + 1 for file in earlier)])  # files are read in this order
         name = f"events.out.tfevents.{stamp:010d}.{socket.gethostname()}.{os.getpid()}{SUFFIX}"
@@ -101,7 +106,7 @@ class TensorBoard:
     def _append(self, i: int, events: Iterable[Any]) -> None:
         file = self._files[i]
         assert file is not None
-        with file.open("ab") as stream:
+        with writing(file), file.open("ab") as stream:
             stream.write(b"".join(_record(event.SerializeToString()) for event in events))
 
     def _path(self, run: Run) -> Path:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from envs.errors import UserValueError
-from envs.files import replacing
+from envs.files import replacing, writing
 from jaxrl.tracking.runs import Points, Tracked
 
 IDS = "jaxrl-wandb.json"
@@ -43,7 +43,8 @@ class WandB:
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
         """See `Sink.open`; raises ValueError if the library cannot start a run."""
         self._tracked = tracked
-        self._directory.mkdir(parents=True, exist_ok=True)
+        with writing(self._directory):
+            self._directory.mkdir(parents=True, exist_ok=True)
         file = self._directory / IDS
         self._ids = _ids_in(file)
         self._known = self._ids.get(tracked.identity, {}) if resuming else {}
@@ -59,7 +60,7 @@ class WandB:
             numbers = dict(zip(points.names, values, strict=True))
             run.log(numbers | {"env_step": points.env_step}, step=points.env_step, commit=True)
             self._known[self._tracked.runs[i].name] = {"id": run.id, "env_step": points.env_step}
-        with replacing(self._directory / IDS, None) as part:
+        with replacing(self._directory / IDS) as part:
             part.write_text(json.dumps(self._ids, indent=1), encoding="utf-8")
 
     def close(self, ends: list[str]) -> None:

@@ -252,13 +252,13 @@ def _write_tables(directory: Path, trials: Sequence[Outcome]) -> None:
         for name in trials[0].setting:  # a column of Parquet has one type
             if len({type(value) for value in frame[name]}) > 1:
                 frame[name] = frame[name].map(str)
-        with replacing(directory / PARQUET, None) as part, part.open("wb") as stream:  # as `storage.save`
+        with replacing(directory / PARQUET, ResultError) as part, part.open("wb") as stream:  # as `storage.save`
             frame.convert_dtypes().to_parquet(stream, index=False)
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON file with its checksum atomically."""
-    with replacing(file, None) as part:
+    with replacing(file, ResultError) as part:
         part.write_bytes(sealed_json(value))
 
 

@@ -1,6 +1,7 @@
 """Trackers: each library reads back its tracker's files; no point is written twice or lost by an error."""
 
 import csv
+import errno
 import json
 import os
 import struct
@@ -8,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -24,9 +26,11 @@ from jaxrl.runtime.call import Call
 from jaxrl.runtime.training import training_call
 from jaxrl.tracking import trackers as tracking
 from jaxrl.tracking.csv_sink import Table
+from jaxrl.tracking.mlflow_sink import MLflow
 from jaxrl.tracking.runs import RESAMPLES, Grouping, Points, RunTracker, Tracked, tracked
 from jaxrl.tracking.tensorboard_sink import TensorBoard
 from jaxrl.tracking.tracker import FollowedCall
+from jaxrl.tracking.wandb_sink import WandB
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 STEPS = (64, 128, 192)
@@ -381,6 +385,74 @@ def test_trackers_of_a_run_directory_write_through_no_link_in_it(tmp_path: Path)
         (tmp_path / name).symlink_to(tmp_path / "elsewhere")
         with pytest.raises(UserError, match=f"{name} is a link, through which nothing is written"):
             tracking.by_name(kind, tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tensorboard", "wandb", "mlflow"])
+def test_a_place_that_cannot_be_written_gets_one_sentence(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Below a file, as on a file system that is read-only: before anything is computed."""
+    fake_mlflow(monkeypatch)
+    (tmp_path / "file").write_text("precious")
+    out = tmp_path / "file" / "run"
+    sinks = {
+        "csv": Table(out / "progress.csv", True),
+        "tensorboard": TensorBoard(out, True),
+        "wandb": WandB(out, "project", None, None, (), None),
+        "mlflow": MLflow(f"sqlite:///{out}/mlflow.db", "experiment", {}),
+    }
+    with pytest.raises(UserError, match=r"^.*file/run.*(cannot be written|cannot store runs): .*Not a directory.*$"):
+        RunTracker(sinks[kind], Grouping()).start(a_call(), None)
+
+
+@pytest.mark.parametrize("kind", ["csv", "tensorboard", "mlflow"])
+def test_a_place_that_is_full_later_gets_one_sentence(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_mlflow(monkeypatch)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    sinks = {
+        "csv": Table(tmp_path / "progress.csv", True),
+        "tensorboard": TensorBoard(tmp_path, True),
+        "mlflow": MLflow(uri, "experiment", {}),
+    }
+    tracker = RunTracker(sinks[kind], Grouping())
+    tracker.start(a_call(), None)
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    for module, name in ((os, "open"), (Path, "open")):
+        monkeypatch.setattr(module, name, raising(full))
+    sentence = (
+        "cannot store runs: database is full" if kind == "mlflow" else "cannot be written: No space left on device"
+    )
+    with pytest.raises(UserError, match=sentence):
+        tracker(64, numbers(64))
+
+
+def raising(error: Exception) -> Any:
+    def raises(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return raises
+
+
+def fake_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store of MLflow, whose import takes seconds, in which runs can be begun but not written."""
+
+    class StoreError(Exception):
+        pass
+
+    client = SimpleNamespace(
+        get_experiment_by_name=lambda name: SimpleNamespace(experiment_id="0"),
+        create_run=lambda *_, **__: SimpleNamespace(info=SimpleNamespace(run_id="1")),
+        log_batch=raising(StoreError("database is full\n[SQL: INSERT INTO metrics]")),
+    )
+    parts = {
+        "mlflow": SimpleNamespace(MlflowClient=lambda tracking_uri: client),
+        "mlflow.exceptions": SimpleNamespace(MlflowException=StoreError),
+        "mlflow.entities": SimpleNamespace(Metric=lambda *point: point, Param=lambda *pair: pair),
+    }
+    for name, module in parts.items():
+        monkeypatch.setitem(sys.modules, name, module)
 
 
 def test_tensorboard_stays_in_its_directory(tmp_path: Path) -> None:

@@ -18,7 +18,9 @@ import jaxrl
 from envs.errors import ExistsError, UserError
 from jaxrl import Choice, LogUniform, Uniform
 from jaxrl.results.dataset import ResultError
-from jaxrl.tuning.result import claim
+from jaxrl.results.storage import write_csv
+from jaxrl.runtime.checkpoints.checkpoint_files import CheckpointFiles
+from jaxrl.tuning.result import claim, write_json, write_search
 from jaxrl.tuning.samplers import sampler_of
 from jaxrl.tuning.shared_study import OUTCOME, Asked, Outcome, TrialStudy, opened
 from jaxrl.tuning.space import Space
@@ -257,6 +259,23 @@ def test_an_outcome_that_is_none_is_told_in_a_sentence(space: Space, outcome: An
         study.tell(asked.number, 1.0)
         with pytest.raises(ResultError, match="trial 0 of the study is damaged: it has the outcome"):
             shared.outcomes()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda out: claim(out, {}, "some"),
+        lambda out: write_search(out, "some", {}, [Outcome(0, "complete", {"lr": 0.1}, 1.0, [1.0], 64)]),
+        lambda out: write_json(out / "search.json", {}),
+        lambda out: write_csv(out / "lineage.csv", ["round"], [[0]]),
+        lambda out: CheckpointFiles(out),
+    ],
+)
+def test_files_that_cannot_be_written_get_one_sentence(tmp_path: Path, write: Any) -> None:
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(ResultError, match=r"^.*file/run.* cannot be written: Not a directory\.$"):
+        write(tmp_path / "file" / "run")
+    assert (tmp_path / "file").read_text() == "precious"
 
 
 @pytest.mark.parametrize("name", ["trials.csv", "trials.parquet", "incumbent.json", "study.db", "default", "incumbent"])

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from envs.files import writing
 from jaxrl.pytrees import State
 from jaxrl.results.checksums import CHECKSUM, checksum
 from jaxrl.results.dataset import ResultError
@@ -91,7 +92,8 @@ class CheckpointFiles:
         folder = (directory / CHECKPOINTS).absolute()
         if folder.is_symlink():
             raise ResultError(f"{folder} is a link, through which nothing is written: delete it to start over.")
-        folder.mkdir(parents=True, exist_ok=True)
+        with writing(directory, ResultError):
+            folder.mkdir(parents=True, exist_ok=True)
         self._link: tempfile.TemporaryDirectory[str] | None = None
         # A separator for tensorstore, a bucket for orbax, and bytes that are not UTF-8, wherever they are.
         if re.search(r"\\|gs:/|[\ud800-\udfff]", str(folder)):

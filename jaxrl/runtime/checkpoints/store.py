@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from envs.files import replacing
+from envs.files import replacing, writing
 from jaxrl.results.checksums import sealed_json
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.file_names import CHECKPOINTS, IDENTITY, PARTS
@@ -183,11 +183,8 @@ class Checkpoints:
           ResultError: The directory is not writable.
         """
         content = sealed_json(self.identity)
-        try:
-            with replacing(self._at / IDENTITY, None) as part:
-                part.write_bytes(content)
-        except OSError as error:
-            raise ResultError(f"{self._at} cannot be written: {error.strerror or error}.") from None
+        with writing(self._at, ResultError), replacing(self._at / IDENTITY, None) as part:
+            part.write_bytes(content)
 
     def write(self, checkpoint: Checkpoint) -> None:
         """Writes a checkpoint next to the last one, and then deletes the last one.
