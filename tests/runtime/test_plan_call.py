@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import psutil
 import pytest
 from chaotic_algorithm import PER_ITERATION, wandering
 from out_of_memory import exhausted_at
@@ -105,6 +106,17 @@ def file_system(root: Path, files: Mapping[str, str]) -> Path:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
     return root
+
+
+def test_no_more_is_free_than_the_address_space_may_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    resource = pytest.importorskip("resource")
+    monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=10**18))
+    mapped = psutil.Process().memory_info().vms
+    for limit, expected in ((mapped + GIB, GIB), (mapped // 2, 0)):
+        monkeypatch.setattr(resource, "getrlimit", lambda kind, limit=limit: (limit, limit))
+        assert available(tmp_path) == pytest.approx(expected, abs=64 * MIB)  # the process may map more in between
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert available(tmp_path) == 10**18
 
 
 def test_what_is_free_is_the_least_of_machine_and_control_groups(

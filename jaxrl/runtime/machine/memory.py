@@ -54,12 +54,12 @@ def resident() -> int:
 
 
 def available(root: Path = Path("/")) -> int:
-    """Free memory in bytes that this process may take, by the limits of the machine and of its control groups.
+    """Free memory in bytes that this process may take, by limits of the machine, control groups and `ulimit -v`.
 
     Args:
       root: Root of the file system with the control groups.
     """
-    free = [psutil.virtual_memory().available]
+    free = [psutil.virtual_memory().available, *_address_space()]
     cgroup = root / "proc/self/cgroup"
     for line in cgroup.read_text().splitlines() if cgroup.exists() else ():
         _, controllers, path = line.split(":", 2)
@@ -69,6 +69,16 @@ def available(root: Path = Path("/")) -> int:
             names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
             free += _room(root / "sys/fs/cgroup/memory", path, *names)
     return max(min(free), 0)
+
+
+def _address_space() -> list[int]:
+    """Bytes that this process may still map, if it has a limit."""
+    try:
+        import resource
+    except ImportError:  # on Windows
+        return []
+    most, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return [] if most == resource.RLIM_INFINITY else [most - psutil.Process().memory_info().vms]
 
 
 def _room(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> list[int]:
