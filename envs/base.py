@@ -46,6 +46,8 @@ def _with_strong_observations(method: Callable[..., Any]) -> Callable[..., Any]:
         returned = method(*arguments, **named)
         if not (isinstance(returned, tuple) and returned):  # what `check` refuses
             return returned
+        if not any(getattr(leaf, "weak_type", False) for leaf in jax.tree.leaves(returned[0])):
+            return returned  # unchanged: the map would order the entries of a dictionary, and the program with them
         return jax.tree.map(_strong, returned[0]), *returned[1:]
 
     return called
