@@ -1,15 +1,17 @@
 """Files that are written completely or not at all."""
 
 import contextlib
+import errno
 import os
 import platform
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
 
 from envs.errors import UserError, UserValueError
 
-__all__ = ["absolute", "appending", "refuse_links", "replacing", "unfinished", "writing"]
+__all__ = ["absolute", "appending", "block_size", "refuse_links", "replacing", "require_room", "unfinished", "writing"]
 
 
 def absolute(path: str | Path) -> Path:
@@ -85,6 +87,31 @@ def appending(file: Path, newline: str | None = None) -> Iterator[IO[str]]:
         handle = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
         with open(handle, "a", newline=newline, encoding="utf-8") as stream:
             yield stream
+
+
+def block_size(directory: Path) -> int:
+    """Bytes of a block of the file system of a directory; 4,096 where the system does not report them."""
+    return os.statvfs(directory).f_frsize if hasattr(os, "statvfs") else 4096
+
+
+def require_room(directory: Path, num_bytes: int) -> None:
+    """Raise the system's error for a full disk, for libraries that report it late, at length, or never.
+
+    Args:
+      directory: Directory to write to.
+      num_bytes: Number of bytes that must be free.
+
+    Raises:
+      OSError: There is too little space.
+    """
+    if not hasattr(os, "posix_fallocate"):
+        return
+    with tempfile.TemporaryFile(dir=directory) as file:
+        try:
+            os.posix_fallocate(file.fileno(), 0, num_bytes)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+                raise
 
 
 def refuse_links(*paths: Path) -> None:

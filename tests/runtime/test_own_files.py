@@ -1,7 +1,10 @@
 """Calls delete and replace what jaxrl wrote, and nothing else in their directory."""
 
+import contextlib
+import itertools
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ import jaxrl
 from envs.errors import ExistsError, UserError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli import main as cli
+from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.checkpoints import checkpoint_files
+from jaxrl.runtime.checkpoints.checkpoint_files import CheckpointFiles
 
 PRECIOUS = "precious"
 RUN: Any = {"seeds": 2, "env_steps": 4 * PER_ITERATION, "evals": 4, "eval_episodes": 1, "progress": False}
@@ -199,6 +204,36 @@ def test_a_first_checkpoint_that_fails_has_no_previous_one(
     monkeypatch.setattr(checkpoint_files, "_require_room", full)
     with pytest.warns(RuntimeWarning, match=r"No space left on device; there is no previous one\.$"):
         jaxrl.train(algo, **RUN, **OFTEN, out=tmp_path / "x")
+
+
+@contextlib.contextmanager
+def few_open_files(more: int) -> Iterator[None]:
+    """Lets this process open a few more files than it has, and no others."""
+    import resource
+
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = set(map(int, os.listdir("/dev/fd")))
+    numbers = (number for number in itertools.count() if number not in used)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (next(itertools.islice(numbers, more, None)), limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_too_few_files_that_may_be_open_are_a_sentence(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
+    sentence = rf"^No checkpoint can be written to or read from {tmp_path}.* `ulimit -n 1024` raises the limit\.$"
+    with few_open_files(12), pytest.warns(RuntimeWarning, match=sentence):
+        assert_same_bits(jaxrl.train(algo, **RUN, **OFTEN, out=tmp_path / "x"), whole)
+
+    jaxrl.train(algo, **RUN, **OFTEN, out=tmp_path / "y")
+    checkpoint = CheckpointFiles(tmp_path / "y")
+    expected: Any = None  # looked at only after the check
+    with few_open_files(12), pytest.raises(ResultError, match=sentence):
+        checkpoint.load(expected, trust=False)
+    with few_open_files(12), pytest.raises(ResultError, match=sentence):
+        CheckpointFiles(tmp_path / "y")
+    checkpoint.close()
 
 
 def test_a_name_with_a_bucket_in_it_gets_checkpoints(

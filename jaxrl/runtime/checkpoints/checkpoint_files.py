@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from envs.files import writing
+from envs.files import block_size, require_room, writing
 from jaxrl.pytrees import State
 from jaxrl.results.checksums import CHECKSUM, checksum
 from jaxrl.results.dataset import ResultError
@@ -35,6 +35,7 @@ _ITEMS = ("states", "evaluations")  # items of a checkpoint with an array for ea
 _BLOCKS_OF_ARRAY = 2  # beside its numbers: its folder and its metadata
 _BLOCKS_OF_CHECKPOINT = 24  # folders and metadata of the rest
 _READS_END = 0.1  # seconds after a failed read in which others end
+_OPEN_FILES = 32  # that the store underneath has open at a time, beside one for each processor
 
 
 class Checkpoint(NamedTuple):
@@ -84,11 +85,12 @@ class CheckpointFiles:
       directory: Run directory.
 
     Raises:
-      ResultError: The folder is a link, or what it holds cannot be opened.
+      ResultError: The folder is a link, what it holds cannot be opened, or this process may open too few files.
     """
 
     def __init__(self, directory: Path):
         self._at = directory
+        self._require_open_files()
         folder = (directory / CHECKPOINTS).absolute()
         if folder.is_symlink():
             raise ResultError(f"{folder} is a link, through which nothing is written: delete it to start over.")
@@ -121,6 +123,7 @@ class CheckpointFiles:
         """
         import orbax.checkpoint as ocp
 
+        self._require_open_files()
         manager = self._manager
         leaves = {name: np.asarray(leaf) for name, leaf in _named(checkpoint.states).items()}
         empty = {name: [leaf.shape, str(leaf.dtype)] for name, leaf in leaves.items() if not leaf.size}
@@ -160,6 +163,7 @@ class CheckpointFiles:
         step = manager.latest_step()
         if step is None:
             return None
+        self._require_open_files()
         where = self._at / CHECKPOINTS / str(step)
         items = [name for name in _ITEMS if (where / name).is_dir()]
         try:
@@ -210,6 +214,25 @@ class CheckpointFiles:
         self._manager.close()
         if self._link is not None:
             self._link.cleanup()
+
+    def _require_open_files(self) -> None:
+        """Checks how many files may be opened: orbax would leave half of its event loops, which print errors.
+
+        Raises:
+          ResultError: This process may open too few files.
+        """
+        count = _OPEN_FILES + (os.cpu_count() or 1)
+        with contextlib.ExitStack() as files:
+            try:
+                for _ in range(count):
+                    files.enter_context(open(os.devnull, "rb"))
+            except OSError as error:
+                if error.errno not in (errno.EMFILE, errno.ENFILE):
+                    raise
+                raise ResultError(
+                    f"No checkpoint can be written to or read from {self._at}: it takes {count} open files at a time, "
+                    "more than this process may have; `ulimit -n 1024` raises the limit."
+                ) from None
 
 
 def _manager(folder: Path) -> Any:
@@ -360,16 +383,9 @@ def _require_room(directory: Path, num_bytes: Sequence[int]) -> None:
     Raises:
       OSError: There is too little space.
     """
-    if not hasattr(os, "posix_fallocate"):
-        return
-    block = os.statvfs(directory).f_frsize
+    block = block_size(directory)
     blocks = sum(math.ceil(each / block) + _BLOCKS_OF_ARRAY for each in num_bytes) + _BLOCKS_OF_CHECKPOINT
-    with tempfile.TemporaryFile(dir=directory) as file:
-        try:
-            os.posix_fallocate(file.fileno(), 0, blocks * block)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
-                raise
+    require_room(directory, blocks * block)
 
 
 @contextlib.contextmanager
