@@ -51,7 +51,9 @@ def exit_status(command: Callable[[], int], prog: str) -> int:
         if os.environ.get("JAXRL_TRACEBACK"):
             raise
         sentence = _sentence(error)
-        if not _is_ours(error):
+        if _is_of_output(error):
+            sentence = "The standard output cannot be written: no space is left on its device."
+        elif not _is_ours(error):
             sentence = f"{type(error).__name__}: {sentence.rstrip('.')} (JAXRL_TRACEBACK=1 shows where)"
         print(f"{prog}: {_shown(sentence)}", file=sys.stderr)
         return 2
@@ -66,6 +68,11 @@ def _is_ours(error: Exception) -> bool:
     from envs.errors import UserError
 
     return isinstance(error, UserError)
+
+
+def _is_of_output(error: Exception) -> bool:
+    """Whether nothing can be printed on the standard output: writers of files name theirs."""
+    return isinstance(error, OSError) and error.filename is None and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _sentence(error: Exception) -> str:

@@ -1,5 +1,6 @@
 """Text on a terminal: control characters, encodings without a dash, and streams that are closed."""
 
+import errno
 import io
 import os
 import subprocess
@@ -105,3 +106,17 @@ def test_a_sentence_on_an_unknown_algorithm_controls_no_terminal(
     assert cli.main(["version"]) == 2
     sentence = capsys.readouterr().err
     assert sentence[:-1].isprintable() and f"(--allow evil{SHOWN})" in sentence
+
+
+def test_a_full_standard_output_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    class Full(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Full()), "utf-8"))
+    assert exit_status(lambda: print("out") or 0, "jaxrl") == 2
+    sentence = "The standard output cannot be written: no space is left on its device."
+    assert capsys.readouterr().err == f"jaxrl: {sentence}\n"
