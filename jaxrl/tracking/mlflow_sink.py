@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from envs.errors import UserValueError
+from jaxrl.results.format import reason
 from jaxrl.tracking.runs import Points, Tracked
 
 CALL, RUN = "jaxrl.call", "jaxrl.run"
@@ -115,14 +116,10 @@ class MLflow:
 @contextlib.contextmanager
 def _storing(uri: str) -> Iterator[None]:
     """Turns errors of the store into one sentence, such as those of a read-only or full file system."""
-    from mlflow.exceptions import MlflowException
-
     try:
         yield
-    except (MlflowException, OSError) as error:
-        raise UserValueError(
-            f"uri is {uri!r}, where MLflow cannot store runs: {str(error).strip().splitlines()[0]}"
-        ) from None
+    except Exception as error:  # of any library underneath: those of a database are not MLflow's own
+        raise UserValueError(f"uri is {uri!r}, where MLflow cannot store runs: {reason(error)}.") from error
 
 
 def _name(name: str) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from envs.errors import UserValueError
-from envs.files import replacing, writing
+from envs.files import replacing, require_room, writing
 from jaxrl.tracking.runs import Points, Tracked
 
 IDS = "jaxrl-wandb.json"
+ROOM = 2**18  # bytes on the disk that the library takes for logs and points until the next ones
 EXIT_CODES = {"finished": 0, "failed": 1, "stopped": 255}
 
 __all__ = ["WandB"]
@@ -45,6 +46,7 @@ class WandB:
         self._tracked = tracked
         with writing(self._directory):
             self._directory.mkdir(parents=True, exist_ok=True)
+            require_room(self._directory, ROOM)  # or the library prints tracebacks
         file = self._directory / IDS
         self._ids = _ids_in(file)
         self._known = self._ids.get(tracked.identity, {}) if resuming else {}
@@ -55,6 +57,8 @@ class WandB:
 
     def write(self, points: Points) -> None:
         """See `Sink.write`; the library's step is the environment step."""
+        with writing(self._directory):
+            require_room(self._directory, ROOM)  # the library would lose the points in silence
         for i, values in zip(points.runs.tolist(), points.values.tolist(), strict=True):
             run = self._runs[i] if i in self._runs else self._begin(i)
             numbers = dict(zip(points.names, values, strict=True))

@@ -405,6 +405,19 @@ def test_a_place_that_cannot_be_written_gets_one_sentence(
         RunTracker(sinks[kind], Grouping()).start(a_call(), None)
 
 
+def test_weights_and_biases_start_and_write_nothing_without_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The library itself would print tracebacks at its start, and lose points in silence later."""
+    monkeypatch.setattr(os, "posix_fallocate", raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))))
+    sink = WandB(tmp_path, "project", None, None, (), None)
+    sentence = f"^{tmp_path} cannot be written: No space left on device\\.$"
+    with pytest.raises(UserError, match=sentence):
+        RunTracker(sink, Grouping()).start(a_call(), None)
+    with pytest.raises(UserError, match=sentence):
+        sink.write(Points(64, np.array([0]), ("return",), np.array([[1.0]])))
+
+
 @pytest.mark.parametrize("kind", ["csv", "tensorboard", "mlflow"])
 def test_a_place_that_is_full_later_gets_one_sentence(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -438,7 +451,7 @@ def raising(error: Exception) -> Any:
 def fake_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """A store of MLflow, whose import takes seconds, in which runs can be begun but not written."""
 
-    class StoreError(Exception):
+    class StoreError(Exception):  # of a database: not one of MLflow's own
         pass
 
     client = SimpleNamespace(
@@ -448,7 +461,6 @@ def fake_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     parts = {
         "mlflow": SimpleNamespace(MlflowClient=lambda tracking_uri: client),
-        "mlflow.exceptions": SimpleNamespace(MlflowException=StoreError),
         "mlflow.entities": SimpleNamespace(Metric=lambda *point: point, Param=lambda *pair: pair),
     }
     for name, module in parts.items():
