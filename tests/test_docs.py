@@ -81,8 +81,8 @@ def test_commands_parse(command: str) -> None:
     parse_command(command)
 
 
-def rows_of_presets() -> dict[tuple[str, str], int]:
-    """Environment steps in the rows of presets, by algorithm and environment."""
+def rows_of_presets() -> dict[tuple[str, str, str | None], int]:
+    """Environment steps in the rows of presets, by algorithm, environment and `--tuned`."""
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for name in (
@@ -100,22 +100,24 @@ def rows_of_presets() -> dict[tuple[str, str], int]:
     for cells in rows:
         if len(cells) in (6, 7):
             algorithm, environment = cells[-1].strip("`").split()[2:4]
-            parts[algorithm, environment] = int(cells[1].replace(",", ""))
+            tuned = re.search(r"--tuned (\w+)", cells[-1])
+            parts[algorithm, environment, tuned and tuned[1]] = int(cells[1].replace(",", ""))
     return parts
 
 
 def test_every_preset_has_a_row() -> None:
-    assert set(rows_of_presets()) == set(presets.names())
+    assert {row[:2] for row in rows_of_presets() if row[2] is None} == set(presets.names())
 
 
 @pytest.mark.slow  # builds the algorithm of every preset
 def test_rows_of_presets_have_the_steps_that_these_take() -> None:
+    rows = rows_of_presets()
     rounded = {}
-    for algorithm, environment in presets.names():
-        preset = presets.preset(algorithm, environment)
+    for algorithm, environment, tuned in rows:
+        preset = presets.preset(algorithm, environment, tuned=tuned)
         iteration = preset.algo.env_steps_per_iteration
-        rounded[algorithm, environment] = -(-preset.env_steps // iteration) * iteration
-    assert rows_of_presets() == rounded
+        rounded[algorithm, environment, tuned] = -(-preset.env_steps // iteration) * iteration
+    assert rows == rounded
 
 
 def test_every_discount_of_the_table_is_the_class_beside_it() -> None:
