@@ -37,7 +37,7 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all part seconds torture mutants test-rliable test-sb3 bench study lint format notebook \
+.PHONY: help demo test test-all part torture mutants test-rliable test-sb3 bench study lint format notebook \
 	docs clean
 
 help:  ## list the targets
@@ -67,9 +67,6 @@ test-all: $(call stamp,test$(comma)playground) $(VENV)-rliable/.installed  ## ev
 part:  ## the part of all tests that belongs to this commit; twelve commits in a row have all of them
 	@if [ "$$(git rev-parse --is-shallow-repository 2>/dev/null)" = false ]; then number=$$(git rev-list --count HEAD); \
 	else number=$$((0x0$$(git rev-parse --short=8 HEAD 2>/dev/null))); fi; echo $$((number % 12 + 1))/12
-
-seconds:  ## the table by which the parts take equally long, from the seconds that each of them left
-	$(BIN)/python tests/suite/parts.py build/parts/*-of-12.txt
 
 torture: $(call stamp,test)  ## kills, signals, damages, odd names, meetings and command lines at random, all seeds fixed
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal tests/torture
