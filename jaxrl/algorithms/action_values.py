@@ -218,9 +218,16 @@ class ActionValues(NamedTuple):
             action = jnp.where(explores, anything, best)
             return action, action
 
-        return memoryless(
-            scores, lambda key, shape: jax.random.uniform(unrolled(key), (*shape, self.num_actions + 1)), choose
-        )
+        def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+            best = jnp.argmax(masked_values(scores["q"], mask), axis=-1)
+            allowed = jnp.ones_like(scores["q"]) if mask is None else mask.astype(jnp.float32)
+            uniform = jnp.take_along_axis(allowed, raw[..., None], -1)[..., 0] / jnp.sum(allowed, axis=-1)
+            return jnp.log((1 - scores["epsilon"]) * (raw == best) + scores["epsilon"] * uniform)
+
+        def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return jax.random.uniform(unrolled(key), (*shape, self.num_actions + 1))
+
+        return memoryless(scores, noise, choose, log_prob)
 
 
 def action_values(name: str, toolbox: OffPolicy) -> ActionValues:

@@ -38,8 +38,9 @@ _ARGUMENTS = {
     "stopped": ("hparams", "env_steps"),
     "warm_start": ("state", "policy"),
     "sharded": ("shards",),
+    "value": ("policy", "memory", "obs"),
 }
-_OPTIONAL = ("discount", "stopped", "warm_start", "sharded")
+_OPTIONAL = ("discount", "stopped", "warm_start", "sharded", "value")
 _ARGUMENTS_OF_ACTOR = {
     "initial_memory": ("policy",),
     "scores": ("policy", "memory", "obs", "mask"),
@@ -126,6 +127,8 @@ class Algorithm(NamedTuple):
         into the initial state of a run; None if warm starts are not supported.
       sharded: Function `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None if
         environments cannot be distributed over devices.
+      value: Function `(policy, memory, obs) -> [*B]`, the values of observations by the policy's own critic, in units
+        of the rewards that it learned from; None where the policy contains no critic that takes observations alone.
     """
 
     name: str
@@ -145,6 +148,7 @@ class Algorithm(NamedTuple):
     builder: str | None = None
     warm_start: Callable[[State, Policy], State] | None = None
     sharded: Callable[[EnvShards], "Sharded"] | None = None
+    value: Callable[[Policy, Any, Any], jax.Array] | None = None
 
     def __repr__(self) -> str:
         return f"Algorithm({self.name} on {self.env.name}; {self.config!r})"
@@ -339,6 +343,8 @@ def check_members(algo: Any) -> None:
             _check_function(f"{name} of {algo.name}", getattr(algo, name), arguments)
     for name, arguments in _ARGUMENTS_OF_ACTOR.items():
         _check_function(f"actor.{name} of {algo.name}", getattr(algo.actor, name), arguments)
+    if algo.actor.log_prob is not None:
+        _check_function(f"actor.log_prob of {algo.name}", algo.actor.log_prob, ("scores", "mask", "raw"))
 
 
 def check_stepped(state: Any, stepped: Any) -> None:

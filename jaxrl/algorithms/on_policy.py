@@ -342,6 +342,13 @@ class OnPolicy(NamedTuple):
 
     # The result.
 
+    def value(self, policy: OnPolicyPolicy, memory: Memory, obs: Any) -> jax.Array:
+        """Values of observations `[*B]`, for `Algorithm.value`."""
+        num_axes = leading_axes(obs, self.obs_shape)
+        if self.remembers:
+            return step_over(self.network, policy.params, policy.see(obs), memory, num_axes)[1]
+        return apply_over(self.network, policy.params, policy.see(obs), num_axes)[1]
+
     def algorithm(
         self,
         builder: str,
@@ -389,6 +396,8 @@ class OnPolicy(NamedTuple):
             network=network,
             warm_start=warm_start,
             sharded=sharded,
+            # Values of a mixture depend on the discount, and those of a centralised critic on the global observation.
+            value=None if self.critic.num_values is not None or self.centralised else self.value,
         )
 
 

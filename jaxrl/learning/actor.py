@@ -45,18 +45,23 @@ class Actor(NamedTuple):
       choose: Function `(noise, scores, memory, greedy, mask) -> (action, raw, memory)`. `greedy` is a bool, or a traced
         bool `[]`; if it is True, the most likely action is chosen and noise may be None. The environment takes
         `action`, a loss scores `raw`.
+      log_prob: Function `(scores, mask, raw) -> [*B]`, the log-probability of a sampled action, for continuous actions
+        the log-density of `raw`; noise that is correlated over steps is taken as that of a single step. None where no
+        such number exists.
     """
 
     initial_memory: Callable[[Policy], Memory]
     scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]]
     noise: Callable[[jax.Array, tuple[int, ...]], Noise]
     choose: Callable[[Noise, Scores, Memory, Any, Any], tuple[Any, Any, Memory]]
+    log_prob: Callable[[Scores, Any, Any], jax.Array] | None = None
 
 
 def memoryless(
     scores: Callable[[Policy, Any, Any], Scores],
     noise: Callable[[jax.Array, tuple[int, ...]], Noise],
     choose: Callable[[Noise, Scores, Any, Any], tuple[Any, Any]],
+    log_prob: Callable[[Scores, Any, Any], jax.Array] | None = None,
 ) -> Actor:
     """Actor of a policy without memory.
 
@@ -64,6 +69,7 @@ def memoryless(
       scores: Function `(policy, obs, mask) -> scores`.
       noise: Function `Actor.noise`.
       choose: Function `(noise, scores, greedy, mask) -> (action, raw)`.
+      log_prob: Function `Actor.log_prob`.
     """
 
     def scores_and_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
@@ -72,7 +78,7 @@ def memoryless(
     def choose_with_memory(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
         return *choose(noise, scores, greedy, mask), memory
 
-    return Actor(lambda policy: (), scores_and_memory, noise, choose_with_memory)
+    return Actor(lambda policy: (), scores_and_memory, noise, choose_with_memory, log_prob)
 
 
 def head_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -> Actor:
@@ -82,7 +88,7 @@ def head_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -
       scores: Function `(policy, obs, mask) -> scores`, those of the head.
       head: Action head of the environment's action space.
     """
-    return memoryless(scores, lambda key, shape: head.noise(unrolled(key), shape), choose_by(head))
+    return memoryless(scores, lambda key, shape: head.noise(unrolled(key), shape), choose_by(head), head.log_prob)
 
 
 def recurrent_actor(
@@ -102,7 +108,10 @@ def recurrent_actor(
     def choose_and_keep(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
         return *choose(noise, scores, greedy, mask), memory
 
-    return Actor(initial_memory, scores, lambda key, shape: head.noise(unrolled(key), shape), choose_and_keep)
+    def noise(key: jax.Array, shape: tuple[int, ...]) -> Noise:
+        return head.noise(unrolled(key), shape)
+
+    return Actor(initial_memory, scores, noise, choose_and_keep, head.log_prob)
 
 
 def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any, Any]]:

@@ -8,12 +8,11 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from envs.abstract_checking import agent_axes
 from envs.base import Environment
 from envs.errors import UserValueError
-from envs.threefry import rolled, unrolled
-from jaxrl.learning.actor import Actor, Policy, check_memory, memories, scored
-from jaxrl.learning.rollout import Carry, agents_ended, remembered, reset_all, step_once
+from jaxrl.learning.acting import act_once, begin
+from jaxrl.learning.actor import Actor, Policy
+from jaxrl.learning.rollout import Carry
 from jaxrl.pytrees import EnvParams
 
 EPISODE_METRICS = ("return", "discounted_return", "length")
@@ -31,6 +30,24 @@ def evaluate(
 ) -> dict[str, jax.Array]:
     """Mean metrics of whole episodes, from the same first states with and without exploration.
 
+    Args, Returns, Raises: See `evaluate_episodes`, of whose metrics these are the means, scalars.
+    """
+    chex.assert_rank(key, {0, 1}, custom_message="key")
+    each = evaluate_episodes(env, params, actor, policy, key, num_episodes, next_weight)
+    return {name: jnp.mean(values) for name, values in each.items()}
+
+
+def evaluate_episodes(
+    env: Environment,
+    params: EnvParams,
+    actor: Actor,
+    policy: Policy,
+    key: jax.Array,
+    num_episodes: int,
+    next_weight: Callable[[jax.Array, jax.Array], jax.Array] | None,
+) -> dict[str, jax.Array]:
+    """Metrics of whole episodes, from the same first states with and without exploration.
+
     Args:
       env: Environment, static.
       params: Parameters of the environment, traced.
@@ -41,7 +58,7 @@ def evaluate(
       next_weight: Function `(t, Gamma(t)) -> Gamma(t + 1)`, the discount step by step; None for no `discounted_return`.
 
     Returns:
-      Scalars: `return`, `discounted_return`, `length` and every entry of the environment's
+      Arrays `[num_episodes]`: `return`, `discounted_return`, `length` and every entry of the environment's
       `info["metrics"]` for greedy actions, and the same with the suffix `_sampled`. Returns
       are averaged over agents if there are several: with `info["active"]` over those that take part in the episode,
       each from its first active step on; empty slots do not count.
@@ -52,31 +69,20 @@ def evaluate(
     chex.assert_rank(key, {0, 1}, custom_message="key")  # an untyped key has an axis of two words
     rules = env.metric_rules
     _require_own_names(env, rules)
-    reset_key, step_key = jax.random.split(unrolled(key))
-    first = reset_all(env, reset_key, params, num_episodes)
-    obs_of_one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), first.obs)
-    agents = agent_axes(env.observation_space(env.default_params), obs_of_one)
-    start_memory = actor.initial_memory(policy)
-    first = first._replace(memory=memories(start_memory, (num_episodes, *agents)))
+    first, step_key, agents = begin(env, params, actor, policy, key, num_episodes)
     twice = jax.tree.map(lambda leaf: jnp.concatenate([leaf, leaf]), first)
     greedy = jnp.arange(2 * num_episodes) < num_episodes
 
     def one_step(key: jax.Array, carry: Carry, greedy: jax.Array, alive: jax.Array, present: jax.Array) -> Any:
-        act_key, env_key = jax.random.split(key)
-        mask = env.action_mask(carry.state, params)
-        scores, memory = scored(actor, policy, carry.memory, carry.obs, mask)
-        action, _, memory = actor.choose(actor.noise(rolled(act_key), agents), scores, memory, greedy, mask)
-        check_memory(carry.memory, memory)
-        obs, state, reward, terminated, truncated, info = step_once(env, env_key, carry.state, action, params)
-        done = terminated | truncated
-        memory = remembered(memory, start_memory, agents_ended(reward, done, info))
+        stepped = act_once(env, params, actor, policy, key, carry, agents, greedy)
+        reward, info = stepped.reward, stepped.info
         metrics = {name: jnp.asarray(info["metrics"][name], jnp.float32) for name in rules}
         if "active" in info:
             present = present | (alive & info["active"])
             reward = jnp.where(present, reward, 0.0)
         else:
             present = jnp.ones_like(present)
-        return Carry(state, obs, memory), jnp.mean(reward), done, present, metrics
+        return stepped.carry, jnp.mean(reward), stepped.terminated | stepped.truncated, present, metrics
 
     def body(loop: Any) -> Any:
         t, weight, alive, carry, present, totals = loop
@@ -154,6 +160,6 @@ def _reduce(rule: str, total: jax.Array, value: jax.Array, alive: jax.Array) -> 
 
 
 def _named(totals: Mapping[str, jax.Array], num_episodes: int) -> dict[str, jax.Array]:
-    greedy = {name: jnp.mean(values[:num_episodes]) for name, values in totals.items()}
-    sampled = {f"{name}{SAMPLED}": jnp.mean(values[num_episodes:]) for name, values in totals.items()}
+    greedy = {name: values[:num_episodes] for name, values in totals.items()}
+    sampled = {f"{name}{SAMPLED}": values[num_episodes:] for name, values in totals.items()}
     return {**greedy, **sampled}

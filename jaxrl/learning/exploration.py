@@ -99,7 +99,7 @@ def persistent_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionH
     def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, Any]:
         return by_head(None if noise is None else gumbel_of(noise), scores, greedy, mask)
 
-    return _walking(memoryless(scores, _normal(head.num_outputs), choose), head.num_outputs)
+    return _walking(memoryless(scores, _normal(head.num_outputs), choose, head.log_prob), head.num_outputs)
 
 
 def gumbel_of(noise: jax.Array) -> jax.Array:
@@ -129,7 +129,7 @@ def _walking(actor: Actor, size: int) -> Actor:
         action, raw, _ = actor.choose(None if noise is None else memory.noise, scores, (), greedy, mask)
         return action, raw, memory
 
-    return Actor(initial_memory, scores_with_memory, actor.noise, choose)
+    return Actor(initial_memory, scores_with_memory, actor.noise, choose, actor.log_prob)
 
 
 def uniform_actor(actor: Actor, head: ActionHead) -> Actor:

@@ -13,6 +13,7 @@ from leaf_functions import assert_complete, assert_refused
 from envs.base import spaces
 from jaxrl.discounts.form import Form, Prepared
 from jaxrl.learning import (
+    acting,
     action_heads,
     advantages,
     beliefs,
@@ -30,6 +31,7 @@ from jaxrl.learning import (
     output_networks,
     priorities,
     q_targets,
+    recording,
     recurrent,
     relation,
     replay,
@@ -40,6 +42,7 @@ from jaxrl.learning import (
 from jaxrl.learning.action_heads import action_head
 
 UNUSED: Any = None
+RECORDER = recording.Recorder(UNUSED, UNUSED, None, 1, False, True)
 
 
 def logits(*shape: int) -> Any:
@@ -242,6 +245,15 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ),
     ("rollout.rollout", "key", lambda: roll(TWO_KEYS, ones(3), ones(4))),
     ("evaluation.evaluate", "key", lambda: evaluation.evaluate(UNUSED, UNUSED, UNUSED, UNUSED, TWO_KEYS, 3, UNUSED)),
+    (
+        "evaluation.evaluate_episodes",
+        "key",
+        lambda: evaluation.evaluate_episodes(UNUSED, UNUSED, UNUSED, UNUSED, TWO_KEYS, 3, UNUSED),
+    ),
+    ("acting.begin", "key", lambda: acting.begin(UNUSED, UNUSED, UNUSED, UNUSED, TWO_KEYS, 3)),
+    ("acting.act_once", "key", lambda: acting.act_once(UNUSED, UNUSED, UNUSED, UNUSED, TWO_KEYS, UNUSED, (), True)),
+    ("recording.Recorder.start", "key", lambda: RECORDER.start(UNUSED, UNUSED, TWO_KEYS)),
+    ("recording.Recorder.record", "key", lambda: RECORDER.record(UNUSED, UNUSED, TWO_KEYS, UNUSED, 0, 1)),
     ("evaluation.finite_only", "metrics", lambda: evaluation.finite_only({"return": ones(2)}, {}, {})),
     ("evaluation.finite_only", "others", lambda: evaluation.finite_only({}, {}, {"loss": ones(2)})),
     ("networks.orthogonal", "key", lambda: networks.orthogonal(TWO_KEYS, 2, 3)),
@@ -340,6 +352,9 @@ EXEMPT = {
     "advantages.monte_carlo": OF_A_USER,
     "advantages.rate_returns": OF_A_USER,
     "advantages.ugae": OF_A_USER,
+    "acting.agents_of": ANY_SHAPE,
+    "action_probabilities.has_probabilities": "takes an environment and an actor",
+    "action_probabilities.probabilities": ANY_SHAPE,
     "actor.check_memory": "refuses memories by errors which test_memory_laws holds",
     "actor.memories": ANY_SHAPE,
     "actor.scored": ANY_SHAPE,

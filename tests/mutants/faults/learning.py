@@ -363,9 +363,9 @@ FAULTS = (
     ),
     Fault(
         "evaluation-that-forgets-at-every-step",
-        "jaxrl/learning/evaluation.py",
-        "return Carry(state, obs, memory), jnp.mean(reward)",
-        "return Carry(state, obs, carry.memory), jnp.mean(reward)",
+        "jaxrl/learning/acting.py",
+        "remembered(memory, actor.initial_memory(policy), over)",
+        "remembered(carry.memory, actor.initial_memory(policy), over)",
         "tests/learning/test_evaluation.py::test_a_policy_remembers_for_every_agent_of_every_episode",
     ),
     Fault(
