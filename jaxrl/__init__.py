@@ -40,11 +40,14 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
         gae as gae, lambda_returns as lambda_returns, mixture_ugae as mixture_ugae, monte_carlo as monte_carlo,
         ugae as ugae
     )
+    from jaxrl.policies.collecting import collect as collect
     from jaxrl.policies.crowds import walk as walk
+    from jaxrl.policies.evaluating import evaluate as evaluate
     from jaxrl.policies.export import export_policy as export_policy
     from jaxrl.policies.load_exported import load_exported as load_exported
     from jaxrl.policies.partners import Partners as Partners, load_partners as load_partners
     from jaxrl.policies.rendering import render as render
+    from jaxrl.policies.saving import save_steps as save_steps, to_minari as to_minari
     from jaxrl.presets.registry import preset as preset
     from jaxrl.report.page import write_report as write_report
     from jaxrl.results.json_values import versions as versions

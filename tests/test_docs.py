@@ -32,6 +32,7 @@ SLOW = (
     "how-to/acting.md",
     "how-to/centralised-critic.md",
     "how-to/compare.md",
+    "how-to/evaluate.md",
     "how-to/films.md",
     "how-to/memory.md",
     "how-to/migrate.md",

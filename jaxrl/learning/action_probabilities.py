@@ -47,5 +47,6 @@ def probabilities(env: Environment, actor: Actor, scores: Scores, memory: Memory
 
     space: Any = env.action_space(env.default_params)
     if isinstance(space, spaces.Tuple):
-        return tuple(over(part.n, index) for index, part in enumerate(space.spaces))
+        sizes = [part.n for part in space.spaces if isinstance(part, spaces.Discrete)]
+        return tuple(over(size, index) for index, size in enumerate(sizes))
     return over(space.n, None)

@@ -128,11 +128,11 @@ def finite_only(
     A policy with NaN parameters still acts: its most likely action is the first one, so its episodes look normal.
 
     Args:
-      metrics: Metrics of the episodes, scalars.
+      metrics: Metrics of the episodes, scalars or arrays `[num_episodes]`.
       policy: Pytree of arrays; a NaN in a leaf of numbers is a failure, an infinite bound is not.
       others: Further metrics of the run, scalars; one that is not finite is a failure.
     """
-    chex.assert_rank([*metrics.values()], 0, custom_message="metrics")
+    chex.assert_rank([*metrics.values()], {0, 1}, custom_message="metrics")
     chex.assert_rank([*others.values()], 0, custom_message="others")
     numbers = [leaf for leaf in jax.tree.leaves(policy) if jnp.issubdtype(jnp.asarray(leaf).dtype, jnp.inexact)]
     # Joined into two arrays: each array would be compiled as a separate loop.

@@ -12,7 +12,7 @@ from envs.threefry import rolled, unrolled
 from jaxrl.learning.acting import Acted, act_once, agents_of, begin
 from jaxrl.learning.action_probabilities import has_probabilities, probabilities
 from jaxrl.learning.actor import Actor, Policy
-from jaxrl.learning.rollout import Carry
+from jaxrl.learning.rollout import PER_AGENT, Carry
 from jaxrl.pytrees import EnvParams, Memory
 
 __all__ = ["Recorded", "Recorder", "Recording"]
@@ -25,7 +25,7 @@ class Recording(NamedTuple):
 
     Attributes:
       carry: Environments, leaves `[N, ...]`.
-      alive: Whether the first episode of each environment goes on, bool `[N]`.
+      alive: Whether the episode of each environment goes on, bool `[N]`; always with resets.
     """
 
     carry: Carry
@@ -36,7 +36,7 @@ class Recorded(NamedTuple):
     """Steps of every environment, leaves `[T, N, ...]`; None stands for what an environment or a policy lacks.
 
     Attributes:
-      alive: Whether the first episode went on before the step, bool.
+      alive: Whether the episode went on before the step, bool `[T, N]`; always with resets.
       obs: Observations before the step.
       next_obs: Observations after the step, before any reset.
       action: Actions as the environment takes them, `[T, N, *A, ...]`.
@@ -132,7 +132,7 @@ class Recorder(NamedTuple):
             after, step = jax.vmap(act)(halves[0], carry)
             done = step.terminated | step.truncated
             if self.resets:
-                after = self._reset(rolled(halves[1]), params, after, done)
+                return Recording(self._reset(rolled(halves[1]), params, after, done), alive), step._replace(alive=alive)
             return Recording(after, alive & ~done), step._replace(alive=alive)
 
         steps = jnp.asarray(first, jnp.int32) + jnp.arange(num_steps, dtype=jnp.int32)
@@ -150,6 +150,7 @@ class Recorder(NamedTuple):
     def _recorded(self, policy: Policy, obs: Any, acted: Acted) -> tuple[Carry, Recorded]:
         """Environment after a step, and the step; `alive` is set by the caller."""
         scores, mask, info = acted.scores, acted.mask, acted.info
+        per_agent = {name: jnp.broadcast_to(info[name], acted.reward.shape) for name in PER_AGENT if name in info}
         log_prob = self.actor.log_prob
         shares = has_probabilities(self.env, self.actor)
         step = Recorded(
@@ -160,8 +161,8 @@ class Recorder(NamedTuple):
             reward=acted.reward,
             terminated=acted.terminated,
             truncated=acted.truncated,
-            agent_terminated=info.get("agent_terminated"),
-            active=info.get("active"),
+            agent_terminated=per_agent.get("agent_terminated"),
+            active=per_agent.get("active"),
             mask=mask,
             log_prob=None if log_prob is None else log_prob(scores, mask, acted.raw),
             probability=probabilities(self.env, self.actor, scores, acted.memory, mask) if shares else None,

@@ -20,7 +20,7 @@ from envs.errors import UserValueError
 from envs.settings import in_own_settings
 from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.actor import memories
-from jaxrl.pytrees import Memory
+from jaxrl.pytrees import EnvParams, Memory
 from jaxrl.results.policy import TrainedPolicy
 
 
@@ -112,7 +112,11 @@ def params_in(env: Environment, policy: TrainedPolicy) -> Any:
       The parameters; in another crowd all agents are present, and another scenario keeps its own values and is longer
       by its last time of entry.
     """
-    params, trained = policy.env_params, policy.algo.env
+    return adapted(env, policy.algo.env, policy.env_params)
+
+
+def adapted(env: Environment, trained: Environment, params: EnvParams) -> Any:
+    """The parameters of a training in `trained`, adapted to another environment as in `params_in`."""
     if params is None:
         return env.default_params
     if not (isinstance(env, Crowd) and isinstance(trained, Crowd)):

@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 import jax
 
 from envs.abstract_checking import agent_axes, sample
-from envs.base import Environment
+from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
+from envs.errors import UserTypeError, UserValueError
 from jaxrl.policies.crowds import for_any_number
 from jaxrl.pytrees import EnvParams, Memory
 from jaxrl.results.policy import TrainedPolicy
@@ -59,3 +60,41 @@ def random_actions(env: Environment, params: EnvParams) -> Callable[[jax.Array],
     obs = jax.eval_shape(env.reset_env, jax.random.key(0), params)[0]
     space, agents = env.action_space(params), agent_axes(env.observation_space(params), obs)
     return lambda key: sample(space, key, agents) if agents else space.sample(key)
+
+
+def check_fit(env: Any, trained: Environment | None) -> None:
+    """Check before a policy is called that an environment has the observations and the actions of its training.
+
+    Args:
+      env: Environment, or another value that is refused.
+      trained: Environment of the training; None for a policy that is a function.
+
+    Raises:
+      TypeError: `env` is not an environment.
+      ValueError: Its observations or actions are unlike those of the training.
+    """
+    if not isinstance(env, Environment):
+        raise UserTypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
+    if trained is None or _interface(trained) == _interface(env):
+        return
+    if isinstance(env, Crowd) and isinstance(trained, Crowd):
+        raise UserValueError(
+            f"policy was trained with other observations than those of {env.name}: perception, preset, dynamics and "
+            "number of neighbours must be equal, as in jaxrl.policies.crowds.crowd_like(policy, scenario, num_agents)."
+        )
+    raise UserValueError(
+        f"policy was trained on {trained.name}, whose observations or actions are unlike those of "
+        f"{env.name}; env takes the policy's own, policy.algo.env, or one like it."
+    )
+
+
+def _interface(env: Environment) -> Any:
+    """The interface of an environment for a policy: structure, shapes and types of observations, and actions."""
+    params, key = env.default_params, jax.random.key(0)
+    space = env.action_space(params)
+    obs, action = jax.eval_shape(env.reset_env, key, params)[0], jax.eval_shape(space.sample, key)
+    if isinstance(env, Crowd):  # agents share the policy, so their number does not matter
+        obs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), obs)
+    leaves, structure = jax.tree.flatten((obs, action))
+    numbers = [part.n for part in getattr(space, "spaces", (space,)) if isinstance(part, spaces.Discrete)]
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], numbers

@@ -11,14 +11,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.base import Environment, spaces
 from envs.crowd.crowd import Crowd
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import replacing
 from envs.settings import in_own_settings
 from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
-from jaxrl.policies.playing import Player, player_of, random_actions
+from jaxrl.policies.playing import Player, check_fit, player_of, random_actions
 from jaxrl.policies.rendering_crowd import EPISODES, write_episode
 from jaxrl.pytrees import EnvParams, State
 from jaxrl.results.policy import TrainedPolicy
@@ -78,7 +77,12 @@ def render(
     for name, number in (("num_steps", 1 if num_steps is None else num_steps), ("fps", fps)):
         if number < 1:
             raise UserValueError(f"{name} is {number}; it takes a positive number.")
-    _check_fit(env, policy)
+    if policy is not None and not callable(policy):
+        raise UserTypeError(
+            f"policy must be a function of observations, such as result.policy(seed=0), or None, "
+            f"got {type(policy).__name__}."
+        )
+    check_fit(env, policy.algo.env if isinstance(policy, TrainedPolicy) else None)
     if suffix in EPISODES and not isinstance(env, Crowd):
         raise UserValueError(
             f"path is {str(file)!r}, but {suffix} shows crowds only; a film of {env.name} ends in {' or '.join(films)}."
@@ -100,40 +104,6 @@ def render(
         frames = (scene.frame(state) for state in _play(env, player, params, num_steps, seed))
         films[suffix](part, frames, scene.size, fps)
     return file
-
-
-def _check_fit(env: Any, policy: Any) -> None:
-    """Check the environment and the policy as far as possible before the policy is called."""
-    if not isinstance(env, Environment):
-        raise UserTypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
-    if policy is not None and not callable(policy):
-        raise UserTypeError(
-            f"policy must be a function of observations, such as result.policy(seed=0), or None, "
-            f"got {type(policy).__name__}."
-        )
-    if not isinstance(policy, TrainedPolicy) or _interface(policy.algo.env) == _interface(env):
-        return
-    if isinstance(env, Crowd) and isinstance(policy.algo.env, Crowd):
-        raise UserValueError(
-            f"policy was trained with other observations than those of {env.name}: perception, preset, dynamics and "
-            "number of neighbours must be equal, as in jaxrl.policies.crowds.crowd_like(policy, scenario, num_agents)."
-        )
-    raise UserValueError(
-        f"policy was trained on {policy.algo.env.name}, whose observations or actions are unlike those of "
-        f"{env.name}; env takes the policy's own, policy.algo.env, or one like it."
-    )
-
-
-def _interface(env: Environment) -> Any:
-    """The interface of an environment for a policy: structure, shapes and types of observations, and actions."""
-    params, key = env.default_params, jax.random.key(0)
-    space = env.action_space(params)
-    obs, action = jax.eval_shape(env.reset_env, key, params)[0], jax.eval_shape(space.sample, key)
-    if isinstance(env, Crowd):  # agents share the policy, so their number does not matter
-        obs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), obs)
-    leaves, structure = jax.tree.flatten((obs, action))
-    numbers = [part.n for part in getattr(space, "spaces", (space,)) if isinstance(part, spaces.Discrete)]
-    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], numbers
 
 
 def _play(env: Any, player: Player | None, params: EnvParams, num_steps: int | None, seed: int) -> Iterable[Any]:

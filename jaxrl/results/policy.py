@@ -1,5 +1,6 @@
 """A trained policy as a callable: its parameters together with the algorithm's actor."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,14 +10,18 @@ import numpy as np
 
 from envs.abstract_checking import agent_axes
 from envs.arguments import check_flag, described
+from envs.base import Environment
 from envs.errors import UserValueError
 from envs.settings import methods_in_own_settings
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.checks import is_concrete, random_key
-from jaxrl.learning.actor import Actor, memories
+from jaxrl.checks import random_key
+from jaxrl.learning.action_probabilities import has_probabilities, probabilities
+from jaxrl.learning.actor import Actor, Scores, memories
 from jaxrl.learning.rollout import first_observation, remembered
 from jaxrl.pytrees import EnvParams, Memory, Params
+from jaxrl.results.observations import checked_observation
 
+Q_VALUES = "q"  # entry of the scores
 # Message of exported policies, too.
 NO_MEMORY = (
     "memory is None, but this policy remembers; it takes policy.initial_memory() at the start of an episode and then "
@@ -45,7 +50,19 @@ def _act_batch(
     return jax.vmap(one)(keys, memory, obs, mask)
 
 
-@methods_in_own_settings("__init__", "initial_memory", "remembered", "__call__")
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _scored(env: Environment, actor: Actor, shares: bool, params: Params, memory: Memory, obs: Any, mask: Any) -> Any:
+    """Scores of actions, or probabilities of all actions."""
+    scores, _ = actor.scores(params, memory, obs, mask)
+    return probabilities(env, actor, scores, memory, mask) if shares else scores
+
+
+@partial(jax.jit, static_argnums=0)
+def _valued(value: Callable[..., Any], params: Params, memory: Memory, obs: Any) -> Any:
+    return value(params, memory, obs)
+
+
+@methods_in_own_settings("__init__", "initial_memory", "remembered", "__call__", "scores", "probabilities", "values")
 class TrainedPolicy:
     """The policy of one finished run: `policy(obs)` is an action.
 
@@ -61,6 +78,7 @@ class TrainedPolicy:
       setting: Coordinates of the run within the sweep, `{path: value}`.
       seed: Seed of the run, or None where the policy does not come from a result.
       env_params: Parameters of the environment in training; None for the defaults.
+      env_steps: Number of environment steps of the training, None where it is not known.
     """
 
     def __init__(
@@ -70,12 +88,14 @@ class TrainedPolicy:
         setting: dict[str, Any] | None = None,
         seed: int | None = None,
         env_params: EnvParams = None,
+        env_steps: int | None = None,
     ):
         self.algo = algo
         self.params = params
         self.setting = dict(setting or {})
         self.seed = seed
         self.env_params = env_params
+        self.env_steps = env_steps
 
         env, usual = algo.env, algo.env.default_params
         first = partial(first_observation, env)
@@ -84,7 +104,7 @@ class TrainedPolicy:
         self._memory_shape = jax.eval_shape(algo.actor.initial_memory, params)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TrainedPolicy, (self.algo, self.params, self.setting, self.seed, self.env_params)
+        return TrainedPolicy, (self.algo, self.params, self.setting, self.seed, self.env_params, self.env_steps)
 
     @property
     def remembers(self) -> bool:
@@ -129,7 +149,7 @@ class TrainedPolicy:
         """The action for an observation, or for a batch of them.
 
         Args:
-          obs: Observation of the environment, or observations with further leading axes.
+          obs: Observation of the environment, or observations with further leading axes; arrays or lists of numbers.
           key: Random key; needed where `greedy` is false.
           greedy: Whether to take the most likely action instead of a sampled one.
           mask: Action mask from `env.action_mask`, with the same leading axes; None if the environment has none.
@@ -143,23 +163,12 @@ class TrainedPolicy:
             memory is missing.
         """
         check_flag("greedy", greedy)
-        if memory is None and self.remembers:
-            raise UserValueError(NO_MEMORY)
-        if mask is None and self._mask_shape is not None:
-            raise UserValueError(
-                f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
-                "it takes what env.action_mask(state, params) returns."
-            )
+        obs, batch, memory = self._checked(obs, mask, memory)
         if key is None:
             if not greedy:
                 raise UserValueError("key is None, but a sampled action (greedy=False) takes a random key.")
             key = jax.random.key(0)
         key = random_key(key)
-        batch = self._batch_shape(obs)
-        memory = self._checked_memory(memory, batch)
-        for array, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
-            if np.shape(array) != (*batch, *leaf.shape):
-                raise UserValueError(f"mask has the shape {np.shape(array)}; it takes {(*batch, *leaf.shape)}.")
         static = (self.algo.actor, self._agents, bool(greedy))
         if not batch:
             action, memory = _act(*static, key, self.params, memory, obs, mask)
@@ -170,9 +179,103 @@ class TrainedPolicy:
         action, memory = jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), after)
         return (action, memory) if self.remembers else action
 
+    def scores(self, obs: Any, mask: Any = None, memory: Memory = None) -> Scores:
+        """The numbers by which the policy chooses its actions, `{name: [*batch, *A, ...]}`.
+
+        They are `logits`; `mean` and `std` of continuous actions, before bounds; or the action values `q` with the
+        probability `epsilon` of a random action. A call leaves the memory as it is.
+
+        Args:
+          obs: Observation of the environment, or observations with further leading axes; arrays or lists of numbers.
+          mask: Action mask from `env.action_mask`, with the same leading axes; None if the environment has none. Scores
+            of forbidden actions are not changed.
+          memory: Memory returned by `initial_memory` or by the last call; None for a policy without a memory.
+
+        Raises:
+          ValueError: The observation or the memory does not fit, the observation has a nan, or a mask or the memory is
+            missing.
+        """
+        return self._scored(False, obs, mask, memory)
+
+    def q_values(self, obs: Any, mask: Any = None, memory: Memory = None) -> jax.Array:
+        """The values of all actions under the run's discount, `[*batch, *A, num_actions]`.
+
+        Args:
+          obs, mask, memory: See `scores`.
+
+        Raises:
+          ValueError: The policy has no action values, as those of policy gradients; or as in `scores`.
+        """
+        scores = self.scores(obs, mask, memory)
+        if Q_VALUES not in scores:
+            raise UserValueError(
+                f"q_values needs a policy that acts by action values, as those of dqn and pqn, got one of "
+                f"{self.algo.name}, whose scores are {', '.join(scores)}."
+            )
+        return scores[Q_VALUES]
+
+    def probabilities(self, obs: Any, mask: Any = None, memory: Memory = None) -> Any:
+        """The probability of each action when actions are sampled (`greedy=False`), `[*batch, *A, num_actions]`.
+
+        Args:
+          obs, mask, memory: See `scores`; the probability of a forbidden action is 0.
+
+        Returns:
+          Array that sums to 1 over its last axis; for a `Tuple` of actions, an array for each part.
+
+        Raises:
+          ValueError: The actions are continuous, or the algorithm's actor has no `log_prob`; or as in `scores`.
+        """
+        if not has_probabilities(self.algo.env, self.algo.actor):
+            space = self.algo.env.action_space(self.algo.env.default_params)
+            raise UserValueError(
+                f"probabilities needs a policy of discrete actions whose actor has log_prob, got one of "
+                f"{self.algo.name} for {space!r}; policy.scores(obs) has the numbers by which it acts."
+            )
+        return self._scored(True, obs, mask, memory)
+
+    def values(self, obs: Any, mask: Any = None, memory: Memory = None) -> jax.Array:
+        """The values of observations by the policy's own critic, `[*batch, *A]`.
+
+        They are in units of the rewards that the algorithm learned from, which `normalise_reward` divides.
+
+        Args:
+          obs, mask, memory: See `scores`.
+
+        Raises:
+          ValueError: The policy contains no critic, or one that takes more than observations; or as in `scores`.
+        """
+        if self.algo.value is None:
+            raise UserValueError(
+                f"values needs a policy with a critic of its observations, as those of ppo with critic='single' "
+                f"and critic_sees='own', got one of {self.algo.name}."
+            )
+        obs, _, memory = self._checked(obs, mask, memory)
+        return _valued(self.algo.value, self.params, memory, obs)
+
     def __repr__(self) -> str:
         where = ", ".join([*(f"{path}={value}" for path, value in self.setting.items()), f"seed={self.seed}"])
         return f"TrainedPolicy({self.algo.name} on {type(self.algo.env).__name__}; {where})"
+
+    def _scored(self, shares: bool, obs: Any, mask: Any, memory: Memory) -> Any:
+        obs, _, memory = self._checked(obs, mask, memory)
+        return _scored(self.algo.env, self.algo.actor, shares, self.params, memory, obs, mask)
+
+    def _checked(self, obs: Any, mask: Any, memory: Memory) -> tuple[Any, tuple[int, ...], Any]:
+        """The observation as arrays, its further leading axes and the memory; raises an error if one does not fit."""
+        if memory is None and self.remembers:
+            raise UserValueError(NO_MEMORY)
+        if mask is None and self._mask_shape is not None:
+            raise UserValueError(
+                f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
+                "it takes what env.action_mask(state, params) returns."
+            )
+        obs, batch = checked_observation(obs, self._obs_shape)
+        memory = self._checked_memory(memory, batch)
+        for array, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
+            if np.shape(array) != (*batch, *leaf.shape):
+                raise UserValueError(f"mask has the shape {np.shape(array)}; it takes {(*batch, *leaf.shape)}.")
+        return obs, batch, memory
 
     def _checked_memory(self, memory: Memory, batch: tuple[int, ...]) -> Any:
         """The memory, `()` for a policy without one; raises an error if its shapes do not match."""
@@ -188,25 +291,3 @@ class TrainedPolicy:
                 f"observations it takes {shapes}, as policy.initial_memory({', '.join(map(str, batch))}) returns it."
             )
         return memory
-
-    def _batch_shape(self, obs: Any) -> tuple[int, ...]:
-        expected, structure = jax.tree.flatten(self._obs_shape)
-        got, got_structure = jax.tree.flatten(obs)
-        if structure != got_structure:
-            raise UserValueError(
-                f"obs must be like the environment's, {described(self._obs_shape)}, got {described(obs)}"
-            )
-        shapes = [np.shape(leaf) for leaf in got]
-        extra = len(shapes[0]) - len(expected[0].shape)
-        batch = shapes[0][: max(extra, 0)]
-        for shape, leaf in zip(shapes, expected, strict=True):
-            if shape != (*batch, *leaf.shape):
-                raise UserValueError(
-                    f"obs has the shape {shape}; the environment's is {leaf.shape}, with any further leading axes."
-                )
-        if is_concrete(obs):
-            numbers = [np.asarray(leaf) for leaf in got]
-            count = sum(int(np.isnan(leaf).sum()) for leaf in numbers if np.issubdtype(leaf.dtype, np.inexact))
-            if count:
-                raise UserValueError(f"obs holds {count} nan among {sum(leaf.size for leaf in numbers)} numbers.")
-        return tuple(batch)

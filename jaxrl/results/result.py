@@ -202,7 +202,8 @@ class Result:
         run = 0 if seed is None else seeds.index(seed)
         params = jax.tree.map(lambda leaf: leaf[setting, run], self.policies)
         env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
-        return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params)
+        env_steps = int(self.metrics["env_step"].values[-1])
+        return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params, env_steps)
 
     def save(self, path: str | Path, force: bool = False) -> Path:
         """Writes a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.

@@ -1,12 +1,15 @@
 """Evaluation of trained policies over any number of episodes."""
 
 import dataclasses
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 
+from envs.base import Environment
 from envs.settings import in_own_settings, require_compilation
 from jaxrl.checks import check_count
+from jaxrl.learning.actor import Actor
 from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.pytrees import EnvParams, Policy
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
@@ -15,6 +18,54 @@ from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run
 from jaxrl.runtime.programs import cached
 
 EPISODES_AT_ONCE = 2**17
+
+__all__ = ["evaluate_result"]
+
+
+def keys_of_seeds(key: int, seeds: Sequence[int]) -> np.ndarray:
+    """Random words of the evaluation of each run, uint32 `[num_seeds, 2]`, from the seed of the evaluation."""
+    fold = jax.vmap(lambda seed: jax.random.key_data(jax.random.fold_in(jax.random.key(key), seed)))
+    return np.asarray(fold(np.asarray(seeds, np.uint32)))
+
+
+def whole_episodes(
+    env: Environment,
+    actor: Actor,
+    policies: Policy,
+    env_params: EnvParams,
+    keys: np.ndarray,
+    num_episodes: int,
+    measured: Callable[..., dict[str, jax.Array]],
+) -> dict[str, np.ndarray]:
+    """Metrics of whole episodes of many policies, in blocks, on all devices; NaN for policies with NaN parameters.
+
+    Args:
+      env: Environment, static.
+      actor: Actor of the policies.
+      policies: Policies, leaves `[P, ...]`.
+      env_params: Parameters of the environment, leaves `[P, ...]`.
+      keys: Random words of each policy, uint32 `[P, 2]`.
+      num_episodes: Number of episodes of each kind.
+      measured: Function `evaluate` or `evaluate_episodes` of `jaxrl.learning.evaluation`.
+
+    Returns:
+      `{name: [P]}`, or `{name: [P, num_episodes]}`.
+    """
+
+    def one_policy(policy: Policy, params: EnvParams, words: jax.Array) -> dict[str, jax.Array]:
+        key = jax.random.wrap_key_data(words)
+        return finite_only(measured(env, params, actor, policy, key, num_episodes, None), policy, {})
+
+    num_policies, widest = len(keys), max(1, EPISODES_AT_ONCE // num_episodes)
+    layout = plan_layout(num_policies, None, None)
+    layout = plan_layout(num_policies, min(layout.block, widest), None)
+    arguments = layout.spread((policies, env_params, keys))
+    program = jax.jit(jax.vmap(lambda arguments: one_policy(*arguments)))
+    first = arguments[0][0]
+    identity = ("reevaluation", env, actor, measured, num_episodes, layout.block, layout.devices)
+    lowered = [lambda device: program.lower(shapes_on(device, first))]
+    executables = cached(identity, first, lambda: compile_programs(lowered, layout.devices)[0])
+    return layout.gather(run_on_devices([over_blocks(program) for program in executables], arguments))
 
 
 @in_own_settings
@@ -51,26 +102,11 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
         env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], runs[0], 0), algo.env.default_params)
 
     trained_for = np.float32(result.metrics["env_step"].values[-1])
-
-    def one_run(policy: Policy, env_params: EnvParams, seed: jax.Array) -> dict[str, jax.Array]:
-        run_key = jax.random.fold_in(jax.random.key(key), seed)
-        params = algo.env.params_at(env_params, trained_for)
-        metrics = evaluate(algo.env, params, algo.actor, policy, run_key, num_episodes, None)
-        return finite_only(metrics, policy, {})
-
-    num_runs = runs[0] * runs[1]
-    widest = max(1, EPISODES_AT_ONCE // num_episodes)
-    layout = plan_layout(num_runs, None, None)
-    layout = plan_layout(num_runs, min(layout.block, widest), None)
     policies = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), result.policies)
-    env_params = jax.tree.map(lambda leaf: np.repeat(leaf, runs[1], axis=0), env_params)
-    arguments = layout.spread((policies, env_params, np.tile(np.asarray(seeds, np.uint32), runs[0])))
-    program = jax.jit(jax.vmap(lambda arguments: one_run(*arguments)))
-    first = arguments[0][0]
-    identity = ("reevaluation", algo.env, algo.functions, num_episodes, key, layout.block, layout.devices)
-    lowered = [lambda device: program.lower(shapes_on(device, first))]
-    executables = cached(identity, first, lambda: compile_programs(lowered, layout.devices)[0])
-    metrics = layout.gather(run_on_devices([over_blocks(program) for program in executables], arguments))
+    env_params = jax.vmap(lambda params: algo.env.params_at(params, trained_for))(env_params)
+    env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), runs[1], axis=0), env_params)
+    keys = np.tile(keys_of_seeds(key, seeds), (runs[0], 1))
+    metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, num_episodes, evaluate)
 
     last = result.metrics.isel(env_step=[-1])
     dims = (*result.dims, *RUN_DIMS)

@@ -254,7 +254,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("acting.act_once", "key", lambda: acting.act_once(UNUSED, UNUSED, UNUSED, UNUSED, TWO_KEYS, UNUSED, (), True)),
     ("recording.Recorder.start", "key", lambda: RECORDER.start(UNUSED, UNUSED, TWO_KEYS)),
     ("recording.Recorder.record", "key", lambda: RECORDER.record(UNUSED, UNUSED, TWO_KEYS, UNUSED, 0, 1)),
-    ("evaluation.finite_only", "metrics", lambda: evaluation.finite_only({"return": ones(2)}, {}, {})),
+    ("evaluation.finite_only", "metrics", lambda: evaluation.finite_only({"return": ones(2, 1)}, {}, {})),
     ("evaluation.finite_only", "others", lambda: evaluation.finite_only({}, {}, {"loss": ones(2)})),
     ("networks.orthogonal", "key", lambda: networks.orthogonal(TWO_KEYS, 2, 3)),
     ("relation.RelationActorCritic.__call__", "neighbours", lambda: RELATION.apply({}, around(ones(4), ones(4)))),

@@ -22,8 +22,8 @@ from envs.registry import ROWS, make
 from envs.rendering import Scene, drawable, frame
 from envs.rendering.scenes import BODY, ROD
 from jaxrl import PPOConfig, ppo
-from jaxrl.policies.playing import random_actions
-from jaxrl.policies.rendering import _check_fit, _write_gif, render
+from jaxrl.policies.playing import check_fit, random_actions
+from jaxrl.policies.rendering import _write_gif, render
 from jaxrl.results.policy import TrainedPolicy
 
 KINDS = [CartPole, Pendulum, Acrobot, MountainCar, MountainCarContinuous]
@@ -238,9 +238,9 @@ class ThreeWays(CartPole):
 
 
 def test_numbers_of_actions_are_told_apart():
-    _check_fit(CartPole(), trained(Unknown()))
+    check_fit(CartPole(), Unknown())
     with pytest.raises(ValueError, match="unlike those of cartpole"):
-        _check_fit(CartPole(), trained(ThreeWays()))
+        check_fit(CartPole(), ThreeWays())
 
 
 def test_what_cannot_play_is_refused(tmp_path):

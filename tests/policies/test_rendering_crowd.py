@@ -16,8 +16,7 @@ from jaxrl import PPOConfig, ppo
 from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.cli import main as cli
 from jaxrl.policies.crowds import crowd_like, for_any_number, params_in, walk
-from jaxrl.policies.playing import random_actions
-from jaxrl.policies.rendering import _check_fit
+from jaxrl.policies.playing import check_fit, random_actions
 from jaxrl.results.policy import TrainedPolicy
 
 SIZES = PPOConfig(num_envs=1, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,), own_hidden=(4,))
@@ -84,14 +83,14 @@ def test_more_people_in_another_scenario_see_as_many_neighbours(policy):
     assert env.obstacles is True and policy.algo.env.obstacles is False  # its walls come with the scenario
     assert params.num_present == 12 and params.max_steps_in_episode == 6
     assert params.scenario == env.default_params.scenario
-    _check_fit(env, policy)
+    check_fit(env, policy.algo.env)
     assert params_in(env, policy) == params
 
 
 def test_few_people_leave_places_for_neighbours_who_are_not_there(policy):
     env, params = crowd_like(policy, None, 1)
     assert (env.num_agents, env.num_neighbours, params.num_present) == (3, 2, 1)
-    _check_fit(env, policy)
+    check_fit(env, policy.algo.env)
 
 
 def test_numbers_of_the_scenario_are_kept_where_it_is_the_same():
@@ -126,7 +125,7 @@ def test_only_crowds_are_like_crowds():
 def test_other_observations_are_refused(policy):
     for change in ({"num_neighbours": 3}, {"extended": True}):
         with pytest.raises(ValueError, match="policy was trained with other observations than those of crowd/circle"):
-            _check_fit(replace(policy.algo.env, **change), policy)
+            check_fit(replace(policy.algo.env, **change), policy.algo.env)
 
 
 def test_random_actions_are_everybodys_own():

@@ -2,7 +2,7 @@
 
 from planting import Fault
 
-from faults import algorithms, bandits, discounts, environments, learning, statistics
+from faults import algorithms, bandits, discounts, environments, learning, policies, statistics
 
 AREAS: dict[str, tuple[Fault, ...]] = {
     "learning": learning.FAULTS,
@@ -11,4 +11,5 @@ AREAS: dict[str, tuple[Fault, ...]] = {
     "bandits": bandits.FAULTS,
     "statistics": statistics.FAULTS,
     "algorithms": algorithms.FAULTS,
+    "policies": policies.FAULTS,
 }

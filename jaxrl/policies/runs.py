@@ -1,0 +1,190 @@
+"""Runs whose policies are evaluated or recorded together: one policy or all of a result, and environment parameters."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from envs.base import Environment
+from envs.errors import UserTypeError, UserValueError
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.checks import random_key
+from jaxrl.policies.crowds import adapted
+from jaxrl.policies.playing import check_fit
+from jaxrl.pytrees import EnvParams, Policy
+from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.policy import TrainedPolicy
+from jaxrl.results.result import Result
+from jaxrl.runtime.evaluate_again import keys_of_seeds
+from jaxrl.sweeps.batching import batched_env_params
+from jaxrl.sweeps.sweep import grid
+
+__all__ = ["Runs", "runs_of"]
+
+
+class Runs(NamedTuple):
+    """Runs R, each under E parameters of an environment.
+
+    Attributes:
+      algo: Algorithm of the runs.
+      env: Environment.
+      policies: Policies, leaves `[R, ...]`.
+      failed: Whether a run has failed, bool `[R]`.
+      keys: Random words of each run, uint32 `[R, 2]`.
+      env_params: Parameters of the environment, leaves `[R, E, ...]`.
+      dims: Names and sizes of the axes of the runs, whose product is R.
+      held_out: Names and sizes of the axes of the parameters, whose product is E.
+      coords: Coordinates `{name: (dims, values)}`.
+    """
+
+    algo: Algorithm
+    env: Environment
+    policies: Policy
+    failed: np.ndarray
+    keys: np.ndarray
+    env_params: EnvParams
+    dims: dict[str, int]
+    held_out: dict[str, int]
+    coords: dict[str, tuple[tuple[str, ...], Any]]
+
+    @property
+    def all_dims(self) -> tuple[str, ...]:
+        """Names of the axes of the runs, then of the parameters."""
+        return (*self.dims, *self.held_out)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of `all_dims`."""
+        return (*self.dims.values(), *self.held_out.values())
+
+    @property
+    def attrs(self) -> dict[str, str]:
+        """Attributes of a dataset about these runs."""
+        return {"algorithm": self.algo.name, "environment": self.env.name}
+
+
+@dataclasses.dataclass(frozen=True)
+class _NoHParams:
+    """Base of a grid of environment parameters alone."""
+
+
+def runs_of(policy: Any, env: Environment | None, env_params: Any, key: Any) -> Runs:
+    """The runs of a policy, or of a result, in an environment.
+
+    Args:
+      policy: Trained policy, or a result with many.
+      env: Environment; None for that of the training.
+      env_params: Parameters of the environment for all runs; None for those of each run's training, with a curriculum
+        at its end; or values by name, every combination of which is a point of further axes.
+      key: Seed, from which each run derives its random numbers by its own seed; or a random key for all runs.
+
+    Raises:
+      TypeError: An argument is of another type.
+      ValueError: The environment does not fit the policy, a value is out of range, or a name is unknown.
+      ResultError: The algorithm of the result is unknown.
+    """
+    if isinstance(policy, TrainedPolicy):
+        trained = _of_policy(policy)
+    elif isinstance(policy, Result):
+        trained = _of_result(policy)
+    else:
+        raise UserTypeError(
+            "policy must be a trained policy, such as result.policy(seed=0), or a result with one for each run, got "
+            f"{type(policy).__name__}."
+        )
+    algo, seeds = trained.algo, trained.seeds
+    env = algo.env if env is None else env
+    check_fit(env, algo.env)
+    values = _values(env_params)
+    if env_params is None or values:
+        each = [_at_end(env, adapted(env, algo.env, params), trained.env_steps) for params in trained.env_params]
+    else:
+        each = [env_params] * len(trained.env_params)
+    sweep = grid(_NoHParams(), values) if values else None
+    batched = [batched_env_params(env, params, sweep) for params in each]
+    stacked = jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves), len(seeds), axis=0), *batched)
+    # The training may have swept "env.gravity".
+    axes = {} if sweep is None else {f"eval.{name}": sweep.coords[f"env.{name}"][1] for name in env_params}
+    coords = trained.coords | {name: ((name,), values) for name, values in axes.items()}
+    keys = np.tile(_words(key, seeds), (len(each), 1))
+    failed = trained.failed | _nan(trained.policies, len(keys))
+    sizes = {name: len(values) for name, values in axes.items()}
+    return Runs(algo, env, trained.policies, failed, keys, stacked, trained.dims, sizes, coords)
+
+
+class _Trained(NamedTuple):
+    """Runs of a training: policies `[R, ...]`, settings before seeds, and parameters of each setting."""
+
+    algo: Algorithm
+    policies: Policy
+    failed: np.ndarray
+    seeds: list[int]
+    env_params: list[EnvParams]
+    env_steps: int | None
+    dims: dict[str, int]
+    coords: dict[str, tuple[tuple[str, ...], Any]]
+
+
+def _of_policy(policy: TrainedPolicy) -> _Trained:
+    policies = jax.tree.map(lambda leaf: np.asarray(leaf)[None], policy.params)
+    known = policy.setting if policy.seed is None else {**policy.setting, "seed": policy.seed}
+    coords: dict[str, Any] = {name: ((), value) for name, value in known.items()}
+    params, seeds = [policy.env_params], [policy.seed or 0]
+    return _Trained(policy.algo, policies, np.zeros(1, bool), seeds, params, policy.env_steps, {}, coords)
+
+
+def _of_result(result: Result) -> _Trained:
+    if result.algo is None:
+        reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
+        raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result in Python.")
+    description, seeds = result.description(), result.seeds
+    env_params = [
+        jax.tree.map(lambda leaf, setting=setting: leaf[setting], result.env_params)
+        for setting in range(len(description.settings))
+    ]
+    return _Trained(
+        result.algo,
+        jax.tree.map(lambda leaf: np.asarray(leaf).reshape(-1, *leaf.shape[2:]), result.policies),
+        result.failed_runs().reshape(-1),
+        seeds,
+        env_params,
+        int(result.metrics["env_step"].values[-1]),
+        {**description.dims, "seed": len(seeds)},
+        {**description.coords, "seed": (("seed",), np.asarray(seeds))},
+    )
+
+
+def _values(env_params: Any) -> dict[str, Sequence[Any]]:
+    """Values of parameters by path, such as "env.gravity"; empty for parameters or None."""
+    if not isinstance(env_params, Mapping):
+        return {}
+    if not env_params:
+        raise UserValueError("env_params takes at least one name, such as {'gravity': [5.0, 15.0]}, got none.")
+    return {f"env.{name}": values for name, values in env_params.items()}
+
+
+def _at_end(env: Environment, params: EnvParams, env_steps: int | None) -> EnvParams:
+    """The parameters at the end of a training, which a curriculum has changed."""
+    return params if env_steps is None else jax.device_get(env.params_at(params, np.float32(env_steps)))
+
+
+def _words(key: Any, seeds: Sequence[int]) -> np.ndarray:
+    """Random words of runs, `[num_seeds, 2]`."""
+    if isinstance(key, int | np.integer) and not isinstance(key, bool):
+        if not 0 <= key < 2**32:
+            raise UserValueError(f"key takes a whole number in [0, 2**32), or a random key, got {key}.")
+        return keys_of_seeds(int(key), seeds)
+    return np.tile(np.asarray(jax.random.key_data(random_key(key))), (len(seeds), 1))
+
+
+def _nan(policies: Policy, count: int) -> np.ndarray:
+    """Whether each policy has NaN parameters, bool `[R]`."""
+    bad = np.zeros(count, bool)
+    for leaf in jax.tree.leaves(policies):
+        if np.issubdtype(leaf.dtype, np.inexact):
+            bad |= np.isnan(leaf).reshape(count, -1).any(axis=1)
+    return bad

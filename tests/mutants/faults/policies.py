@@ -1,0 +1,83 @@
+"""Faults of what one does with trained policies: evaluation, recorded steps, their labels and files."""
+
+from planting import Fault
+
+FAULTS = (
+    Fault(
+        "terminations-that-count-as-truncations",
+        "jaxrl/learning/recording.py",
+        "truncated=acted.truncated,",
+        "truncated=acted.truncated | acted.terminated,",
+        "tests/policies/test_collect.py::test_the_last_observation_is_the_one_before_the_reset",
+    ),
+    Fault(
+        "observation-after-the-reset-as-the-next-one",
+        "jaxrl/learning/recording.py",
+        "next_obs=acted.carry.obs,",
+        "next_obs=obs,",
+        "tests/policies/test_collect.py::test_the_last_observation_is_the_one_before_the_reset",
+    ),
+    Fault(
+        "random-numbers-of-sampled-episodes-for-greedy-ones",
+        "jaxrl/learning/recording.py",
+        "if self.greedy else (keys[count:], keys[:count])",
+        "if not self.greedy else (keys[count:], keys[:count])",
+        "tests/policies/test_collect.py::test_episodes_are_those_of_evaluate[False-return_sampled]",
+    ),
+    Fault(
+        "no-reset-after-the-end-of-an-episode",
+        "jaxrl/learning/recording.py",
+        "jnp.where(done.reshape(-1, *[1] * (old.ndim - 1)), fresh, old)",
+        "old",
+        "tests/policies/test_collect.py::test_the_last_observation_is_the_one_before_the_reset",
+    ),
+    Fault(
+        "final-observation-one-step-early",
+        "jaxrl/policies/labelling.py",
+        "np.expand_dims(lengths - 1,",
+        "np.expand_dims(lengths - 2,",
+        "tests/policies/test_collect.py::test_the_last_observation_is_the_one_before_the_reset",
+    ),
+    Fault(
+        "steps-after-the-end-that-look-taken",
+        "jaxrl/policies/labelling.py",
+        "array = _padded(leaf, alive) if whole else leaf",
+        "array = leaf",
+        "tests/policies/test_collect.py::test_the_last_observation_is_the_one_before_the_reset",
+    ),
+    Fault(
+        "uniform-share-of-forbidden-actions",
+        "jaxrl/algorithms/action_values.py",
+        'allowed = jnp.ones_like(scores["q"]) if mask is None else mask.astype(jnp.float32)',
+        'allowed = jnp.ones_like(scores["q"])',
+        "tests/policies/test_scores.py::test_probabilities_of_an_epsilon_greedy_policy_respect_the_mask",
+    ),
+    Fault(
+        "parameters-of-the-first-setting-for-all",
+        "jaxrl/policies/runs.py",
+        "setting=setting: leaf[setting], result.env_params)",
+        "setting=setting: leaf[0], result.env_params)",
+        "tests/policies/test_evaluate.py::test_each_run_meets_the_parameters_of_its_training",
+    ),
+    Fault(
+        "curriculum-at-its-start",
+        "jaxrl/policies/runs.py",
+        "return params if env_steps is None else",
+        "return params if env_steps is not None else",
+        "tests/policies/test_evaluate.py::test_a_curriculum_is_at_its_end",
+    ),
+    Fault(
+        "nan-observations-of-lists",
+        "jaxrl/results/observations.py",
+        "count = sum(int(np.isnan(leaf).sum())",
+        "count = sum(0 * int(np.isnan(leaf).sum())",
+        "tests/policies/test_scores.py::test_other_observations_are_refused",
+    ),
+    Fault(
+        "episodes-of-minari-without-their-last-observation",
+        "jaxrl/policies/saving.py",
+        "np.concatenate([first, then[-1:]])",
+        "np.concatenate([first, first[-1:]])",
+        "tests/policies/test_saving_steps.py::test_each_episode_is_one_of_minari",
+    ),
+)
