@@ -21,6 +21,7 @@ from jaxrl.learning.action_probabilities import probabilities
 from jaxrl.learning.actor import head_actor
 from jaxrl.results.observations import checked_observation
 from jaxrl.results.policy import TrainedPolicy
+from jaxrl.runtime.laws.actor_laws import check_actor
 
 OBS = [[0.1, -0.2, 0.03, 0.4], [1.0, 2.0, -0.1, -3.0]]
 EPSILON = 0.3
@@ -155,3 +156,23 @@ def test_scores_take_the_memory_and_leave_it() -> None:
     assert policy.values(OBS, memory=later).shape == (2,)
     with pytest.raises(UserValueError, match="memory is None"):
         policy.scores(OBS)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda logs: logs + 0.1,
+            r"actor\.log_prob must be of probabilities that sum to 1 over all actions, got 1\.105",
+        ),
+        (lambda logs: logs[..., None], r"actor\.log_prob must return a number for each agent, \[\], got "),
+    ],
+)
+def test_the_laws_cover_log_probabilities(ppo: TrainedPolicy, change: Any, message: str) -> None:
+    own = ppo.algo.actor.log_prob
+    assert own is not None
+    actor = ppo.algo.actor._replace(log_prob=lambda scores, mask, raw: change(own(scores, mask, raw)))
+    laws: list[str] = []
+    with pytest.raises(envs.ContractError, match=message):
+        check_actor(ppo.algo._replace(actor=actor), jax.random.key(0), ppo.params, laws.append)  # type: ignore[arg-type]
+    assert laws[-1] == "log-probabilities are of the actions"

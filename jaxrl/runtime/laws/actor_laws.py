@@ -11,6 +11,7 @@ from envs.abstract_checking import agent_axes
 from envs.checking import ContractError
 from envs.law_progress import Laws
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.learning.action_probabilities import has_probabilities, probabilities
 from jaxrl.learning.actor import check_memory, memories, scored
 from jaxrl.learning.rollout import episode_ends, first_observation, remembered, reset_all, rollout
 from jaxrl.pytrees import Memory, Policy
@@ -59,8 +60,35 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> N
         inside = jax.vmap(algo.env.action_space(params).contains)(actions)
         if not np.all(inside):
             raise ContractError(f"actor must choose an action of {algo.env.action_space(params)!r}, got {actions}")
+    law("log-probabilities are of the actions")
+    if actor.log_prob is not None:
+        _check_log_prob(algo, key, policy, obs, mask, start, agents)
     law("each agent acts by itself")
     _check_replay(algo, key, policy, agents)
+
+
+def _check_log_prob(
+    algo: Algorithm, key: jax.Array, policy: Policy, obs: Any, mask: Any, start: Any, agents: tuple[int, ...]
+) -> None:
+    """Log-probabilities have a number for each agent, and probabilities of all discrete actions sum to 1."""
+    actor, shares = algo.actor, has_probabilities(algo.env, algo.actor)
+
+    @jax.jit
+    def both(policy: Policy) -> tuple[jax.Array, Any]:
+        assert actor.log_prob is not None
+        scores, memory = actor.scores(policy, start, obs, mask)
+        _, raw, _ = actor.choose(actor.noise(key, agents), scores, memory, False, mask)
+        every = probabilities(algo.env, actor, scores, memory, mask) if shares else ()
+        return actor.log_prob(scores, mask, raw), [jnp.sum(each, axis=-1) for each in jax.tree.leaves(every)]
+
+    taken, sums = both(policy)
+    if taken.shape != agents or np.any(np.isnan(taken)):
+        raise ContractError(
+            f"actor.log_prob must return a number for each agent, [{', '.join(map(str, agents))}], got {taken}"
+        )
+    for total in sums:
+        if not np.allclose(total, 1.0, atol=ALONE_TOLERANCE, rtol=0):
+            raise ContractError(f"actor.log_prob must be of probabilities that sum to 1 over all actions, got {total}")
 
 
 def _check_replay(algo: Algorithm, key: jax.Array, policy: Policy, agents: tuple[int, ...]) -> None:

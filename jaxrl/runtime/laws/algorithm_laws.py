@@ -19,7 +19,7 @@ from jaxrl.runtime.loop import make_loop
 # One iteration at two block widths may differ by rounding: relative to the largest entry of an array.
 WIDTH_TOLERANCE = 2e-6
 
-NUM_LAWS = 11
+NUM_LAWS = 12
 # Changes of a hyper-parameter that test whether it has an effect; the first one within its range is used.
 _FACTORS_OF_FINITE = (0.5, 0.01, 1e-4)
 _INSTEAD_OF_ZERO = (0.1, 1e-3)
