@@ -119,20 +119,27 @@ def _recorded(recorder: Recorder, runs: Runs, steps: int | None) -> Recorded:
     chunk = -(-longest // -(-longest // CHUNK))
     arguments = jax.device_put((runs.policies, runs.env_params, runs.keys))
     recording, parts, played = _start(recorder, *arguments), [], 0
+    shapes = jax.eval_shape(partial(_record, recorder, chunk), *arguments, recording, np.int32(0))[1]
+    each = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes))
     while bool(np.any(recording.alive)) if steps is None else played < steps:
+        _check_room(each, len(parts), 1 if steps is None else -(-(steps - played) // chunk))
         recording, part = _record(recorder, chunk, *arguments, recording, np.int32(played))
         parts.append(jax.device_get(part))
         played += chunk
-        _check_room(parts, 1 if steps is None else -(-steps // chunk) - len(parts))
     whole = jax.tree.map(lambda *leaves: np.swapaxes(np.concatenate(leaves, axis=2), 2, 3), *parts)
     kept = steps if steps is not None else int(whole.alive.sum(axis=3).max())
     return jax.tree.map(lambda leaf: leaf[:, :, :, :kept], whole)
 
 
-def _check_room(parts: list[Recorded], more: int) -> None:
-    """Raises an error if the memory is too small for more parts, and for all of them joined together."""
-    each = sum(leaf.nbytes for leaf in jax.tree.leaves(parts[0]))
-    needed, room = each * (len(parts) + 2 * more), available()
+def _check_room(each: int, count: int, more: int) -> None:
+    """Raises an error if the memory is too small for more parts, and for all of them joined together.
+
+    Args:
+      each: Size of a part, in bytes.
+      count: Number of parts that there are.
+      more: Number of parts that follow at least.
+    """
+    needed, room = each * (count + 2 * more), available()
     if needed > room:
         raise UserValueError(
             f"collect needs {size(needed)} more for the steps that follow, and {size(room)} of memory are available: "

@@ -107,8 +107,8 @@ def runs_of(policy: Any, env: Environment | None, env_params: Any, key: Any) -> 
     sweep = grid(_NoHParams(), values) if values else None
     batched = [batched_env_params(env, params, sweep) for params in each]
     stacked = jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves), len(seeds), axis=0), *batched)
-    # The training may have swept "env.gravity".
-    axes = {} if sweep is None else {f"eval.{name}": sweep.coords[f"env.{name}"][1] for name in env_params}
+    # Not "env.gravity", which the training may have swept.
+    axes = {} if sweep is None else {f"eval.{path.removeprefix('env.')}": sweep.coords[path][1] for path in values}
     coords = trained.coords | {name: ((name,), values) for name, values in axes.items()}
     keys = np.tile(_words(key, seeds), (len(each), 1))
     failed = trained.failed | _nan(trained.policies, len(keys))

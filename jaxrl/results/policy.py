@@ -163,7 +163,8 @@ class TrainedPolicy:
             memory is missing.
         """
         check_flag("greedy", greedy)
-        obs, batch, memory = self._checked(obs, mask, memory)
+        obs, batch, memory = self._checked(obs, memory)
+        self._check_mask(mask, batch)
         if key is None:
             if not greedy:
                 raise UserValueError("key is None, but a sampled action (greedy=False) takes a random key.")
@@ -234,13 +235,13 @@ class TrainedPolicy:
             )
         return self._scored(True, obs, mask, memory)
 
-    def values(self, obs: Any, mask: Any = None, memory: Memory = None) -> jax.Array:
+    def values(self, obs: Any, memory: Memory = None) -> jax.Array:
         """The values of observations by the policy's own critic, `[*batch, *A]`.
 
         They are in units of the rewards that the algorithm learned from, which `normalise_reward` divides.
 
         Args:
-          obs, mask, memory: See `scores`.
+          obs, memory: See `scores`.
 
         Raises:
           ValueError: The policy contains no critic, or one that takes more than observations; or as in `scores`.
@@ -250,7 +251,7 @@ class TrainedPolicy:
                 f"values needs a policy with a critic of its observations, as those of ppo with critic='single' "
                 f"and critic_sees='own', got one of {self.algo.name}."
             )
-        obs, _, memory = self._checked(obs, mask, memory)
+        obs, _, memory = self._checked(obs, memory)
         return _valued(self.algo.value, self.params, memory, obs)
 
     def __repr__(self) -> str:
@@ -258,24 +259,26 @@ class TrainedPolicy:
         return f"TrainedPolicy({self.algo.name} on {type(self.algo.env).__name__}; {where})"
 
     def _scored(self, shares: bool, obs: Any, mask: Any, memory: Memory) -> Any:
-        obs, _, memory = self._checked(obs, mask, memory)
+        obs, batch, memory = self._checked(obs, memory)
+        self._check_mask(mask, batch)
         return _scored(self.algo.env, self.algo.actor, shares, self.params, memory, obs, mask)
 
-    def _checked(self, obs: Any, mask: Any, memory: Memory) -> tuple[Any, tuple[int, ...], Any]:
+    def _checked(self, obs: Any, memory: Memory) -> tuple[Any, tuple[int, ...], Any]:
         """The observation as arrays, its further leading axes and the memory; raises an error if one does not fit."""
         if memory is None and self.remembers:
             raise UserValueError(NO_MEMORY)
+        obs, batch = checked_observation(obs, self._obs_shape)
+        return obs, batch, self._checked_memory(memory, batch)
+
+    def _check_mask(self, mask: Any, batch: tuple[int, ...]) -> None:
         if mask is None and self._mask_shape is not None:
             raise UserValueError(
                 f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
                 "it takes what env.action_mask(state, params) returns."
             )
-        obs, batch = checked_observation(obs, self._obs_shape)
-        memory = self._checked_memory(memory, batch)
         for array, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
             if np.shape(array) != (*batch, *leaf.shape):
                 raise UserValueError(f"mask has the shape {np.shape(array)}; it takes {(*batch, *leaf.shape)}.")
-        return obs, batch, memory
 
     def _checked_memory(self, memory: Memory, batch: tuple[int, ...]) -> Any:
         """The memory, `()` for a policy without one; raises an error if its shapes do not match."""

@@ -238,4 +238,7 @@ def test_wrong_arguments_are_refused(cartpole: TrainedPolicy, arguments: dict[st
 def test_steps_beyond_the_memory_are_refused(cartpole: TrainedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jaxrl.policies.collecting.available", lambda: 1000)
     with pytest.raises(UserError, match=r"collect needs .* of memory are available: take fewer"):
-        jaxrl.collect(cartpole, steps=100_000)
+        jaxrl.collect(cartpole, episodes=2)
+    monkeypatch.undo()
+    with pytest.raises(UserError, match=r"collect needs [\d.]+ GiB more"):  # before a step is taken
+        jaxrl.collect(cartpole, steps=10**12)

@@ -138,7 +138,7 @@ def test_policies_without_the_numbers_say_so(ppo: TrainedPolicy, dqn: TrainedPol
     with pytest.raises(UserValueError, match=r"q_values needs a policy that acts by action values.* got one of ppo"):
         ppo.q_values(OBS)
     with pytest.raises(UserValueError, match=r"values needs a policy with a critic .* got one of dqn"):
-        dqn.values(np.zeros((2, 2)), np.ones((2, 3), bool))
+        dqn.values(np.zeros((2, 2)))
     continuous = policy_of(jaxrl.ppo(envs.make("pendulum"), jaxrl.PPOConfig(**SMALL)))
     with pytest.raises(UserValueError, match=r"probabilities needs a policy of discrete actions.* got one of ppo"):
         continuous.probabilities([0.0, 0.0, 0.0])
