@@ -167,6 +167,17 @@ def test_log_densities_are_those_of_a_normal_distribution() -> None:
     assert "probability" not in steps and "action_dim_0" in steps["action"].dims
 
 
+def test_parts_of_actions_and_observations_are_variables() -> None:
+    duel = envs.make("bandit/dueling")
+    steps = jaxrl.collect(policy_of(jaxrl.ppo(duel, jaxrl.PPOConfig(**SMALL))), steps=30, greedy=False)
+    logs = 0.0
+    for part in ("0", "1"):
+        assert steps[f"action.{part}"].dims == ("env", "step")
+        shares = steps[f"probability.{part}"].transpose(..., f"choice.{part}").values.astype(np.float64)
+        logs += np.log(np.take_along_axis(shares, steps[f"action.{part}"].values[..., None], -1)[..., 0])
+    np.testing.assert_allclose(steps["log_prob"], logs, rtol=1e-5)  # of both choices together, which are independent
+
+
 def test_parts_of_the_recording_are_joined(cartpole: TrainedPolicy, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = jaxrl.collect(cartpole, episodes=EPISODES), jaxrl.collect(cartpole, steps=25, num_envs=2)
     monkeypatch.setattr("jaxrl.policies.collecting.CHUNK", 7)

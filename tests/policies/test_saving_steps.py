@@ -135,6 +135,20 @@ def test_each_episode_is_one_of_minari(episodes: xarray.Dataset, stream: xarray.
 
 
 @pytest.mark.usefixtures("minari")
+def test_dictionaries_are_those_of_minari() -> None:
+    env = envs.wrappers.time_feature(envs.wrappers.frame_stack(envs.make("cartpole"), 2))
+    steps = jaxrl.collect(policy_of(jaxrl.ppo(env, jaxrl.PPOConfig(**SMALL))), episodes=1)
+    _, (buffer,), fields = jaxrl.to_minari(steps, "ppo-v0", env)
+    length = int(steps["length"][0])
+    shapes = {name: part.shape for name, part in buffer["observations"].items()}
+    assert shapes == {"observation": (length + 1, 2, 4), "remaining_time": (length + 1, 1)}
+    assert set(fields["observation_space"].spaces) == set(shapes)
+    np.testing.assert_array_equal(
+        buffer["observations"]["remaining_time"][-1], steps["final_observation.remaining_time"][0]
+    )
+
+
+@pytest.mark.usefixtures("minari")
 def test_what_minari_does_not_take_is_refused(stream: xarray.Dataset, crowd: xarray.Dataset) -> None:
     with pytest.raises(UserError, match=r"data has 2 agents, but Minari's datasets have one"):
         jaxrl.to_minari(crowd, "crowd-v0", agents.Crowd(2, masked=True))
