@@ -138,12 +138,18 @@ class Result:
         hue: str | None = None,
         ax: matplotlib.axes.Axes | None = None,
         path: str | Path | None = None,
+        label: str | None = None,
         confidence: float = 0.95,
     ) -> matplotlib.axes.Axes:
-        """Learning curves with bands, or the end against `x="lr"`; see `jaxrl.plotting.learning_curves`."""
+        """Learning curves with bands, or the end against `x="lr"`; see `jaxrl.plotting.learning_curves`.
+
+        Calls with the same `ax` draw further lines in further colours, with the name of the algorithm, or `label`, in
+        the legend; `jaxrl.compare` draws several results in one call.
+        """
         from jaxrl.results.plotting.curves import learning_curves
 
-        return learning_curves(self.metrics, metric, x=x, hue=hue, ax=ax, path=path, confidence=confidence)
+        options: dict[str, Any] = {"x": x, "hue": hue, "ax": ax, "path": path, "label": label}
+        return learning_curves(self.metrics, metric, **options, confidence=confidence)
 
     def sel(self, **coords: Any) -> xarray.Dataset:
         """The metrics at some coordinates of the sweep, as `policy` takes them.

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.stats
 import xarray
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from PIL import Image
 
@@ -303,3 +304,52 @@ def test_sensitivity_pools_what_is_not_named_and_takes_labels(ax, values):
     assert "interquartile mean over lr" in ax.get_title()
     with pytest.raises(ValueError, match="x is 'lrr'; did you mean 'lr'"):
         result_of(values).plot("return", x="lrr", ax=ax)
+
+
+def named(values, algorithm, env_steps=ENV_STEPS):
+    attrs = {"algorithm": algorithm}
+    return Result(metrics_dataset({"return": values.copy()}, seeds=range(16), env_steps=env_steps, attrs=attrs), {})
+
+
+def test_results_on_the_same_axes_have_colours_and_labels_of_their_own(ax, values):
+    lengths = {"dqn": 1.0, "pqn": 1.2, "ppo": 0.5, "dqn (2)": 1.1}
+    for at, (name, factor) in enumerate(lengths.items()):
+        steps = [int(step * factor) for step in ENV_STEPS]
+        named(values[at : at + 1], name.partition(" ")[0], steps).plot("return", ax=ax)
+        assert (ax.get_legend() is None) == (at == 0)  # one curve needs none
+    assert labels(ax) == [text.get_text() for text in ax.get_legend().get_texts()] == list(lengths)
+    assert [line.get_color() for line in ax.lines] == list(plotting.COLOURS[:4])
+    bands = [tuple(each.get_facecolor()[0, :3]) for each in ax.collections]
+    assert bands == [to_rgb(colour) for colour in plotting.COLOURS[:4]]
+    assert ax.get_xlim() == (0, 600_000) and ax.get_ylabel() == "return per episode"
+    assert ax.get_title() == "interquartile mean of 16 runs, 95% interval"
+
+
+def test_axes_of_several_results_say_only_what_holds_for_all(ax, values):
+    named(values[:1], "ppo").plot("return", ax=ax, label="mine")
+    assert labels(ax) == ["mine"] and ax.get_legend() is not None
+    fewer = named(values[1:2], "ppo")
+    fewer.metrics = fewer.metrics.isel(seed=slice(0, 4))
+    fewer.metrics["return"][2, -1] = np.nan
+    fewer.plot("return", ax=ax)
+    assert labels(ax) == ["mine", "ppo (1 of 4 failed)"] and ax.get_title() == "interquartile means with intervals"
+    result = result_of(values)
+    result.metrics.attrs["algorithm"] = "ppo"
+    result.plot("return", hue="discount", ax=ax)
+    assert labels(ax)[2:] == [f"ppo: {discount}" for discount in DISCOUNTS]
+    twenty = metrics_dataset({"length": np.ones((1, 16, 3))}, seeds=range(16), env_steps=ENV_STEPS)
+    plotting.learning_curves(twenty, ax=ax, label="ppo")
+    assert labels(ax)[-1] == "ppo (2)" and ax.get_ylabel() == "return per episode, episode length (steps)"
+    with pytest.raises(ValueError, match="29 lines cannot be distinguished"):
+        for _ in range(plotting.MOST_LINES):
+            named(values[:1], "ppo").plot(ax=ax)
+
+
+def test_sensitivity_of_several_results_on_the_same_axes(ax, values):
+    for name in ("ppo", "a2c"):
+        result = result_of(values)
+        result.metrics.attrs["algorithm"] = name
+        result.plot(x="discount", ax=ax)
+    assert labels(ax) == ["ppo", "a2c"] and len({line.get_color() for line in ax.lines}) == 2
+    with pytest.raises(ValueError, match=r"x is 'discount', and the axes have other labels, exp:gamma=0.98"):
+        Result(result.metrics.isel(discount=[0]), {}).plot(x="discount", ax=ax)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ from envs.errors import UserValueError
 from jaxrl.results.dataset import RUN_DIMS, main_metric, range_of, unmeasured
 from jaxrl.results.format import short
 from jaxrl.results.plotting.sensitivity import draw_sensitivity
-from jaxrl.results.plotting.style import axes, band, finish, require_few, style
+from jaxrl.results.plotting.style import axes, band, describe, finish, label_of, lines_on, require_few, style
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
 
 if TYPE_CHECKING:
@@ -44,10 +44,13 @@ def learning_curves(
     hue: str | None = None,
     ax: matplotlib.axes.Axes | None = None,
     path: str | Path | None = None,
+    label: str | None = None,
     confidence: float = 0.95,
     num_resamples: int = 500,
 ) -> matplotlib.axes.Axes:
     """The interquartile mean over seeds against environment steps, with a bootstrap band.
+
+    Calls on the same axes add lines in further colours, with a legend.
 
     Args:
       result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`, such as several results that
@@ -57,8 +60,10 @@ def learning_curves(
         with a line for each value of `hue`; None draws the metric against environment steps.
       hue: Sweep coordinate that distinguishes the lines; runs that differ in the other coordinates
         are pooled and resampled within each setting (stratified). None draws a line per setting.
-      ax: Axes to draw on; None creates a figure.
+      ax: Axes to draw on, which may have lines of other results; None creates a figure.
       path: Picture file to write in addition.
+      label: Label of the result in the legend, in front of its settings; None for the name of the algorithm, in front
+        of settings only where the axes already have lines.
       confidence: Confidence level of the band, in (0, 1).
       num_resamples: Number of bootstrap resamples.
 
@@ -88,28 +93,33 @@ def learning_curves(
         )
     array, absent = _without_failures(metrics, metric, joined=isinstance(result, xarray.Dataset))
     limits = range_of(metrics.attrs, metric)
-    label = UNITS.get(metric, metric.replace("_", " "))
+    text, first, named = UNITS.get(metric, metric.replace("_", " ")), lines_on(ax), label is not None
+    single = hue is None if x is not None else not _coordinates(array)
+    if label is None and (first or single):
+        label = str(metrics.attrs.get("algorithm", ""))
     if x is not None:
         last = _last_measured(array, absent)
-        return draw_sensitivity(last, x, hue=hue, ax=ax, path=path, confidence=confidence, label=label, limits=limits)
+        options: dict[str, Any] = {"hue": hue, "ax": ax, "path": path, "label": label, "confidence": confidence}
+        return draw_sensitivity(last, x, **options, named=named or hue is not None, text=text, limits=limits)
     env_steps = np.asarray(array["env_step"].values)
     groups, pooled = _groups(array, hue)
     absences, _ = _groups(absent, hue)
-    require_few(len(groups), "choose a hue= that pools some, or select from the metrics")
+    require_few(first + len(groups), "choose a hue= that pools some, or select from the metrics")
     ax = axes(ax, path)
-    for index, (group, values) in enumerate(groups.items()):
+    noted = False
+    for index, (group, values) in enumerate(groups.items(), start=first):
         finite, gone = np.isfinite(values), absences[group]
-        at, name = ~gone.all(axis=(0, 1)), (group + _left_out(finite, gone, env_steps)).strip() or None
+        at, note = ~gone.all(axis=(0, 1)), _left_out(finite, gone, env_steps)
+        name, noted = (label_of(ax, label, group) + note).strip(), noted or bool(note)
         interval = _band(values[..., at], finite[..., at], confidence, num_resamples).within(*limits)
-        _line(ax, index, env_steps[at], interval, name, len(groups))
-    _scale_steps(ax, env_steps)
-    ax.set_ylabel(label)
+        _line(ax, index, env_steps[at], interval, name or None, first + len(groups))
+    _scale_steps(ax, env_steps, first)
     runs = sorted({int((~gone.all(axis=-1)).sum()) for gone in absences.values()})
     count = " to ".join(dict.fromkeys(map(str, (runs[0], runs[-1]))))
     over = f" over {' and '.join(pooled)}" if pooled else ""
-    ax.set_title(f"interquartile mean of {count} runs{over}, {confidence:.0%} interval", fontsize="medium")
+    describe(ax, first, text, f"interquartile mean of {count} runs{over}, {confidence:.0%} interval")
     title = hue if hue is not None else ", ".join(_coordinates(metrics[metric]))
-    return finish(ax, path, title or None)
+    return finish(ax, path, None if first else title or None, legend=named or noted or first + len(groups) > 1)
 
 
 def performance_profiles(
@@ -269,10 +279,11 @@ def _line(
         band(ax, index, x, interval.low, interval.high, num_lines)
 
 
-def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray) -> None:
+def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray, lines_before: int) -> None:
     from matplotlib.ticker import EngFormatter
 
     ax.set_xlabel("environment steps")
     ax.xaxis.set_major_formatter(EngFormatter(sep=""))
     if len(env_steps) > 1:
-        ax.set_xlim(min(0, env_steps[0]), env_steps[-1])
+        low, high = ax.get_xlim() if lines_before else (0.0, 0.0)
+        ax.set_xlim(min(low, env_steps[0]), max(high, env_steps[-1]))

@@ -10,7 +10,7 @@ import numpy as np
 from envs.errors import UserValueError
 from envs.spelling import near_or_all
 from jaxrl.results.format import short
-from jaxrl.results.plotting.style import axes, band, finish, require_few, style
+from jaxrl.results.plotting.style import axes, band, describe, finish, label_of, lines_on, require_few, style
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm
 
 if TYPE_CHECKING:
@@ -29,8 +29,10 @@ def draw_sensitivity(
     hue: str | None,
     ax: matplotlib.axes.Axes | None,
     path: str | Path | None,
+    label: str | None,
+    named: bool,
     confidence: float,
-    label: str,
+    text: str,
     limits: tuple[float, float],
 ) -> matplotlib.axes.Axes:
     """The interquartile mean at the end of training against a coordinate, with a bootstrap band.
@@ -39,12 +41,13 @@ def draw_sensitivity(
       array: Metric with the dims `(..., "seed", "env_step")`, nan where a run has failed.
       x: Coordinate of numbers along the axis; labels, such as discounts, are spread evenly.
       hue: Coordinate in which the lines differ; runs that differ in others are pooled. None draws one line.
-      ax, path, confidence: As for `learning_curves`.
-      label: Text of the vertical axis.
+      ax, path, label, confidence: As for `learning_curves`.
+      named: Whether a line without others has a legend.
+      text: Text of the vertical axis.
       limits: Smallest and largest possible value of the metric.
 
     Raises:
-      ValueError: There is no such coordinate.
+      ValueError: There is no such coordinate, or the axes have other labels along it.
     """
     last = array.isel(env_step=-1)
     dims = [dim for dim in last.dims if dim != "seed"]
@@ -58,29 +61,32 @@ def draw_sensitivity(
     }
     hues = np.zeros(len(values)) if hue is None else labels[hue]
     lines = list(dict.fromkeys(hues.tolist()))
-    require_few(len(lines), "choose another hue=")
+    first = lines_on(ax)
+    require_few(first + len(lines), "choose another hue=")
     ax = axes(ax, path)
     numbers = labels[x].dtype.kind in "iuf"
     places = np.unique(labels[x]) if numbers else np.asarray(list(dict.fromkeys(labels[x].tolist())))
     at = places if numbers else np.arange(len(places))
-    for index, line in enumerate(lines):
+    ticks = [text.get_text() for text in ax.get_xticklabels()] if first and not numbers else []
+    if ticks and ticks != [str(place) for place in places]:
+        raise UserValueError(f"x is {x!r}, and the axes have other labels, {', '.join(ticks)}; draw on other axes.")
+    for index, line in enumerate(lines, start=first):
         of_line = hues == line
         estimates = [_estimate(values[of_line & (labels[x] == place)], confidence) for place in places]
         interval = Interval(*(np.asarray(part) for part in zip(*estimates, strict=True))).within(*limits)
-        name = None if hue is None else short(line)
+        name = label_of(ax, label, None if hue is None else short(line)) or None
         ax.plot(at, interval.value, label=name, marker="o", markersize=4, **style(index))
-        band(ax, index, at, interval.low, interval.high, len(lines))
+        band(ax, index, at, interval.low, interval.high, first + len(lines))
     if not numbers:
         ax.set_xticks(at, [str(place) for place in places])
     elif places[0] > 0 and places[-1] >= LOGARITHMIC * places[0]:
         ax.set_xscale("log")
     ax.set_xlabel(x)
-    ax.set_ylabel(label)
     pooled = [name for name in names if name not in (x, hue) and len(set(labels[name].tolist())) > 1]
     over = f" over {' and '.join(pooled)}" if pooled else ""
     steps = f"{int(array['env_step'].values[-1]):,} environment steps"
-    ax.set_title(f"after {steps}: interquartile mean{over}, {confidence:.0%} interval", fontsize="medium")
-    return finish(ax, path, hue)
+    describe(ax, first, text, f"after {steps}: interquartile mean{over}, {confidence:.0%} interval")
+    return finish(ax, path, None if first else hue, legend=named or first + len(lines) > 1)
 
 
 def _estimate(values: np.ndarray, confidence: float) -> Interval:

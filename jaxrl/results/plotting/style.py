@@ -90,13 +90,49 @@ def band(ax: matplotlib.axes.Axes, index: int, x: Any, low: Any, high: Any, num_
     ax.fill_between(x, low, high, facecolor=face, edgecolor=edge, linewidth=0 if few else 0.6)
 
 
-def finish(ax: matplotlib.axes.Axes, path: str | Path | None = None, title: str | None = None) -> matplotlib.axes.Axes:
+def lines_on(ax: matplotlib.axes.Axes | None) -> int:
+    """Number of lines that the axes already have, and position of the next one."""
+    return 0 if ax is None else len(ax.get_lines())
+
+
+def label_of(ax: matplotlib.axes.Axes, *parts: str | None) -> str:
+    """Label of a new line, with a number behind it if another line of the axes has it already.
+
+    Args:
+      ax: Axes of the line.
+      *parts: Name of the result and of its setting; empty ones are omitted.
+    """
+    name = ": ".join(filter(None, parts))
+    taken = sum(label == name or label.startswith(f"{name} (") for label in ax.get_legend_handles_labels()[1])
+    return f"{name} ({taken + 1})" if name and taken else name
+
+
+def describe(ax: matplotlib.axes.Axes, lines_before: int, text: str, title: str) -> None:
+    """Set the text of the vertical axis and the title; what differs from that of earlier lines is generalised.
+
+    Args:
+      ax: Axes.
+      lines_before: Number of lines before this call.
+      text: Text of the vertical axis.
+      title: Title, an estimate with details behind it.
+    """
+    if lines_before:
+        text = ", ".join(dict.fromkeys([*filter(None, [ax.get_ylabel()]), text]))
+        title = title if ax.get_title() in ("", title) else "interquartile means with intervals"
+    ax.set_ylabel(text)
+    ax.set_title(title, fontsize="medium")
+
+
+def finish(
+    ax: matplotlib.axes.Axes, path: str | Path | None = None, title: str | None = None, *, legend: bool = True
+) -> matplotlib.axes.Axes:
     """Set grid, spines and legend.
 
     Args:
       ax: Axes with all of their lines.
       path: File to write the figure to; None for none.
       title: Title of the legend; None for none.
+      legend: Whether lines with a label are named in a legend.
 
     Returns:
       The axes.
@@ -105,9 +141,9 @@ def finish(ax: matplotlib.axes.Axes, path: str | Path | None = None, title: str 
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)
     lines = ax.get_legend_handles_labels()[0]
-    if len(lines) > 8:
+    if len(lines) > 8 and legend:
         ax.legend(title=title, frameon=False, fontsize="small", handlelength=3, loc="upper left", bbox_to_anchor=(1, 1))
-    elif lines:
+    elif lines and legend:
         ax.legend(title=title, frameon=False, fontsize="small", handlelength=3)
     write_picture(ax.figure, path)
     return ax
