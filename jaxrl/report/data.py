@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.report.importance import importance
+from jaxrl.report.pairs import Scores, chance_of
 from jaxrl.report.runs import Run
 from jaxrl.results.dataset import MAIN_METRICS, ResultError, range_of
-from jaxrl.results.format import short
 from jaxrl.results.mean_curves import mean_interval
-from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile, probability_of_improvement
+from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
 from jaxrl.results.storage import metrics_of_runs
 from jaxrl.results.tables import Table
 from jaxrl.results.text_tables import decimals_of
@@ -53,12 +53,9 @@ def lines_of(runs: Sequence[Run]) -> list[Line]:
     """Every setting of every run, with a unique label."""
     rows = []
     for position, run in enumerate(runs):
-        settings = run.result.settings
-        varying = [path for path in settings[0] if len({setting[path] for setting in settings}) > 1]
-        for index, setting in enumerate(settings):
-            parts = [f"{path} {short(setting[path])}" for path in varying]
-            name = [run.name] if len(runs) > 1 or not parts else []
-            rows.append((": ".join([*name, ", ".join(parts)] if parts else name), position, index))
+        for index, text in enumerate(run.setting_texts):
+            name = run.name if len(runs) > 1 or not text else None
+            rows.append((": ".join(filter(None, [name, text])), position, index))
     counts: dict[str, int] = {}
     lines = []
     for label, position, index in rows:
@@ -238,28 +235,6 @@ def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:
     return [str(name) for name in run.result.metrics.data_vars if not run.finite_of(str(name))[setting, seed].all()]
 
 
-class Scores(NamedTuple):
-    """The final values of a line's runs that did not fail.
-
-    Attributes:
-      values: Final values, `[num_runs]`.
-      seeds: Seeds of these runs.
-      trained: Seeds of all runs of the line.
-      run: Run of the line.
-    """
-
-    values: np.ndarray
-    seeds: np.ndarray
-    trained: frozenset[int]
-    run: Run
-
-    def is_paired_with(self, other: Scores) -> bool:
-        """Whether one program met the same random keys in both lines."""
-        program = self.run.program
-        one = self.run is other.run or (program is not None and program == other.run.program)
-        return one and self.trained == other.trained
-
-
 def _good(run: Run, metric: str, setting: int) -> Scores:
     finite, seeds = run.finite[setting, :, -1], np.asarray(run.result.seeds)
     values = run.result.values(metric)[setting, finite, -1].astype(np.float64)
@@ -309,11 +284,7 @@ def _interval(low: float, high: float, decimals: int) -> str:
 def _better(
     scores: Sequence[Scores], direction: int, baseline: int, confidence: float, several: bool
 ) -> dict[str, dict[str, Any]]:
-    """For every baseline, the probability that a run of each line is better than a run of the baseline; ties count 1/2.
-
-    Lines of one program that were trained on equal seeds are compared in pairs of runs with the same seed, of which
-    neither failed. Equal seeds of different algorithms, environments or configurations have nothing in common.
-    """
+    """For every baseline, the probability that a run of each line is better than a run of the baseline."""
     count = len(scores) if direction and several else 0
     every = count <= PAIRED_LINES
     bases = range(count) if every else [baseline]
@@ -322,25 +293,13 @@ def _better(
     for one, other in itertools.combinations(range(count), 2):
         if not (every or baseline in (one, other)):
             continue
-        paired = scores[one].is_paired_with(scores[other])
-        first, second = scores[one].values, scores[other].values
-        if paired:
-            _, at_one, at_other = np.intersect1d(scores[one].seeds, scores[other].seeds, return_indices=True)
-            first, second = first[at_one], second[at_other]
-        if not (first.size and second.size):
+        chance = chance_of([scores[other]], [scores[one]], direction, confidence)
+        if chance is None:
             continue
-        higher = probability_of_improvement(second, first, paired=paired, confidence=confidence)
-        certain = min(first.size, second.size) > 1
-        other_wins = [float(part) for part in higher]
-        one_wins = [1 - other_wins[0], 1 - other_wins[2], 1 - other_wins[1]]
-        if direction < 0:
-            other_wins, one_wins = one_wins, other_wins
-        for place, line, wins in ((one, other, other_wins), (other, one, one_wins)):
+        for place, line, wins in ((one, other, chance), (other, one, chance.of_the_other)):
             if place in chances:
-                pairs[place][line] = paired
-                chances[place][line] = [
-                    float(f"{part:.4f}") if certain or i == 0 else None for i, part in enumerate(wins)
-                ]
+                pairs[place][line] = chance.paired
+                chances[place][line] = [plain(float(f"{part:.4f}")) for part in wins[:3]]
     return {
         "better": {str(place): row for place, row in chances.items()},
         "paired": {str(place): row for place, row in pairs.items()},

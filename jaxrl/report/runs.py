@@ -17,7 +17,7 @@ from jaxrl.report.search import Search, holds_search, read_search, search_facts,
 from jaxrl.report.text import NOTHING, cell, ranges
 from jaxrl.results.dataset import UNKNOWN
 from jaxrl.results.description import config_of
-from jaxrl.results.format import counted, duration
+from jaxrl.results.format import counted, duration, short
 from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_metrics
 from jaxrl.results.result import Result
@@ -35,7 +35,7 @@ MEASURED = (
     UNKNOWN,
 )
 
-__all__ = ["Run", "differences", "facts", "notes", "plain_config", "runs_of"]
+__all__ = ["Run", "differences", "facts", "notes", "plain_config", "runs_of", "runs_of_each"]
 
 
 @dataclass(frozen=True)
@@ -100,9 +100,21 @@ class Run:
         return self.name.removesuffix("/incumbent")
 
     @property
+    def steps(self) -> np.ndarray:
+        """Number of environment steps, or pulls, at the points."""
+        return self.result.metrics["env_step"].values
+
+    @property
     def last_step(self) -> int:
         """Number of environment steps, or pulls, at the last point."""
-        return int(self.result.metrics["env_step"].values[-1])
+        return int(self.steps[-1])
+
+    @cached_property
+    def setting_texts(self) -> list[str]:
+        """The values in which the settings differ, as texts; empty for a single setting."""
+        settings = self.result.settings
+        varying = [path for path in settings[0] if len({setting[path] for setting in settings}) > 1]
+        return [", ".join(f"{path} {short(setting[path])}" for path in varying) for setting in settings]
 
 
 def runs_of(
@@ -123,6 +135,18 @@ def runs_of(
     if isinstance(sources, str | Path | Result):
         sources = [sources]
     items = list(sources.values()) if isinstance(sources, Mapping) else list(sources)
+    names = list(sources) if isinstance(sources, Mapping) else None
+    return [run for runs in runs_of_each(items, names, trust=trust) for run in runs]
+
+
+def runs_of_each(items: Sequence[Any], names: Sequence[str] | None, *, trust: bool = False) -> list[list[Run]]:
+    """The runs of each source; see `runs_of`.
+
+    Args:
+      items: Run directories, directories of searches or results.
+      names: Their names, which need not be unique; None names a directory after itself, a result after its algorithm.
+      trust: Whether to read files that do not match their checksums.
+    """
     if not items:
         raise UserValueError("runs is empty; it takes at least one run directory or result.")
     seen: dict[Any, str | Path | Result] = {}
@@ -133,20 +157,18 @@ def runs_of(
         if identity in seen:
             again = "the same result" if isinstance(item, Result) else str(item)
             same = "" if isinstance(item, Result) or str(seen[identity]) == again else f", which is {seen[identity]}"
-            raise UserValueError(f"runs has {again} twice{same}; a report compares different runs.")
+            raise UserValueError(f"runs has {again} twice{same}; a comparison takes different runs.")
         seen[identity] = item
-    names = list(sources) if isinstance(sources, Mapping) else _names(items)
     runs = []
-    for name, item in zip(names, items, strict=True):
+    for name, item in zip(_names(items) if names is None else names, items, strict=True):
         if not isinstance(item, Result) and holds_search(item):
-            runs += _of_search(name, Path(item), read_search(item, trust=trust))
-        else:
-            result = item if isinstance(item, Result) else load_metrics(item, trust=trust)
-            runs.append(_run(name, None if isinstance(item, Result) else item, result))
-            if runs[-1].attributes.get("interrupted"):
-                warnings.warn(
-                    f"{name} was interrupted: it ends at {runs[-1].last_step:,} steps", RuntimeWarning, stacklevel=4
-                )
+            runs.append(_of_search(name, Path(item), read_search(item, trust=trust)))
+            continue
+        result = item if isinstance(item, Result) else load_metrics(item, trust=trust)
+        run = _run(name, None if isinstance(item, Result) else item, result)
+        runs.append([run])
+        if run.attributes.get("interrupted"):
+            warnings.warn(f"{name} was interrupted: it ends at {run.last_step:,} steps", RuntimeWarning, stacklevel=5)
     return runs
 
 

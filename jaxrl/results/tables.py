@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,15 +33,17 @@ class Table:
       columns: Names of the columns.
       rows: Plain values, `[num_rows]` of `[num_columns]`.
       num_labels: Number of leading columns that name the row.
-      interval: Names of the two columns printed together as `[low, high]`, or as a dash where
-        they are nan.
+      intervals: Names of each two neighbouring columns printed together as `[low, high]`, or as a dash where they are
+        nan.
+      decimals: Number of decimals of columns, otherwise as many as give their largest number about four digits.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
     num_labels: int
-    interval: tuple[str, str] = ("low", "high")
+    intervals: tuple[tuple[str, str], ...] = (("low", "high"),)
+    decimals: Mapping[str, int] = field(default_factory=dict)
 
     def to_pandas(self) -> pandas.DataFrame:
         """The rows as a DataFrame."""
@@ -49,19 +52,28 @@ class Table:
         return pandas.DataFrame(list(self.rows), columns=list(self.columns))
 
     def __str__(self) -> str:
-        low, high = (self.columns.index(name) for name in self.interval)
-        header = [*map(printable, self.columns[:low]), "interval", *self.columns[high + 1 :]]
-        numbers: list[int | None] = [None] * len(self.columns)
-        for column in range(self.num_labels, len(self.columns)):
-            numbers[column] = decimals_of([row[column] for row in self.rows])
-        numbers[low] = numbers[high]
-        lines = []
+        numbers = self.columns[self.num_labels :]
+        decimals = {name: decimals_of(self._column(name)) for name in numbers} | dict(self.decimals)
+        ends = dict(self.intervals)
+        shown = [name for name in self.columns if name not in ends.values()]
+        lines = [["interval" if name in ends else printable(name) for name in shown]]
         for row in self.rows:
-            text = [_text(value, digits) for value, digits in zip(row, numbers, strict=True)]
-            interval = f"[{text[low]}, {text[high]}]" if np.isfinite([row[low], row[high]]).all() else NO_INTERVAL
-            lines.append([*text[:low], interval, *text[high + 1 :]])
-        right = [column >= self.num_labels for column in range(len(header))]
-        return "\n".join([printable(self.title), "", *plain_lines(aligned([header, *lines], right))])
+            values = dict(zip(self.columns, row, strict=True))
+            line = []
+            for name in shown:
+                if name not in ends:
+                    line.append(_text(values[name], decimals.get(name)))
+                    continue
+                two = [values[name], values[ends[name]]]
+                texts = [_text(value, decimals[ends[name]]) for value in two]
+                line.append(f"[{', '.join(texts)}]" if all(map(_finite, two)) else NO_INTERVAL)
+            lines.append(line)
+        right = [name not in self.columns[: self.num_labels] for name in shown]
+        return "\n".join([printable(self.title), "", *plain_lines(aligned(lines, right))])
+
+    def _column(self, name: str) -> list[Any]:
+        at = self.columns.index(name)
+        return [row[at] for row in self.rows]
 
     def __repr__(self) -> str:
         return str(self)
@@ -110,7 +122,13 @@ def estimates(
     return value, low, high, mean, int(runs.size)
 
 
+def _finite(value: Any) -> bool:
+    return isinstance(value, float | int) and bool(np.isfinite(value))
+
+
 def _text(value: Any, decimals: int | None) -> str:
+    if value is None and decimals is not None:
+        return NO_INTERVAL
     if not isinstance(value, float):
         return printable(str(value))
     return f"{value:g}" if decimals is None else f"{value:.{decimals}f}"

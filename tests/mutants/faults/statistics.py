@@ -54,9 +54,9 @@ FAULTS = (
     ),
     Fault(
         "seeds-of-other-algorithms-paired",
-        "jaxrl/report/data.py",
-        "return one and self.trained == other.trained",
-        "return self.trained == other.trained",
+        "jaxrl/report/pairs.py",
+        "return self.run is other.run or (program is not None and program == other.run.program)",
+        "return True",
         "tests/report/test_report.py::test_only_runs_of_one_program_are_paired",
     ),
     Fault(

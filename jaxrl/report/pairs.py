@@ -1,0 +1,94 @@
+"""Probability that the runs of one setting are better than those of another, on one task or on several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.report.runs import Run
+from jaxrl.results.statistics import probability_of_improvement
+
+__all__ = ["Chance", "Scores", "chance_of", "rectangle"]
+
+
+class Scores(NamedTuple):
+    """Values of a line's runs that did not fail, on one task.
+
+    Attributes:
+      values: Values, `[num_runs]`.
+      seeds: Seeds of these runs.
+      trained: Seeds of all runs of the line.
+      run: Run of the line; None for several.
+    """
+
+    values: np.ndarray
+    seeds: np.ndarray
+    trained: frozenset[int]
+    run: Run | None
+
+    def is_paired_with(self, other: Scores) -> bool:
+        """Whether one program met the same random keys in both lines."""
+        if self.run is None or other.run is None or self.trained != other.trained:
+            return False
+        program = self.run.program
+        return self.run is other.run or (program is not None and program == other.run.program)
+
+
+class Chance(NamedTuple):
+    """Probability that a run is better than a run of another line, with its interval, nan for fewer than two runs.
+
+    Attributes:
+      value, low, high: Probability and the ends of its interval.
+      paired: Whether runs of equal seeds were compared.
+    """
+
+    value: float
+    low: float
+    high: float
+    paired: bool
+
+    @property
+    def of_the_other(self) -> Chance:
+        """The same for the other line."""
+        return Chance(1 - self.value, 1 - self.high, 1 - self.low, self.paired)
+
+
+def chance_of(ours: Sequence[Scores], theirs: Sequence[Scores], direction: int, confidence: float) -> Chance | None:
+    """Probability that our run is better than theirs, ties counting one half, as a mean over tasks.
+
+    Lines of one program that were trained on equal seeds are compared in pairs of runs with the same seed, of which
+    neither failed. Equal seeds of different algorithms, environments or configurations have nothing in common.
+
+    Args:
+      ours, theirs: Scores of both on each task, in one order.
+      direction: 1 if higher is better, -1 if lower is better.
+      confidence: Confidence level, in (0, 1).
+
+    Returns:
+      The probability; None if one of the two has no run left.
+    """
+    paired = all(one.is_paired_with(other) for one, other in zip(ours, theirs, strict=True))
+    first, second = [one.values for one in ours], [other.values for other in theirs]
+    if paired:
+        common = [
+            np.intersect1d(one.seeds, other.seeds, return_indices=True)[1:]
+            for one, other in zip(ours, theirs, strict=True)
+        ]
+        first = [values[at] for values, (at, _) in zip(first, common, strict=True)]
+        second = [values[at] for values, (_, at) in zip(second, common, strict=True)]
+    x, y = rectangle(first), rectangle(second)
+    if not (x.size and y.size):
+        return None
+    higher = probability_of_improvement(x, y, paired=paired, confidence=confidence)
+    certain = min(x.shape[1], y.shape[1]) > 1
+    ends = (float(higher.low), float(higher.high)) if certain else (float("nan"),) * 2
+    chance = Chance(float(higher.value), *ends, paired)
+    return chance if direction > 0 else chance.of_the_other
+
+
+def rectangle(values: Sequence[np.ndarray]) -> np.ndarray:
+    """Values `[tasks, runs]` with as many runs of each task as there are of the one with the fewest, the first ones."""
+    fewest = min(map(len, values))
+    return np.stack([each[:fewest] for each in values])
