@@ -49,6 +49,8 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.policies.rendering import render as render
     from jaxrl.policies.saving import save_steps as save_steps, to_minari as to_minari
     from jaxrl.presets.registry import preset as preset
+    from jaxrl.report.comparing import compare as compare
+    from jaxrl.report.comparison import Comparison as Comparison
     from jaxrl.report.page import write_report as write_report
     from jaxrl.results.json_values import versions as versions
     from jaxrl.results.loading import load_result as load_result

@@ -16,7 +16,9 @@ from jaxrl.cli import main as cli
 from jaxrl.cli import parsing as command_parsing
 from jaxrl.cli import search as command_search
 from jaxrl.cli import train as command_train
+from jaxrl.cli.compare import Compare
 from jaxrl.cli.export import Export
+from jaxrl.cli.plot import Plot
 from jaxrl.cli.preset_choice import parse_started
 from jaxrl.cli.report import Report
 from jaxrl.cli.resume_merge import Merge, resume_options
@@ -24,7 +26,14 @@ from jaxrl.tuning import space as search_space
 
 ROOT = Path(__file__).parent.parent
 
-_OTHERS = {"export": Export, "merge": Merge, "report": Report, "resume": resume_options()}
+_OTHERS = {
+    "compare": Compare,
+    "export": Export,
+    "merge": Merge,
+    "plot": Plot,
+    "report": Report,
+    "resume": resume_options(),
+}
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands `train`, `plan`, `search`, `resume`, `merge` and `bandit` compute; `report`, `plot`, `evaluate`,
-`render` and `export` use their results; `algorithms`, `envs` and `version` list what is available.
+The commands `train`, `plan`, `search`, `resume`, `merge` and `bandit` compute; `compare`, `report`, `plot`,
+`evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version` list what is available.
 
 Bad input gives one sentence on standard error and exit status 2; with JAXRL_TRACEBACK=1 in the environment it gives
 Python's traceback instead. Bad input is an error of a class of `envs.errors`; the message of other errors that an
@@ -23,33 +23,6 @@ from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Setting, Trust,
 from jaxrl.version import REPOSITORY
 
 __all__ = ["main"]
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Draw the learning curves of a run directory."""
-
-    run: RunDirectory
-    metric: str | None = None
-    """Metric to draw, such as return, return_sampled, length or a loss; if None, return (of a bandit, regret)."""
-    hue: str | None = None
-    """Swept name that colours distinguish; all swept names if None."""
-    x: str | None = None
-    """Swept name on the x axis, such as lr, to draw the metric at the end of training; environment steps if None."""
-    out: Path | None = None
-    """Picture to write: .png, .pdf or .svg; METRIC.png in the run directory if None."""
-    trust: Trust = False
-
-    def run_command(self) -> None:
-        """Writes the picture and prints its path."""
-        from jaxrl.results.dataset import main_metric
-        from jaxrl.results.loading import load_metrics
-
-        result = load_metrics(self.run, trust=self.trust)
-        metric = self.metric or main_metric(result.metrics)
-        out = self.out or self.run / f"{metric}.png"
-        result.plot(metric, x=self.x, hue=self.hue, path=out)
-        print(f"Wrote {out}.")
 
 
 @dataclass(frozen=True)
@@ -154,7 +127,6 @@ class Version:
 
 
 _SIMPLE = {
-    "plot": Plot,
     "evaluate": Evaluate,
     "render": Render,
     "algorithms": Algorithms,
@@ -169,7 +141,9 @@ _COMMANDS: dict[str, Any] = {
     "plan": "plan.run_plan",
     "bandit": "bandit.run_bandit_command",
     "export": "export.run_export",
+    "compare": "compare.Compare",
     "report": "report.Report",
+    "plot": "plot.Plot",
     "search": "search.run_search",
     "resume": "resume_merge.run_resume",
     "merge": "resume_merge.Merge",
@@ -185,7 +159,9 @@ _USAGE = """usage: jaxrl COMMAND ...
   search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best ones on separate seeds.
   resume RUN                    Resume a run that was stopped or killed, or extend a finished one.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
+  compare RUN RUN ...           Compare results: final values, who is better than whom, settings that differ, figures.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
+  plot RUN ...                  Draw the learning curves of a run directory, or of several in one figure.
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
 {commands}
 
@@ -197,7 +173,7 @@ ALGORITHM is a name from `jaxrl algorithms`, or module:function for a custom one
 
 def _usage() -> str:
     lines = [
-        f"  {name + (' RUN' if name in ('plot', 'evaluate', 'render') else ''):28}  {command.__doc__}"
+        f"  {name + (' RUN' if name in ('evaluate', 'render') else ''):28}  {command.__doc__}"
         for name, command in _SIMPLE.items()
     ]
     return _USAGE.format(commands="\n".join(lines))
@@ -251,7 +227,7 @@ def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -
     from jaxrl.runtime.machine.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
 
     add_flags([f"--{DETERMINISTIC}=true"] * deterministic + asked_for(args))
-    if command not in ("algorithms", "envs", "version", "merge", "report", "plot"):  # these compute nothing
+    if command not in ("algorithms", "envs", "version", "merge", "compare", "report", "plot"):  # these compute nothing
         refuse_unknown_flags()
 
 

@@ -1,1 +1,1 @@
-"""The report: results and searches as one HTML page."""
+"""Results side by side: comparisons with tables and figures, and results and searches as one HTML page."""

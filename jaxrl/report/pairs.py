@@ -78,13 +78,14 @@ def chance_of(ours: Sequence[Scores], theirs: Sequence[Scores], direction: int, 
         ]
         first = [values[at] for values, (at, _) in zip(first, common, strict=True)]
         second = [values[at] for values, (_, at) in zip(second, common, strict=True)]
-    x, y = rectangle(first), rectangle(second)
-    if not (x.size and y.size):
+    fewest = min(values.size for values in (*first, *second))
+    if not fewest:
         return None
-    higher = probability_of_improvement(x, y, paired=paired, confidence=confidence)
-    certain = min(x.shape[1], y.shape[1]) > 1
-    ends = (float(higher.low), float(higher.high)) if certain else (float("nan"),) * 2
-    chance = Chance(float(higher.value), *ends, paired)
+    higher = probability_of_improvement(first, second, paired=paired, confidence=confidence)
+    low, high = float(higher.low), float(higher.high)
+    if fewest < 2:
+        low = high = float("nan")
+    chance = Chance(float(higher.value), low, high, paired)
     return chance if direction > 0 else chance.of_the_other
 
 

@@ -1,6 +1,6 @@
 """Point and interval estimates over seeds, in NumPy, for arrays from any source."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -252,7 +252,11 @@ def performance_profile(scores: npt.ArrayLike, thresholds: npt.ArrayLike, *, con
 
 
 def probability_of_improvement(
-    x: npt.ArrayLike, y: npt.ArrayLike, *, paired: bool = False, confidence: float = 0.95
+    x: npt.ArrayLike | Sequence[npt.ArrayLike],
+    y: npt.ArrayLike | Sequence[npt.ArrayLike],
+    *,
+    paired: bool = False,
+    confidence: float = 0.95,
 ) -> Interval:
     """The probability that a run of x scores higher than a run of y, ties counting one half.
 
@@ -262,7 +266,8 @@ def probability_of_improvement(
     8 of their runs nearly all fail or succeed. `bench/coverage.py` measures this.
 
     Args:
-      x, y: Scores `[seeds]` or `[tasks, seeds]`, averaged over tasks.
+      x, y: Scores `[seeds]` or `[tasks, seeds]`, averaged over tasks; or a list of arrays `[seeds]`, one for each task,
+        whose numbers of seeds differ.
       paired: Whether run i of x is compared with run i of y only, because equal seeds gave equal random keys to one
         program. Pairs pay off where the scores of equal seeds are close; otherwise their interval is the wider one.
       confidence: Confidence level, in (0, 1).
@@ -281,17 +286,18 @@ def probability_of_improvement(
     Donner (2008), "Construction of confidence limits about effect measures", for the mean over tasks.
     """
     check_flag("paired", paired)
-    first, second = _per_task("x", x), _per_task("y", y)
+    first, second = _of_tasks("x", x), _of_tasks("y", y)
     _check_confidence(confidence)
-    if first.shape[0] != second.shape[0]:
-        raise UserValueError(f"x has {first.shape[0]} tasks and y has {second.shape[0]}; they must be the same tasks.")
-    if paired and first.shape != second.shape:
-        raise UserValueError(
-            f"paired=True needs as many seeds in y as in x, got shapes {first.shape} and {second.shape}."
-        )
+    if len(first) != len(second):
+        raise UserValueError(f"x has {len(first)} tasks and y has {len(second)}; they must be the same tasks.")
+    tasks = list(zip(first, second, strict=True))
+    if paired and any(ours.size != theirs.size for ours, theirs in tasks):
+        sizes = [[each.size for each in side] for side in (first, second)]
+        raise UserValueError(f"paired=True needs as many seeds in y as in x, got {sizes[0]} in x and {sizes[1]} in y.")
     if paired:
-        return _share_interval(_win(first, second).sum(), first.size, confidence)
-    parts = [_unpaired(ours, theirs, confidence) for ours, theirs in zip(first, second, strict=True)]
+        wins = np.concatenate([_win(ours, theirs) for ours, theirs in tasks])
+        return _share_interval(wins.sum(), wins.size, confidence)
+    parts = [_unpaired(ours, theirs, confidence) for ours, theirs in tasks]
     value, low, high = (np.array(ends) for ends in zip(*parts, strict=True))
     middle, count = value.mean(), len(parts)
     below, above = (np.sqrt(np.sum(np.square(distance))) / count for distance in (value - low, high - value))
@@ -317,6 +323,13 @@ def _per_task(name: str, scores: npt.ArrayLike) -> Array:
     if values.ndim > 2:
         raise UserValueError(f"{name} has shape {values.shape}; it takes [seeds] or [tasks, seeds].")
     return np.atleast_2d(values)
+
+
+def _of_tasks(name: str, scores: Any) -> list[Array]:
+    """The scores of each task, whose numbers may differ in a list."""
+    if isinstance(scores, list | tuple) and len({np.size(each) for each in scores}) > 1:
+        return [_per_task(f"{name}[{task}]", each).reshape(-1) for task, each in enumerate(scores)]
+    return list(_per_task(name, scores))
 
 
 def _pooled(values: Array, axis: Axis) -> Array:

@@ -321,6 +321,7 @@ def test_results_on_the_same_axes_have_colours_and_labels_of_their_own(ax, value
     assert [line.get_color() for line in ax.lines] == list(plotting.COLOURS[:4])
     bands = [tuple(each.get_facecolor()[0, :3]) for each in ax.collections]
     assert bands == [to_rgb(colour) for colour in plotting.COLOURS[:4]]
+    assert {each.get_facecolor()[0, 3] for each in ax.collections} == {0.06}
     assert ax.get_xlim() == (0, 600_000) and ax.get_ylabel() == "return per episode"
     assert ax.get_title() == "interquartile mean of 16 runs, 95% interval"
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from envs.arguments import check_choice
 from envs.errors import UserValueError
 from jaxrl.results.dataset import RUN_DIMS, main_metric, range_of, unmeasured
 from jaxrl.results.format import short
@@ -126,16 +127,18 @@ def performance_profiles(
     scores: Mapping[str, npt.ArrayLike],
     *,
     thresholds: npt.ArrayLike | None = None,
+    better: Literal["higher", "lower"] = "higher",
     ax: matplotlib.axes.Axes | None = None,
     path: str | Path | None = None,
     label: str = "return",
     confidence: float = 0.95,
 ) -> matplotlib.axes.Axes:
-    """The share of runs above each score, a line per algorithm or setting.
+    """The share of runs above each score, or at most as high, a line per algorithm or setting.
 
     Args:
       scores: Scores by label, `{label: [seeds] or [tasks, seeds]}`.
       thresholds: Thresholds `[num_thresholds]`; None takes 101 over the range of all scores.
+      better: Whether higher or lower scores are better: the share above a threshold, or the share at or below it.
       ax, path: Axes and picture file, as for `learning_curves`.
       label: Name of the score, for the axis.
       confidence: Confidence level of the pointwise intervals, in (0, 1).
@@ -148,6 +151,7 @@ def performance_profiles(
     """
     if not scores:
         raise UserValueError("scores is empty; it takes at least one array of scores with its label.")
+    check_choice("better", better, ("higher", "lower"))
     require_few(len(scores), "draw fewer of them")
     if thresholds is None:
         everything = np.concatenate([np.asarray(value, dtype=np.float64).ravel() for value in scores.values()])
@@ -156,9 +160,11 @@ def performance_profiles(
     ax = axes(ax, path)
     for index, (name, value) in enumerate(scores.items()):
         profile = performance_profile(value, levels, confidence=confidence)
+        if better == "lower":
+            profile = Interval(1 - profile.value, 1 - profile.high, 1 - profile.low)
         _line(ax, index, levels, profile, name, len(scores))
     ax.set_xlabel(f"threshold ({label})")
-    ax.set_ylabel("share of runs above the threshold")
+    ax.set_ylabel(f"share of runs {'above' if better == 'higher' else 'at or below'} the threshold")
     ax.set_ylim(-0.02, 1.02)
     return finish(ax, path, None)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.files import replacing
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 LINE_STYLES = ("-", "--", "-.", ":")
 FEW_BANDS = 4  # from which on bands hide each other
+BAND = "_interval"  # label of bands, which legends omit
 MOST_LINES = len(COLOURS) * len(LINE_STYLES)
 SUFFIXES = (".png", ".pdf", ".svg", ".jpg")
 
@@ -74,7 +76,7 @@ def style(index: int) -> dict[str, Any]:
 
 
 def band(ax: matplotlib.axes.Axes, index: int, x: Any, low: Any, high: Any, num_lines: int) -> None:
-    """The interval of a line; from four lines on it is fainter and has edges, so that no band hides another.
+    """The interval of a line; from four lines on all are fainter and have edges, so that no band hides another.
 
     Args:
       ax: Axes to draw on.
@@ -83,11 +85,14 @@ def band(ax: matplotlib.axes.Axes, index: int, x: Any, low: Any, high: Any, num_
       low, high: Ends of the intervals, `[points]`.
       num_lines: Number of lines in the picture.
     """
-    from matplotlib.colors import to_rgba
+    from matplotlib.colors import to_rgba, to_rgba_array
 
-    colour, few = COLOURS[index % len(COLOURS)], num_lines < FEW_BANDS
-    face, edge = to_rgba(colour, 0.18 if few else 0.06), to_rgba(colour, 0.6)
-    ax.fill_between(x, low, high, facecolor=face, edgecolor=edge, linewidth=0 if few else 0.6)
+    edge = to_rgba(COLOURS[index % len(COLOURS)], 0.6)
+    ax.fill_between(x, low, high, facecolor=to_rgba(edge, 0.18), edgecolor=edge, linewidth=0, label=BAND)
+    for each in ax.collections if num_lines >= FEW_BANDS else ():
+        if each.get_label() == BAND:
+            each.set_facecolor([to_rgba(colour, 0.06) for colour in to_rgba_array(each.get_facecolor())])
+            each.set_linewidth(0.6)
 
 
 def lines_on(ax: matplotlib.axes.Axes | None) -> int:
@@ -137,6 +142,7 @@ def finish(
     Returns:
       The axes.
     """
+    check_flag("legend", legend)
     ax.grid(True, color="0.9", linewidth=0.8)
     ax.set_axisbelow(True)
     ax.spines[["top", "right"]].set_visible(False)

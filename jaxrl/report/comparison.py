@@ -1,0 +1,287 @@
+"""A comparison of results: a table, the matrix of probabilities, figures, and the settings that differ."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from envs.errors import UserValueError
+from envs.spelling import near
+from jaxrl.report.comparison_text import as_html, as_text, notes_on
+from jaxrl.report.entries import SETTINGS, Entry, runs_on
+from jaxrl.report.pairs import Chance, Scores, chance_of, rectangle
+from jaxrl.report.runs import Run, differences
+from jaxrl.report.text import NOTHING
+from jaxrl.results.format import counted
+from jaxrl.results.statistics import bootstrap_interval, iqm, normalise
+from jaxrl.results.tables import Table, estimates
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+    import matplotlib.figure
+    import xarray
+
+CALL = ("settings_from", "seeds", "env_steps", "eval_episodes", "start", "precision")  # compared besides the settings
+
+__all__ = ["Comparison"]
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """Results side by side; see `jaxrl.compare`, which makes it.
+
+    Attributes:
+      metric: Name of the metric.
+      direction: 1 if higher values are better, -1 if lower values are, 0 if that is unknown.
+      baseline: Label with which the others are compared.
+      confidence: Confidence level of every interval.
+      entries: Lines of the comparison.
+      steps: Environment step at which values are compared, for each task that all lines have.
+      left_out: Tasks that only some of the lines have.
+      references: Values that count as 0 and as 1 on each task; empty for values as they are.
+      given: Whether these were given by the caller.
+    """
+
+    metric: str
+    direction: int
+    baseline: str
+    confidence: float
+    entries: tuple[Entry, ...]
+    steps: Mapping[str, int]
+    left_out: tuple[str, ...]
+    references: Mapping[str, tuple[float, float]]
+    given: bool
+
+    @property
+    def names(self) -> list[str]:
+        """Labels of the lines."""
+        return [entry.label for entry in self.entries]
+
+    @property
+    def tasks(self) -> list[str]:
+        """Tasks that all lines have."""
+        return list(self.steps)
+
+    def table(self, task: str | None = None) -> Table:
+        """A row for each line: interquartile mean, its interval, and the probability to be better than the baseline.
+
+        Args:
+          task: Task, with its own values; None for all tasks, with normalised values if there are several.
+
+        Returns:
+          A table with a text form and `to_pandas()`. `seeds` is the number of runs that did not fail, of each task,
+          `failed` that of the others, and `steps` the number of environment steps of the training, of all tasks.
+
+        Raises:
+          ValueError: There is no such task.
+        """
+        tasks = self._tasks(task)
+        scores = self._scores(tasks)
+        base = self.names.index(self.baseline)
+        rows, failed = [], []
+        for at, (entry, own) in enumerate(zip(self.entries, scores, strict=True)):
+            values = rectangle([each.values for each in own])
+            row: list[Any] = [entry.label, *self._estimates(entry, values, tasks)]
+            failed.append(sum(len(each.trained) - len(each.values) for each in own))
+            if len(tasks) == 1:
+                row += [failed[-1], entry.last_step(tasks[0])]
+            else:
+                row += [failed[-1], sum(entry.last_step(each) for each in tasks)]
+            chance = None if at == base else self._chance(own, scores[base])
+            rows.append([*row, *((None,) * 3 if chance is None else chance[:3])])
+        columns = ["name", "iqm", "low", "high", "seeds", "failed", "steps", "better", "better_low", "better_high"]
+        kept = [name for name in columns if (any(failed) or name != "failed")]
+        kept = [name for name in kept if self.direction or not name.startswith("better")]
+        at = [columns.index(name) for name in kept]
+        return Table(
+            self._title(tasks),
+            tuple(kept),
+            tuple(tuple(row[column] for column in at) for row in rows),
+            1,
+            (("low", "high"), ("better_low", "better_high"))[: 2 if self.direction else 1],
+            dict.fromkeys(("better", "better_low", "better_high"), 2),
+        )
+
+    def matrix(self, task: str | None = None) -> xarray.Dataset:
+        """The probability that a run of each line is better than a run of every other, ties counting one half.
+
+        Args:
+          task: Task; None for the mean over all tasks.
+
+        Returns:
+          A dataset with the dims `("name", "than")` and the variables `better`, its interval `low` and `high`, and
+          `paired`, whether runs of equal seeds were compared; nan on the diagonal.
+
+        Raises:
+          ValueError: There is no such task, or it is unknown whether higher values are better.
+        """
+        import xarray
+
+        if not self.direction:
+            raise UserValueError(
+                f"metric is {self.metric!r}, of which it is unknown whether higher values are better; "
+                "better='higher' or better='lower' says so."
+            )
+        scores, count = self._scores(self._tasks(task)), len(self.entries)
+        parts = np.full((3, count, count), np.nan)
+        paired = np.zeros((count, count), bool)
+        for one in range(count):
+            for other in range(one):
+                if (chance := self._chance(scores[one], scores[other])) is not None:
+                    parts[:, one, other], parts[:, other, one] = chance[:3], chance.of_the_other[:3]
+                    paired[one, other] = paired[other, one] = chance.paired
+        dims = ("name", "than")
+        variables = {name: (dims, part) for name, part in zip(("better", "low", "high"), parts, strict=True)}
+        return xarray.Dataset(variables | {"paired": (dims, paired)}, dict.fromkeys(dims, self.names))
+
+    @property
+    def differences(self) -> Table:
+        """The settings that differ, a row for each and a column for each result; those that all have come first."""
+        several = len(self.tasks) > 1
+        runs, names = [], []
+        for task in self.tasks:
+            for run in runs_on(self.entries, task):
+                name = f"{run.name} on {task}" if several else run.name
+                runs.append(run)
+                names.append(f"{name} ({names.count(name) + 1})" if name in names else name)
+        rows = {path: row for path, row in differences(runs).items() if path.partition(".")[0] in (*CALL, *SETTINGS)}
+        order = sorted(rows, key=lambda path: (path != "settings_from", NOTHING in rows[path]))
+        return Table(
+            "settings that differ",
+            ("setting", *names),
+            tuple((path, *rows[path]) for path in order),
+            1 + len(names),
+            (),
+        )
+
+    @property
+    def runs(self) -> list[Run]:
+        """The results on the tasks that all lines have."""
+        return [run for task in self.tasks for run in runs_on(self.entries, task)]
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what was aligned, normalised or left out."""
+        return notes_on(self)
+
+    def plot(self, path: str | Path | None = None) -> matplotlib.figure.Figure:
+        """Learning curves of all lines in one figure, a panel for each task, each with its own evaluations.
+
+        Args:
+          path: Picture file to write in addition: .png, .pdf or .svg.
+        """
+        from jaxrl.report.pictures import draw_curves
+
+        return draw_curves(self, path)
+
+    def profiles(
+        self, path: str | Path | None = None, *, ax: matplotlib.axes.Axes | None = None
+    ) -> matplotlib.axes.Axes:
+        """Performance profiles over all tasks: the share of runs that are at least as good as each value.
+
+        Args:
+          path: Picture file to write in addition: .png, .pdf or .svg.
+          ax: Axes to draw on; None creates a figure.
+        """
+        from jaxrl.report.pictures import draw_profiles
+
+        return draw_profiles(self, path, ax)
+
+    def save(self, path: str | Path) -> Path:
+        """Writes figures (.png, .pdf, .svg) and tables (.csv) into a directory, or the learning curves into one file.
+
+        Args:
+          path: Directory, new or with an earlier comparison alone; or the name of a picture.
+
+        Returns:
+          The path.
+
+        Raises:
+          FileExistsError: The directory holds other files.
+        """
+        from jaxrl.report.saving import save
+
+        return save(self, Path(path))
+
+    def normalised(self, task: str, values: np.ndarray) -> np.ndarray:
+        """Values on the scale of a task's references; as they are without any."""
+        return normalise(values, *self.references[task]) if values.size and self.references else values
+
+    def scores(self, task: str | None = None) -> dict[str, np.ndarray]:
+        """The compared values of the runs that did not fail, by label.
+
+        Args:
+          task: Task, `[runs]`; None for all tasks, `[tasks, runs]`, normalised if there are several, with as many runs
+            of each task as there are of the one with the fewest.
+        """
+        tasks = self._tasks(task)
+        arrays = [rectangle([each.values for each in own]) for own in self._scores(tasks)]
+        pairs = zip(self.names, arrays, strict=True)
+        return {name: array if len(tasks) > 1 else array[0] for name, array in pairs}
+
+    @property
+    def has_unequal_numbers(self) -> bool:
+        """Whether a line has different numbers of runs on different tasks."""
+        return any(len({len(each.values) for each in own}) > 1 for own in self._scores(self.tasks))
+
+    def _tasks(self, task: str | None) -> list[str]:
+        if task is not None and task not in self.steps:
+            hint = near(task, self.steps) or f"; it takes {', '.join(self.steps)}."
+            raise UserValueError(f"task is {task!r}{hint}")
+        return self.tasks if task is None else [task]
+
+    def _scores(self, tasks: Sequence[str]) -> list[list[Scores]]:
+        """The scores of every line on every task; normalised where they are of several, or asked for."""
+        scores = []
+        for entry in self.entries:
+            own = [entry.scores(task, self.metric, self.steps[task]) for task in tasks]
+            if self._is_normalised(tasks):
+                own = [
+                    each._replace(values=self.normalised(task, each.values))
+                    for task, each in zip(tasks, own, strict=True)
+                ]
+            scores.append(own)
+        return scores
+
+    def _is_normalised(self, tasks: Sequence[str]) -> bool:
+        return bool(self.references) and len(tasks) == len(self.steps)
+
+    def _chance(self, ours: Sequence[Scores], theirs: Sequence[Scores]) -> Chance | None:
+        if not self.direction:
+            return None
+        return chance_of(ours, theirs, self.direction, self.confidence)
+
+    def _estimates(self, entry: Entry, values: np.ndarray, tasks: Sequence[str]) -> list[Any]:
+        """IQM, the ends of its interval, and the number of runs of each task."""
+        ends = [np.asarray(entry.limits(task, self.metric)) for task in tasks]
+        if self._is_normalised(tasks):
+            ends = [normalise(end, *self.references[task]) for task, end in zip(tasks, ends, strict=True)]
+        limits = min(end[0] for end in ends), max(end[1] for end in ends)
+        if len(tasks) == 1:
+            value, low, high, _, count = estimates(values[0], self.confidence, limits)
+            return [value, low, high, count]
+        count = values.shape[1]
+        if count < 2:
+            return [float(iqm(values, (-2, -1))) if count else float("nan"), float("nan"), float("nan"), count]
+        interval = bootstrap_interval(iqm, values, tasks=True, confidence=self.confidence).within(*limits)
+        return [float(interval.value), float(interval.low), float(interval.high), count]
+
+    def _title(self, tasks: Sequence[str]) -> str:
+        what = f"normalised {self.metric}" if self._is_normalised(tasks) else self.metric
+        where = f"on {tasks[0]} at {self.steps[tasks[0]]:,} environment steps"
+        where = where if len(tasks) == 1 else f"over {counted(len(tasks), 'task')}"
+        better = f", and the probability to be better than {self.baseline}" if self.direction else ""
+        return f"{what} {where}: interquartile mean with its {self.confidence:.0%} interval{better}"
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return as_html(self)

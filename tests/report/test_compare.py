@@ -1,0 +1,479 @@
+"""Comparisons of results: estimates against slow ones, the rule of alignment, figures, files and errors."""
+
+import itertools
+import re
+import warnings
+
+import numpy as np
+import pandas
+import pytest
+import scipy.stats
+from matplotlib.colors import to_rgb
+from PIL import Image
+
+import jaxrl
+from jaxrl import plotting
+from jaxrl.cli import main as cli
+from jaxrl.cli.compare import named_sources, references
+from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.result import Result
+from jaxrl.sweeps.sweep import Sweep
+
+STEPS = {"dqn": 60_032, "pqn": 60_416, "ppo": 60_000}
+
+
+def result_of(
+    level=100.0, last=60_000, *, seeds=8, key=0, algorithm="dqn", environment="cartpole", metric="return", **attrs
+) -> Result:
+    """Metrics that rise to about a level in ten evaluations."""
+    seeds = range(seeds) if isinstance(seeds, int) else seeds
+    noise = np.random.default_rng(key).normal(size=(1, len(seeds), 10)) * 10
+    values = (level * np.linspace(0.1, 1, 10) + noise).astype(np.float32)
+    steps = np.linspace(last / 10, last, 10).astype(int).tolist()
+    attrs = {"algorithm": algorithm, "environment": environment} | attrs
+    return Result(metrics_dataset({metric: values, "loss": values}, seeds=seeds, env_steps=steps, attrs=attrs), {})
+
+
+def swept(values, **levels) -> Result:
+    """Returns `[settings, seeds]` at one point, over one swept name."""
+    ((path, at),) = levels.items()
+    sweep = Sweep({path: np.asarray(at)}, {}, (path,), (len(at),), {path: ((path,), np.asarray(at))}, [{}] * len(at))
+    attrs = {"algorithm": "ppo", "environment": "cartpole"}
+    values = np.asarray(values, np.float32)
+    data = {"return": values[..., None]}
+    return Result(metrics_dataset(data, seeds=range(values.shape[1]), env_steps=[9], sweep=sweep, attrs=attrs), {})
+
+
+@pytest.fixture(scope="module")
+def results():
+    levels = {"dqn": (100, 8), "pqn": (110, 16), "ppo": (105, 8)}
+    return {
+        name: result_of(level, STEPS[name], seeds=seeds, key=at, algorithm=name)
+        for at, (name, (level, seeds)) in enumerate(levels.items())
+    }
+
+
+@pytest.fixture(scope="module")
+def comparison(results):
+    return jaxrl.compare(results, baseline="ppo")
+
+
+@pytest.fixture(scope="module")
+def on_tasks(results):
+    """Three algorithms on two tasks; there are fewer runs on the second."""
+    others = (result_of(-90 + 5 * at, 30_000, seeds=6, key=9 + at, environment="acrobot") for at in range(3))
+    sources = {name: [one, other] for (name, one), other in zip(results.items(), others, strict=True)}
+    return jaxrl.compare(sources)
+
+
+def slow_values(result, step):
+    """The value of each run at a step, by a loop over its evaluations."""
+    steps, values = result.metrics["env_step"].values.tolist(), []
+    for run in result.metrics["return"].values.astype(np.float64):
+        for (left, low), (right, high) in itertools.pairwise(zip(steps, run.tolist(), strict=True)):
+            if left < step <= right:
+                values.append(low + (high - low) * (step - left) / (right - left))
+    return values
+
+
+def slow_iqm(values):
+    """The mean without the lowest and the highest quarter."""
+    ordered, cut = sorted(values), len(values) // 4
+    return sum(ordered[cut : len(ordered) - cut]) / (len(ordered) - 2 * cut)
+
+
+def slow_interval(tasks, resamples=4_000):
+    """Ends of a bootstrap with draws of its own, widened as by Student's t; every run of a task is drawn again."""
+    generator, runs, drawn = np.random.default_rng(5), len(tasks[0]), []
+    for _ in range(resamples):
+        drawn.append(slow_iqm([task[at] for task in tasks for at in generator.integers(runs, size=runs)]))
+    middle, (low, high) = slow_iqm([value for task in tasks for value in task]), np.quantile(drawn, [0.025, 0.975])
+    stretch = scipy.stats.t.ppf(0.975, len(tasks) * (runs - 1)) / 1.959964 * np.sqrt(runs / (runs - 1))
+    return middle - stretch * (middle - low), middle + stretch * (high - middle)
+
+
+def slow_chance(x, y):
+    """The share of pairs that x wins, and the ends of Newcombe's interval by a search over probabilities."""
+    wins = [[float(a > b) + 0.5 * (a == b) for b in y] for a in x]
+    m, n, value = len(x), len(y), sum(map(sum, wins)) / (len(x) * len(y))
+    parts = np.var(np.mean(wins, axis=1), ddof=1) / m, np.var(np.mean(wins, axis=0), ddof=1) / n
+    degrees = sum(parts) ** 2 / (parts[0] ** 2 / (m - 1) + parts[1] ** 2 / (n - 1))
+    rest = (m + n) / 2 - 1
+
+    def variance(p):
+        return p * (1 - p) * (1 + rest * (1 - p) / (2 - p) + rest * p / (1 + p)) / (m * n)
+
+    grid = np.linspace(0, 1, 100_001)[1:-1]
+    ratio = max(1.0, sum(parts) / variance(value))
+    inside = grid[np.abs(value - grid) <= scipy.stats.t.ppf(0.975, degrees) * np.sqrt(ratio * variance(grid))]
+    return value, inside[0], inside[-1]
+
+
+def test_the_table_is_that_of_a_slow_computation(comparison, results):
+    table = comparison.table().to_pandas().set_index("name")
+    assert list(table.columns) == ["iqm", "low", "high", "seeds", "steps", "better", "better_low", "better_high"]
+    assert table["seeds"].tolist() == [8, 16, 8] and table["steps"].to_dict() == STEPS
+    values = {name: slow_values(result, 60_000) for name, result in results.items()}
+    for name, row in table.iterrows():
+        assert row["iqm"] == pytest.approx(slow_iqm(values[name]), rel=1e-12)
+        low, high = slow_interval([values[name]])
+        # Both ends are estimates from 2,000 and 4,000 draws: a standard error of a few percent of the width.
+        assert [row["low"], row["high"]] == pytest.approx([low, high], abs=0.1 * (high - low))
+        chance = [row["better"], row["better_low"], row["better_high"]]
+        if name == "ppo":
+            assert np.isnan(chance).all()
+        else:
+            assert chance == pytest.approx(slow_chance(values[name], values["ppo"]), abs=2e-5)  # the grid's spacing
+    text = str(comparison.table())
+    assert "return on cartpole at 60,000 environment steps" in text and "better than ppo" in text
+    row = table.loc["pqn"]
+    printed = rf"pqn .* 60416 +{row['better']:.2f}  \[{row['better_low']:.2f}, {row['better_high']:.2f}\]"
+    assert re.search(printed, text) and text.splitlines()[-1].split()[-2:] == ["\N{EN DASH}"] * 2
+
+
+def test_without_other_evaluations_the_estimates_are_those_of_the_result():
+    one, other = result_of(key=1), result_of(key=2, algorithm="ppo")
+    comparison = jaxrl.compare({"one": one, "other": other})
+    for result, row in zip((one, other), comparison.table().rows, strict=True):
+        assert row[1:4] == result.table().rows[0][:3]
+    assert comparison.notes == []
+
+
+def test_the_matrix_holds_for_every_pair(comparison, results):
+    matrix = comparison.matrix()
+    assert matrix.sizes == {"name": 3, "than": 3} and not matrix["paired"].any()
+    for one, other in itertools.permutations(results, 2):
+        cell = matrix.sel(name=one, than=other)
+        expected = slow_chance(*(slow_values(results[name], 60_000) for name in (one, other)))
+        assert [float(cell[name]) for name in ("better", "low", "high")] == pytest.approx(expected, abs=2e-5)
+    assert np.isnan(np.diag(matrix["better"])).all()
+    cell = matrix.sel(name="pqn", than="dqn")
+    assert f"{float(cell['better']):.2f} [{float(cell['low']):.2f}, {float(cell['high']):.2f}]" in str(comparison)
+
+
+def test_values_are_compared_where_all_results_have_been():
+    """Eight runs that rise by one in ten steps, evaluated at other steps."""
+
+    def line(steps):
+        values = np.asarray(steps)[None, None, :] / 10 + np.arange(8)[:, None]
+        attrs = {"algorithm": "ppo", "environment": "cartpole"}
+        return Result(metrics_dataset({"return": values}, seeds=range(8), env_steps=steps, attrs=attrs), {})
+
+    sources = {"short": line([100, 200, 300]), "long": line([250, 500, 750, 1000])}
+    comparison = jaxrl.compare(sources)
+    assert comparison.steps == {"cartpole": 300}
+    expected = 30 + np.arange(8)
+    for values in comparison.scores().values():
+        np.testing.assert_allclose(values, expected, rtol=1e-12)
+    assert comparison.notes == [
+        "Values are those at 300 environment steps, interpolated linearly within each run between two evaluations.",
+        "Some results are longer than is compared (long to 1,000).",
+    ]
+    np.testing.assert_allclose(jaxrl.compare(sources, env_steps=260).scores()["short"], expected - 4, rtol=1e-12)
+    with pytest.raises(ValueError, match="env_steps is 301, and short on cartpole ends at 300"):
+        jaxrl.compare(sources, env_steps=301)
+    with pytest.raises(ValueError, match="env_steps is 200 environment steps, and long is evaluated there from 250 on"):
+        jaxrl.compare(sources, env_steps=200)
+    with pytest.raises(ValueError, match="short on cartpole ends at 200 environment steps, and long is evaluated"):
+        jaxrl.compare({**sources, "short": line([100, 200])})
+
+
+def test_runs_that_failed_by_then_are_left_out_and_counted(results):
+    failing = result_of(algorithm="sac", last=60_600)
+    failing.metrics["loss"][2, 5:] = np.nan
+    failing.metrics["return"][4, -1] = np.inf  # after 54,540 steps, between which and 60,600 values are interpolated
+    comparison = jaxrl.compare({"dqn": results["dqn"], "sac": failing})
+    table = comparison.table().to_pandas()
+    assert table["failed"].tolist() == [0, 2] and table["seeds"].tolist() == [8, 6]
+    rest = np.delete(slow_values(failing, 60_032), [2, 4])
+    assert table["iqm"].tolist()[1] == pytest.approx(slow_iqm(rest), rel=1e-12)
+    figure = comparison.plot()
+    assert "sac (2 of 8 failed)" in figure.axes[0].get_legend_handles_labels()[1]
+
+
+def test_settings_of_a_sweep_are_lines_and_pairs():
+    values = np.random.default_rng(3).normal([[0.0], [0.4]], size=(2, 8))
+    result = swept(values, lr=[1e-3, 1e-2])
+    comparison = jaxrl.compare({"ppo": result})
+    assert comparison.names == ["ppo: lr 0.001", "ppo: lr 0.01"]
+    matrix = comparison.matrix().sel(name="ppo: lr 0.01", than="ppo: lr 0.001")
+    wins = int((values[1].astype(np.float32) > values[0].astype(np.float32)).sum())
+    exact = scipy.stats.binomtest(wins, 8).proportion_ci(0.95)
+    assert bool(matrix["paired"]) and float(matrix["better"]) == wins / 8
+    assert [float(matrix["low"]), float(matrix["high"])] == pytest.approx([exact.low, exact.high], rel=1e-9)
+    assert not jaxrl.compare({"ppo": result, "a2c": result_of(last=9)}).matrix()["paired"][0, 2]
+
+
+def test_further_seeds_of_one_name_are_pooled(results):
+    halves = [Result(results["pqn"].metrics.isel(seed=part), {}) for part in (slice(0, 10), slice(10, 16))]
+    pooled = jaxrl.compare({"pqn": halves, "ppo": results["ppo"]})
+    whole = jaxrl.compare({"pqn": results["pqn"], "ppo": results["ppo"]})
+    assert pooled.table().rows == whole.table().rows
+    assert [np.size(line.get_xdata()) for line in pooled.plot().axes[0].lines] == [10, 10]
+    with pytest.raises(ValueError, match=r"2 results of 'pqn' on cartpole have seed 0; give them different names"):
+        jaxrl.compare({"pqn": [results["pqn"], results["dqn"]], "ppo": results["ppo"]})
+    halves[1] = Result(halves[1].metrics.assign_attrs(algorithm="other"), {})
+    with pytest.raises(ValueError, match=r"2 results of 'pqn' on cartpole differ in algorithm; give them"):
+        jaxrl.compare({"pqn": halves, "ppo": results["ppo"]})
+
+
+def test_several_tasks_are_normalised_and_averaged(on_tasks):
+    assert on_tasks.tasks == ["cartpole", "acrobot"] and on_tasks.names == ["dqn", "pqn", "ppo"]
+    raw = {task: on_tasks.scores(task) for task in on_tasks.tasks}
+    ends = {
+        task: (np.concatenate([*runs.values()]).min(), np.concatenate([*runs.values()]).max())
+        for task, runs in raw.items()
+    }
+    table, matrix = on_tasks.table().to_pandas().set_index("name"), on_tasks.matrix()
+    for name in on_tasks.names:
+        scaled = [(raw[task][name][:6] - low) / (high - low) for task, (low, high) in ends.items()]
+        np.testing.assert_allclose(on_tasks.scores()[name], scaled, rtol=1e-12)
+        assert table.loc[name, "iqm"] == pytest.approx(slow_iqm(np.concatenate(scaled)), rel=1e-12)
+        low, high = slow_interval(scaled)
+        assert [table.loc[name, "low"], table.loc[name, "high"]] == pytest.approx([low, high], abs=0.1 * (high - low))
+        assert table.loc[name, "seeds"] == 6 and table.loc[name, "steps"] == STEPS[name] + 30_000
+    for one, other in itertools.permutations(on_tasks.names, 2):
+        alone = [slow_chance(raw[task][one], raw[task][other]) for task in on_tasks.tasks]  # of all runs
+        middle = np.mean([value for value, *_ in alone])
+        half = [np.sqrt(sum((value - ends[at]) ** 2 for value, *ends in alone)) / 2 for at in (0, 1)]
+        cell = [float(matrix[part].sel(name=one, than=other)) for part in ("better", "low", "high")]
+        assert cell == pytest.approx([middle, middle - half[0], middle + half[1]], abs=4e-5)
+    notes = " ".join(on_tasks.notes)
+    assert "lowest and highest compared run" in notes and "take equally many runs of each" in notes
+    assert on_tasks.table("acrobot").to_pandas()["iqm"].max() < 0
+    with pytest.raises(ValueError, match="task is 'acrobat'; did you mean 'acrobot'"):
+        on_tasks.table("acrobat")
+
+
+def test_values_are_normalised_as_they_are_asked_to(results):
+    comparison = jaxrl.compare(results, normalise={"cartpole": (10, 110)})
+    expected = (slow_iqm(slow_values(results["dqn"], 60_000)) - 10) / 100
+    assert comparison.table().rows[0][1] == pytest.approx(expected, rel=1e-12)
+    assert "normalised return" in str(comparison) and "10 and 110 on cartpole" in comparison.notes[-1]
+    with pytest.raises(ValueError, match="normalise lacks 'cartpole'"):
+        jaxrl.compare(results, normalise={"acrobot": (0, 1)})
+    with pytest.raises(ValueError, match=r"normalise has \(1, 1\) for 'cartpole'; the second must be the larger"):
+        jaxrl.compare(results, normalise={"cartpole": (1, 1)})
+
+
+def test_tasks_have_names_of_their_own_or_those_of_the_environments(results):
+    plain, stacked = result_of(), result_of(key=1, environment="frame_stack(cartpole)")
+    both = jaxrl.compare({"plain": {"cartpole": plain}, "stacked": {"cartpole": stacked}})
+    assert both.tasks == ["cartpole"] and both.names == ["plain", "stacked"]
+    with pytest.raises(ValueError, match=r"'plain' is on cartpole, 'stacked' is on frame_stack\(cartpole\)\): give"):
+        jaxrl.compare({"plain": plain, "stacked": stacked})
+    partly = jaxrl.compare({"a": [plain, result_of(environment="acrobot")], "b": result_of(key=1)})
+    assert partly.tasks == ["cartpole"] and "Left out, since not all have results on them: acrobot." in partly.notes
+    names = {"dqn": "cartpole", "ppo": "acrobot"}
+    unnamed = [
+        result_of(key=i, algorithm=a, environment=e)
+        for i, (a, e) in enumerate(itertools.product(names, names.values()))
+    ]
+    assert jaxrl.compare(unnamed).names == ["dqn", "ppo"] and len(jaxrl.compare(unnamed).tasks) == 2
+
+
+def test_the_figure_has_a_legend_and_a_colour_for_each(comparison, results):
+    (ax,) = comparison.plot().axes
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["dqn", "pqn", "ppo"]
+    assert [line.get_color() for line in ax.lines] == list(plotting.COLOURS[:3])
+    bands = [tuple(np.asarray(each.get_facecolor())[0, :3]) for each in ax.collections]
+    assert bands == [to_rgb(colour) for colour in plotting.COLOURS[:3]]
+    assert ax.get_title() == "cartpole: interquartile mean of 8 to 16 runs, 95% interval"
+    for line, (name, result) in zip(ax.lines, results.items(), strict=True):
+        assert line.get_label() == name
+        np.testing.assert_array_equal(line.get_xdata(), result.metrics["env_step"])  # evaluations of its own
+        middle = [slow_iqm(column) for column in result.metrics["return"].values.T.astype(float)]
+        np.testing.assert_allclose(line.get_ydata(), middle, rtol=1e-6)
+
+
+def test_the_figure_of_several_tasks_has_a_panel_for_each_and_one_legend(on_tasks):
+    figure = on_tasks.plot()
+    assert [ax.get_title() for ax in figure.axes] == on_tasks.tasks
+    assert [ax.get_legend() for ax in figure.axes] == [None, None]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == on_tasks.names
+
+
+def test_profiles_are_shares_of_runs_over_tasks(on_tasks):
+    ax = on_tasks.profiles()
+    assert ax.get_legend_handles_labels()[1] == on_tasks.names and "normalised return" in ax.get_xlabel()
+    for line, runs in zip(ax.lines, on_tasks.scores().values(), strict=True):
+        levels, share = line.get_data()
+        expected = [sum(value > level for value in runs.ravel()) / runs.size for level in levels]
+        np.testing.assert_allclose(share, expected, atol=1e-12)
+
+
+def test_of_a_regret_less_is_better():
+    regrets = {name: result_of(level, key=level, metric="regret") for name, level in (("bad", 300), ("good", 100))}
+    comparison = jaxrl.compare(regrets, baseline="bad")
+    assert comparison.metric == "regret" and comparison.table().rows[1][-3] == 1.0
+    ax = comparison.profiles()
+    assert ax.get_ylabel() == "share of runs at or below the threshold"
+    levels, share = np.asarray(ax.lines[1].get_data())
+    np.testing.assert_allclose(share, [(comparison.scores()["good"] <= level).mean() for level in levels], atol=1e-12)
+
+
+def test_a_metric_without_a_direction_has_no_probabilities(results):
+    comparison = jaxrl.compare(results, metric="loss")
+    assert "better" not in comparison.table().columns and "unknown whether higher or lower" in str(comparison)
+    with pytest.raises(ValueError, match="unknown whether higher values are better; better='higher'"):
+        comparison.matrix()
+    lower = jaxrl.compare(results, metric="loss", better="lower").matrix()["better"]
+    np.testing.assert_allclose(lower, 1 - jaxrl.compare(results).matrix()["better"], rtol=1e-12)  # equal values
+
+
+def test_settings_that_differ_are_listed_and_presets_against_defaults_warned_of(results):
+    origins = {"dqn": "preset of dqn on cartpole", "mine": "defaults"}
+    sources = {}
+    for at, (name, origin) in enumerate(origins.items()):
+        result = result_of(key=at, settings_from=origin, eval_episodes=64, block=at)
+        result.loaded = {"hparams": {"lr": 10.0**-at, "lam": 0.95}, "devices": [], "versions": {"jax": str(at)}}
+        sources[name] = result
+    with pytest.warns(RuntimeWarning, match="on cartpole mine starts from defaults, and dqn from the preset of dqn on"):
+        comparison = jaxrl.compare(sources)
+    table = comparison.differences.to_pandas().set_index("setting")
+    assert table.to_dict("index") == {"settings_from": origins, "hparams.lr": {"dqn": "1", "mine": "0.1"}}
+    assert "hparams.lr     1" in str(comparison)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jaxrl.compare({"dqn": sources["dqn"], "old": results["pqn"]})  # of which the origin is not recorded
+        jaxrl.compare({"mine": sources["mine"], "other": result_of(key=4, settings_from="defaults")})
+
+
+TWO = {"a": result_of(), "b": result_of(key=1)}
+
+
+@pytest.mark.parametrize(
+    ("sources", "options", "error", "sentence"),
+    [
+        ({}, {}, ValueError, "runs is empty"),
+        (
+            {"a": result_of()},
+            {},
+            ValueError,
+            "results has one result with one setting, 'a'; compare takes at least two",
+        ),
+        (
+            {"a": result_of(), "b": result_of(key=1)},
+            {"baseline": "bb"},
+            ValueError,
+            "baseline is 'bb'; did you mean 'b'",
+        ),
+        (TWO, {"metric": "retrun"}, ValueError, "metric is 'retrun'.*'return'"),
+        (TWO, {"confidence": 95}, ValueError, "confidence is 95"),
+        (
+            {"a": result_of(), "b": result_of(key=1)},
+            {"better": "more"},
+            ValueError,
+            "better must be one of higher, low",
+        ),
+        ({"a": result_of(), "b": 3}, {}, TypeError, "runs takes run directories and results, got 3"),
+        ({1: result_of(), "b": result_of(key=1)}, {}, TypeError, "the name of a result must be a string, got 1"),
+        (
+            {"agent": result_of(), "bandit": result_of(metric="regret")},
+            {},
+            ResultError,
+            "different metrics, the regret of bandit and return of agent; metric= takes one that all have: loss",
+        ),
+        (
+            {
+                "a": result_of(return_low=1.0, return_high=500.0),
+                "b": result_of(key=1, return_low=1.0, return_high=200.0),
+            },
+            {},
+            ValueError,
+            r"returns on cartpole have different meanings: their ranges are \[1, 200\] of b and \[1, 500\] of a",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_in_one_sentence(sources, options, error, sentence):
+    with pytest.raises(error, match=sentence):
+        jaxrl.compare(sources, **options)
+
+
+def test_returns_of_other_environments_and_discounts_have_other_meanings():
+    one, other = result_of(metric="discounted_return"), result_of(key=1, metric="discounted_return")
+    for result, discount, limit in ((one, "exp:gamma=0.9", 500), (other, "exp:gamma=0.99", 200)):
+        result.loaded = {"hparams": {"discount": discount}, "env_params": {"limit": [limit]}, "devices": []}
+    with pytest.raises(ValueError, match="which each result weights by its own discount"):
+        jaxrl.compare({"a": one, "b": other}, metric="discounted_return")
+    other.loaded = {"hparams": {"discount": "exp:gamma=0.9"}, "env_params": {"limit": [200]}, "devices": []}
+    with pytest.warns(RuntimeWarning, match=r"environments of cartpole differ in env_params\.limit, so that"):
+        jaxrl.compare({"a": one, "b": other}, metric="discounted_return")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, results):
+    directory = tmp_path_factory.mktemp("runs")
+    for name, result in results.items():
+        result.save(directory / name)
+    (directory / "empty").mkdir()
+    return directory
+
+
+def test_the_command_prints_the_comparison_and_writes_the_three_formats(runs, comparison, tmp_path, capsys):
+    out = tmp_path / "comparison"
+    paths = [str(runs / name) for name in STEPS]
+    assert cli.main(["compare", *paths, "--baseline", "ppo", "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith(str(comparison.table())) and f"Wrote {out}." in printed
+    for figure in ("curves", "profiles"):
+        with Image.open(out / f"{figure}.png") as picture:
+            assert picture.size == (960, 630)
+        assert (out / f"{figure}.pdf").read_bytes().startswith(b"%PDF")
+        assert "<svg" in (out / f"{figure}.svg").read_text()
+    frame = comparison.table().to_pandas()
+    pandas.testing.assert_frame_equal(pandas.read_csv(out / "table.csv"), frame, rtol=1e-12)
+    assert len(pandas.read_csv(out / "matrix.csv")) == 6
+    assert comparison.save(out) == out  # again
+    (out / "thesis.txt").touch()
+    with pytest.raises(FileExistsError, match=r"holds other files, such as thesis\.txt; choose a new directory"):
+        comparison.save(out)
+    with pytest.raises(ValueError, match="a picture's name ends in"):
+        comparison.save(tmp_path / "x.docx")
+
+
+def test_the_command_takes_names_and_tasks(runs, on_tasks, tmp_path, capsys):
+    for name, at in (("dqn", 0), ("ppo", 1)):
+        result_of(-90 + at, 30_000, key=at, algorithm=name, environment="acrobot").save(tmp_path / name)
+    words = [f"{name}={folder / name}" for folder in (runs, tmp_path) for name in ("dqn", "ppo")]
+    assert cli.main(["compare", *words, "--normalise", "cartpole=0:500", "acrobot=-500:0"]) == 0
+    assert "normalised return over 2 tasks" in capsys.readouterr().out
+    expected = {name: [str(runs / name), str(tmp_path / name)] for name in ("dqn", "ppo")}
+    assert named_sources(words) == expected
+    (folder := tmp_path / "lr=1").mkdir()
+    assert named_sources([str(folder)]) == [str(folder)]  # a directory with this name
+    assert references(["a=b=1:2"]) == {"a=b": (1.0, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("command", "sentence"),
+    [
+        ("compare dqn empty", "does not hold a complete result: metrics.nc, config.json is missing"),
+        ("compare dqn", "has one result with one setting, 'dqn'; compare takes at least two"),
+        ("compare dqn ppo --baseline ppoo", "baseline is 'ppoo'; did you mean 'ppo'"),
+        (
+            "compare dqn ppo --normalise cartpole=1",
+            "--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, got",
+        ),
+        ("compare dqn dqn", "runs has dqn twice"),
+        ("plot dqn empty", "does not hold a complete result"),
+        ("plot dqn ppo --out x.docx", "a picture's name ends in"),
+    ],
+)
+def test_bad_commands_get_one_sentence(runs, monkeypatch, capsys, command, sentence):
+    monkeypatch.chdir(runs)
+    assert cli.main(command.split()) == 2
+    error = capsys.readouterr().err
+    assert sentence in error and error.count("\n") == 1
+
+
+def test_several_runs_are_plotted_in_one_figure(runs, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names = [str(runs / name) for name in STEPS]
+    assert cli.main(["plot", *names, "--out", "all.svg"]) == 0 and "Wrote all.svg." in capsys.readouterr().out
+    assert cli.main(["plot", *names]) == 0 and (tmp_path / "return.png").is_file()
+    values = np.random.default_rng(0).normal(size=(2, 4))
+    for name in ("one", "two"):
+        swept(values, lr=[1e-3, 1e-2]).save(name)
+    assert cli.main(["plot", "one", "two", "--x", "lr", "--out", "lr.pdf"]) == 0 and (tmp_path / "lr.pdf").is_file()
