@@ -28,9 +28,9 @@ class Compare:
     """Environment step at which values are compared; if None, the last that all results on a task reach."""
     better: Literal["higher", "lower"] | None = None
     """Direction in which values improve, for a metric other than returns, rewards, optimal pulls and regrets."""
-    normalise: tuple[str, ...] = ()
-    """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; if there are several tasks and none is
-    listed, those of the lowest and the highest run."""
+    normalise: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TASK=LOW:HIGH ...]")] = ()
+    """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; without any, those of the lowest and the
+    highest run if there are several tasks."""
     confidence: float = 0.95
     """Confidence level of all intervals."""
     trust: Trust = False

@@ -17,7 +17,7 @@ class Plot:
     others: Annotated[
         tuple[Path, ...],
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="[RUN ...]", help="Further run directories, drawn in the same figure."),
+        tyro.conf.arg(metavar="[[NAME=]RUN ...]", help="Further run directories; names are those in the legend."),
     ] = ()
     metric: str | None = None
     """Metric to draw, such as return, return_sampled, length or a loss; if None, return (of a bandit, regret)."""
@@ -44,10 +44,12 @@ class Plot:
         print(f"Wrote {out}.")
 
     def _plot_all(self) -> None:
+        from jaxrl.cli.compare import named_sources
         from jaxrl.report.comparing import compare
         from jaxrl.results.plotting.style import new_figure, require_picture, write_picture
 
-        comparison = compare([self.run, *self.others], metric=self.metric, trust=self.trust)
+        sources = named_sources([str(self.run), *map(str, self.others)])
+        comparison = compare(sources, metric=self.metric, trust=self.trust)
         out = self.out or Path(f"{comparison.metric}.png")
         if self.hue is None and self.x is None:
             comparison.plot(out)

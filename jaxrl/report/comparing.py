@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from envs.arguments import check_choice, check_flag
-from envs.errors import UserValueError
+from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
+from jaxrl.checks import check_count
 from jaxrl.report.alignment import common_step
 from jaxrl.report.comparison import Comparison
 from jaxrl.report.data import common_metrics, directions
@@ -66,6 +67,8 @@ def compare(
         raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
     if better is not None:
         check_choice("better", better, ("higher", "lower"))
+    if env_steps is not None:
+        check_count("env_steps", env_steps)
     entries = entries_of(results, trust=trust)
     if len(entries) < 2:
         raise UserValueError(
@@ -173,7 +176,7 @@ def _baseline(baseline: str | None, entries: Sequence[Entry]) -> str:
         return entries[0].label
     labels = {entry.name: entry.label for entry in reversed(entries)} | {entry.label: entry.label for entry in entries}
     if baseline not in labels:
-        hint = near(baseline, labels) or f"; it takes {', '.join(entry.label for entry in entries)}."
+        hint = near(str(baseline), labels) or f"; it takes {', '.join(entry.label for entry in entries)}."
         raise UserValueError(f"baseline is {baseline!r}{hint}")
     return labels[baseline]
 
@@ -183,13 +186,7 @@ def _references(
 ) -> dict[str, tuple[float, float]]:
     """The values that count as 0 and as 1 on each task; empty for values as they are."""
     if normalise is not None:
-        for task in steps:
-            if task not in normalise:
-                raise UserValueError(f"normalise lacks {task!r}; it takes two values for each of {', '.join(steps)}.")
-            low, high = normalise[task]
-            if not low < high:
-                raise UserValueError(f"normalise has {normalise[task]!r} for {task!r}; the second must be the larger.")
-        return {task: (float(normalise[task][0]), float(normalise[task][1])) for task in steps}
+        return {task: _ends(normalise, task, steps) for task in steps}
     if len(steps) == 1:
         return {}
     references = {}
@@ -198,3 +195,16 @@ def _references(
         low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
         references[task] = (low, high) if low < high else (low - 1.0, low)
     return references
+
+
+def _ends(normalise: Mapping[str, tuple[float, float]], task: str, tasks: Collection[str]) -> tuple[float, float]:
+    """The values that count as 0 and as 1 on a task."""
+    takes = f"it takes two numbers for each task ({', '.join(tasks)}), such as {{{task!r}: (0.0, 100.0)}}"
+    if not isinstance(normalise, Mapping):
+        raise UserTypeError(f"normalise is {normalise!r}; {takes}.")
+    if task not in normalise:
+        raise UserValueError(f"normalise lacks {task!r}; {takes}.")
+    ends = np.asarray(normalise[task], np.float64)
+    if ends.shape != (2,) or not ends[0] < ends[1]:
+        raise UserValueError(f"normalise has {normalise[task]!r} for {task!r}; {takes}, of which the second is larger.")
+    return float(ends[0]), float(ends[1])

@@ -87,10 +87,7 @@ class Comparison:
             values = rectangle([each.values for each in own])
             row: list[Any] = [entry.label, *self._estimates(entry, values, tasks)]
             failed.append(sum(len(each.trained) - len(each.values) for each in own))
-            if len(tasks) == 1:
-                row += [failed[-1], entry.last_step(tasks[0])]
-            else:
-                row += [failed[-1], sum(entry.last_step(each) for each in tasks)]
+            row += [failed[-1], sum(map(entry.last_step, tasks))]
             chance = None if at == base else self._chance(own, scores[base])
             rows.append([*row, *((None,) * 3 if chance is None else chance[:3])])
         columns = ["name", "iqm", "low", "high", "seeds", "failed", "steps", "better", "better_low", "better_high"]

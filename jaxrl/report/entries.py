@@ -101,7 +101,7 @@ def _named_runs(sources: Sources, trust: bool) -> list[tuple[str, str | None, Ru
     if isinstance(sources, str | Path | Result):
         sources = [sources]
     if not isinstance(sources, Mapping):
-        runs = [run for runs in runs_of_each(list(sources), None, trust=trust) for run in runs]
+        runs = [run for runs in runs_of_each(list(sources), None, trust=trust, argument="results") for run in runs]
         algorithms = len({run.environment for run in runs}) > 1
         return [(run.algorithm if algorithms else run.name, None, run) for run in runs]
     flat: list[tuple[str, str | None, Any]] = []
@@ -114,7 +114,8 @@ def _named_runs(sources: Sources, trust: bool) -> list[tuple[str, str | None, Ru
             flat += [(name, None, each) for each in source]
         else:
             flat.append((name, None, source))
-    each = runs_of_each([source for *_, source in flat], [name for name, *_ in flat], trust=trust)
+    items, names = [source for *_, source in flat], [name for name, *_ in flat]
+    each = runs_of_each(items, names, trust=trust, argument="results")
     return [(run.name, task, run) for (_, task, _), runs in zip(flat, each, strict=True) for run in runs]
 
 

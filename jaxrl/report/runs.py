@@ -139,25 +139,28 @@ def runs_of(
     return [run for runs in runs_of_each(items, names, trust=trust) for run in runs]
 
 
-def runs_of_each(items: Sequence[Any], names: Sequence[str] | None, *, trust: bool = False) -> list[list[Run]]:
+def runs_of_each(
+    items: Sequence[Any], names: Sequence[str] | None, *, trust: bool = False, argument: str = "runs"
+) -> list[list[Run]]:
     """The runs of each source; see `runs_of`.
 
     Args:
       items: Run directories, directories of searches or results.
       names: Their names, which need not be unique; None names a directory after itself, a result after its algorithm.
       trust: Whether to read files that do not match their checksums.
+      argument: Name of the argument, for errors.
     """
     if not items:
-        raise UserValueError("runs is empty; it takes at least one run directory or result.")
+        raise UserValueError(f"{argument} is empty; it takes at least one run directory or result.")
     seen: dict[Any, str | Path | Result] = {}
     for item in items:
         if not isinstance(item, str | Path | Result):
-            raise UserTypeError(f"runs takes run directories and results, got {item!r}.")
+            raise UserTypeError(f"{argument} takes run directories and results, got {item!r}.")
         identity = id(item) if isinstance(item, Result) else Path(item).resolve()
         if identity in seen:
             again = "the same result" if isinstance(item, Result) else str(item)
             same = "" if isinstance(item, Result) or str(seen[identity]) == again else f", which is {seen[identity]}"
-            raise UserValueError(f"runs has {again} twice{same}; a comparison takes different runs.")
+            raise UserValueError(f"{argument} has {again} twice{same}; a comparison takes different runs.")
         seen[identity] = item
     runs = []
     for name, item in zip(_names(items) if names is None else names, items, strict=True):

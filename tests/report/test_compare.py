@@ -252,8 +252,12 @@ def test_values_are_normalised_as_they_are_asked_to(results):
     assert "normalised return" in str(comparison) and "10 and 110 on cartpole" in comparison.notes[-1]
     with pytest.raises(ValueError, match="normalise lacks 'cartpole'"):
         jaxrl.compare(results, normalise={"acrobot": (0, 1)})
-    with pytest.raises(ValueError, match=r"normalise has \(1, 1\) for 'cartpole'; the second must be the larger"):
+    with pytest.raises(
+        ValueError, match=r"normalise has \(1, 1\) for 'cartpole'; it takes two numbers .*second is larger"
+    ):
         jaxrl.compare(results, normalise={"cartpole": (1, 1)})
+    with pytest.raises(TypeError, match=r"normalise is 5; it takes two numbers for each task \(cartpole\)"):
+        jaxrl.compare(results, normalise=5)  # pyright: ignore[reportArgumentType]
 
 
 def test_tasks_have_names_of_their_own_or_those_of_the_environments(results):
@@ -346,7 +350,7 @@ TWO = {"a": result_of(), "b": result_of(key=1)}
 @pytest.mark.parametrize(
     ("sources", "options", "error", "sentence"),
     [
-        ({}, {}, ValueError, "runs is empty"),
+        ({}, {}, ValueError, "results is empty"),
         (
             {"a": result_of()},
             {},
@@ -354,20 +358,22 @@ TWO = {"a": result_of(), "b": result_of(key=1)}
             "results has one result with one setting, 'a'; compare takes at least two",
         ),
         (
-            {"a": result_of(), "b": result_of(key=1)},
+            TWO,
             {"baseline": "bb"},
             ValueError,
             "baseline is 'bb'; did you mean 'b'",
         ),
+        (TWO, {"baseline": 3}, ValueError, "baseline is 3; it takes a, b"),
+        (TWO, {"env_steps": 0}, ValueError, "env_steps"),
         (TWO, {"metric": "retrun"}, ValueError, "metric is 'retrun'.*'return'"),
         (TWO, {"confidence": 95}, ValueError, "confidence is 95"),
         (
-            {"a": result_of(), "b": result_of(key=1)},
+            TWO,
             {"better": "more"},
             ValueError,
             "better must be one of higher, low",
         ),
-        ({"a": result_of(), "b": 3}, {}, TypeError, "runs takes run directories and results, got 3"),
+        ({"a": result_of(), "b": 3}, {}, TypeError, "results takes run directories and results, got 3"),
         ({1: result_of(), "b": result_of(key=1)}, {}, TypeError, "the name of a result must be a string, got 1"),
         (
             {"agent": result_of(), "bandit": result_of(metric="regret")},
@@ -456,7 +462,7 @@ def test_the_command_takes_names_and_tasks(runs, on_tasks, tmp_path, capsys):
             "compare dqn ppo --normalise cartpole=1",
             "--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, got",
         ),
-        ("compare dqn dqn", "runs has dqn twice"),
+        ("compare dqn dqn", "results has dqn twice"),
         ("plot dqn empty", "does not hold a complete result"),
         ("plot dqn ppo --out x.docx", "a picture's name ends in"),
     ],
@@ -472,7 +478,7 @@ def test_several_runs_are_plotted_in_one_figure(runs, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path)
     names = [str(runs / name) for name in STEPS]
     assert cli.main(["plot", *names, "--out", "all.svg"]) == 0 and "Wrote all.svg." in capsys.readouterr().out
-    assert cli.main(["plot", *names]) == 0 and (tmp_path / "return.png").is_file()
+    assert cli.main(["plot", f"mine={names[0]}", names[1]]) == 0 and (tmp_path / "return.png").is_file()
     values = np.random.default_rng(0).normal(size=(2, 4))
     for name in ("one", "two"):
         swept(values, lr=[1e-3, 1e-2]).save(name)

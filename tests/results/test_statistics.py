@@ -94,6 +94,19 @@ def test_the_interval_is_that_of_whichever_side_varies():
         assert 0.5 - 2.23 * 0.151 < estimate.low < 0.25 and 0.75 < estimate.high < 0.5 + 2.23 * 0.151
 
 
+def test_tasks_may_have_different_numbers_of_seeds():
+    generator = np.random.default_rng(4)
+    x, y = [generator.normal(size=n) for n in (4, 9)], [generator.normal(0.5, size=n) for n in (6, 3)]
+    shares = [np.mean(ours[:, None] > theirs[None, :]) for ours, theirs in zip(x, y, strict=True)]
+    assert statistics.probability_of_improvement(x, y).value == pytest.approx(np.mean(shares), rel=1e-12)
+    paired = statistics.probability_of_improvement(x, [x[0] + 1, x[1] - 1], paired=True)
+    assert paired.value == 9 / 13
+    with pytest.raises(ValueError, match=r"as many seeds in y as in x, got \[4, 9\] in x and \[6, 3\] in y"):
+        statistics.probability_of_improvement(x, y, paired=True)
+    with pytest.raises(ValueError, match=r"y\[1\] holds 1 nan among 3"):
+        statistics.probability_of_improvement(x, [y[0], np.array([0.0, np.nan, 1.0])])
+
+
 def test_tasks_add_their_errors_in_squares():
     x, y = np.random.default_rng(2).normal(size=(2, 3, 8))
     alone = [statistics.probability_of_improvement(*pair) for pair in zip(x, y, strict=True)]
