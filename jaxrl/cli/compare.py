@@ -9,6 +9,7 @@ import tyro
 
 from jaxrl.cli.parsing import CommandError, Trust
 from jaxrl.report.comparing import compare
+from jaxrl.report.saving import check_place
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,8 @@ class Compare:
 
     def run_command(self) -> None:
         """Prints the comparison, and writes the files."""
+        if self.out is not None:
+            check_place(self.out)
         comparison = compare(
             named_sources(self.runs),
             baseline=self.baseline,

@@ -19,16 +19,15 @@ FORMATS = ("png", "pdf", "svg")
 FIGURES, TABLES = ("curves", "profiles"), ("table", "tasks", "matrix", "differences")
 NAMES = frozenset([f"{name}.{suffix}" for name in FIGURES for suffix in FORMATS] + [f"{name}.csv" for name in TABLES])
 
-__all__ = ["save"]
+__all__ = ["check_place", "save"]
 
 
 def save(comparison: Compared, path: Path) -> Path:
     """Writes a directory, or a figure with the learning curves; see `Comparison.save`."""
-    if path.suffix and not path.is_dir():
-        require_picture(path)
+    check_place(path)
+    if _is_picture(path):
         draw_curves(comparison, path)
         return path
-    _require_own(path)
     for suffix in FORMATS:
         draw_curves(comparison, path / f"curves.{suffix}")
         draw_profiles(comparison, path / f"profiles.{suffix}", None)
@@ -49,14 +48,26 @@ def save(comparison: Compared, path: Path) -> Path:
     return path
 
 
-def _require_own(path: Path) -> None:
-    """Rejects a directory with files that a comparison does not write."""
+def check_place(path: Path) -> None:
+    """Rejects a file that is no picture, and a directory with files that a comparison does not write.
+
+    Raises:
+      ValueError: The name has another suffix, or the path is a file.
+      FileExistsError: The directory holds other files.
+    """
+    if _is_picture(path):
+        require_picture(path)
+        return
     if path.exists() and not path.is_dir():
         raise UserValueError(f"{path} is a file; out takes a directory, or a name that ends in .png, .pdf or .svg.")
     with writing(path):
         others = sorted({entry.name for entry in path.iterdir()} - NAMES) if path.exists() else []
     if others:
         raise ExistsError(f"{path} holds other files, such as {others[0]}; choose a new directory.")
+
+
+def _is_picture(path: Path) -> bool:
+    return bool(path.suffix) and not path.is_dir()
 
 
 def _write(frame: pandas.DataFrame, file: Path) -> None:

@@ -433,6 +433,7 @@ def test_the_command_prints_the_comparison_and_writes_the_three_formats(runs, co
     assert len(pandas.read_csv(out / "matrix.csv")) == 6
     assert comparison.save(out) == out  # again
     (out / "thesis.txt").touch()
+    assert cli.main(["compare", *paths, "--out", str(out)]) == 2 and not capsys.readouterr().out  # before it computes
     with pytest.raises(FileExistsError, match=r"holds other files, such as thesis\.txt; choose a new directory"):
         comparison.save(out)
     with pytest.raises(ValueError, match="a picture's name ends in"):
