@@ -53,7 +53,7 @@ ENVIRONMENTS = (
     "bandit/bernoulli",
     "cartpol",
 )
-OF_A_RUN = ("resume", "merge", "report", "plot", "evaluate", "render", "export")
+OF_A_RUN = ("resume", "merge", "compare", "report", "plot", "evaluate", "render", "export")
 SMALL = "--no-preset --env-steps 64 --evals 1 --eval-episodes 2 --seeds 2 --block 2 --no-progress"
 
 
