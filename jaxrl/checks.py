@@ -3,7 +3,7 @@
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,12 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near, near_or_all, own_name
 from jaxrl.pytrees import PyTree
 
+S = TypeVar("S")
+
 __all__ = [
     "Range",
     "Settings",
+    "carried_over",
     "check_choice",
     "check_choices",
     "check_count",
@@ -25,6 +28,7 @@ __all__ = [
     "check_flag",
     "check_range",
     "effective",
+    "extends",
     "is_concrete",
     "random_key",
     "ranged",
@@ -184,6 +188,35 @@ def _other_field(kind: Any, name: str) -> str:
         if meant in fields:
             return f"; {partner.__name__} has it: {partner.__name__}({meant}=...)"
     return near_or_all(name, known, "it has")
+
+
+def extends(kind: type, other: type) -> bool:
+    """Whether a class of settings is derived from another, or is that of a copied file: it has the same name."""
+    related = issubclass(kind, other) or kind.__name__ == other.__name__
+    return related and dataclasses.is_dataclass(other)
+
+
+def carried_over(settings: S, source: Any) -> S:
+    """Settings of one class with the values of another's, such as those of a copied file with those of the original.
+
+    Args:
+      settings: Settings, whose other fields are kept.
+      source: Settings of the other class; None without being a default, a value without effect, is not carried over.
+
+    Raises:
+      TypeError: A value that differs from its default has no field in `settings`.
+    """
+    kind, takes, changes = type(settings), vars(type(settings))["__dataclass_fields__"], {}
+    for field in dataclasses.fields(source):
+        value = getattr(source, field.name)
+        if field.name in takes and not (value is None and field.default is not None):
+            changes[field.name] = value
+        elif field.name not in takes and value is not None and not _same(value, field.default):
+            raise UserTypeError(
+                f"{kind.__module__}.{kind.__name__} takes the values of {type(source).__name__} and has no field "
+                f"{field.name!r}, which is {short(value)} there"
+            )
+    return dataclasses.replace(cast(Any, settings), **changes)
 
 
 def _same(value: Any, other: Any) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bench.studies import STUDIES
 from bench.studies import __main__ as studies
+from jaxrl.algorithms import registry as algorithms
 from jaxrl.cli import bandit as command_bandit
 from jaxrl.cli import dataclass_options as command_values
 from jaxrl.cli import main as cli
@@ -74,8 +75,10 @@ def parse_command(command: str) -> None:
     name, *args = shlex.split(command)[1:]
     if name in ("train", "plan"):  # which take the same options
         algorithm, environment, *options = args
-        # A function or a class of the reader's own.
-        algorithm, environment = re.sub(r"^\w+:\w+$", "ppo", algorithm), re.sub(r"^\w+:\w+$", "cartpole", environment)
+        # A function or a class of the reader's own; the function of a copied file has the name of the original.
+        copied = re.sub(r"^\w+:", "", algorithm)
+        algorithm = copied if copied in algorithms.ROWS else re.sub(r"^\w+:\w+$", "ppo", algorithm)
+        environment = re.sub(r"^\w+:\w+$", "cartpole", environment)
         words = [algorithm, environment, *options]
         parsed, start = parse_started(words, "train", command_train.HEADING, command_train.options_class)
         command_values.split("hparams", parsed.hparams, start.hparams)

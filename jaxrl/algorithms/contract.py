@@ -17,6 +17,7 @@ from envs.checking import ContractError
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 from envs.spelling import near
+from jaxrl.checks import carried_over, extends
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.rollout import longest_episode
@@ -129,6 +130,8 @@ class Algorithm(NamedTuple):
         environments cannot be distributed over devices.
       value: Function `(policy, memory, obs) -> [*B]`, the values of observations by the policy's own critic, in units
         of the rewards that it learned from; None where the policy contains no critic that takes observations alone.
+      settings_from: Origin of the configuration and the hyper-parameters, such as "preset of dqn on cartpole", which a
+        result records; "defaults" for those of the algorithm, changed or not.
     """
 
     name: str
@@ -149,6 +152,7 @@ class Algorithm(NamedTuple):
     warm_start: Callable[[State, Policy], State] | None = None
     sharded: Callable[[EnvShards], "Sharded"] | None = None
     value: Callable[[Policy, Any, Any], jax.Array] | None = None
+    settings_from: str = "defaults"
 
     def __repr__(self) -> str:
         return f"Algorithm({self.name} on {self.env.name}; {self.config!r})"
@@ -202,13 +206,14 @@ def _reduced(algo: Algorithm) -> tuple[Any, ...]:
         builder = None if algo.builder is None else imported(algo.builder)
     except UserValueError:  # one that is defined inside a function
         builder = None
-    if builder is not None and codes(algo) == codes(again(builder, *arguments)._replace(hparams=algo.hparams)):
-        return _unpickled, (builder, *arguments, algo.hparams)
+    settings = {"hparams": algo.hparams, "settings_from": algo.settings_from}
+    if builder is not None and codes(algo) == codes(again(builder, *arguments)._replace(**settings)):
+        return _unpickled, (builder, *arguments, settings)
     return type(algo), tuple(algo._replace(metric_rules=dict(algo.metric_rules)))
 
 
-def _unpickled(builder: Callable[..., Any], env: Any, config: Any, network: Any, hparams: Any) -> Any:
-    return again(builder, env, config, network)._replace(hparams=hparams)
+def _unpickled(builder: Callable[..., Any], env: Any, config: Any, network: Any, settings: dict[str, Any]) -> Any:
+    return again(builder, env, config, network)._replace(**settings)
 
 
 def codes(functions: Any) -> Any:
@@ -306,17 +311,18 @@ def with_hints(build: Build) -> Build:
 
 
 def checked_config(config: C | None, kind: type[C]) -> C:
-    """Configuration of an algorithm, the defaults if None.
+    """Configuration of an algorithm, the defaults if None; that of a class which `kind` extends is converted.
 
     Raises:
       TypeError: `config` is of another class.
     """
-    if config is not None and not isinstance(config, kind):
-        name, got = kind.__name__, type(config).__name__
-        if name == got:  # the class of an algorithm, and that of a copy of its file
-            name, got = f"{kind.__module__}.{name}", f"{type(config).__module__}.{got}"
-        raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {got}")
-    return kind() if config is None else config
+    if config is None or isinstance(config, kind):
+        return kind() if config is None else config
+    given = type(config)
+    if extends(kind, given):
+        return carried_over(kind(), config)
+    name = kind.__name__
+    raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {given.__name__}")
 
 
 def check_members(algo: Any) -> None:

@@ -192,10 +192,10 @@ def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
     if spec["config"] is None:
         return make(name, env)
     config = {name: _hashable(value) for name, value in spec["config"].items()}
-    return make(name, env, _config_class(builder_of(name))(**config))
+    return make(name, env, config_class(builder_of(name))(**config))
 
 
-def _config_class(builder: Builder) -> Any:
+def config_class(builder: Builder) -> Any:
     """Class of the argument `config` of a builder, by its annotation.
 
     Raises:

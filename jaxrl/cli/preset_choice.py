@@ -1,5 +1,6 @@
 """What the options of `jaxrl train` and `jaxrl search` start from: an algorithm with a preset, or with its defaults."""
 
+import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -47,6 +48,8 @@ class Start(NamedTuple):
         return [
             option("no_preset", tyro.conf.FlagCreatePairsOff[bool], False,
                    "Flag to start from defaults, not the preset."),
+            option("preset", str | None, None,
+                   "Name of the algorithm whose preset to start from, for a copy of its file: dqn for my_dqn:dqn."),
             option("tuned", str | None, None,
                    "Name of tuned settings in place of the preset: careful for a crowd that avoids contacts, or frame "
                    "and dynamics of a crowd."),
@@ -54,14 +57,16 @@ class Start(NamedTuple):
         ]
         # fmt: on
 
-    def configured(self, options: Any) -> tuple[Algorithm, dict[str, Any], dict[str, list[Any]]]:
-        """The algorithm with the configuration of parsed options, and the hyper-parameters that they change.
+    def configured(self, options: Any) -> tuple[Algorithm, dict[str, list[Any]]]:
+        """The algorithm with the configuration and the hyper-parameters of parsed options.
+
+        Hyper-parameters of the preset without effect under this configuration are left out.
 
         Returns:
-          Algorithm with its own hyper-parameters; those with one value in the options, and those with several.
+          Algorithm; hyper-parameters that have several values in the options.
 
         Raises:
-          CommandError: A hyper-parameter has no effect under this configuration.
+          CommandError: A hyper-parameter of the options has no effect under this configuration.
         """
         algo = algorithms.make(self.name, self.algo.env, config_of(options, self.algo.config))
         fixed, several = split("hparams", options.hparams, self.hparams)
@@ -69,21 +74,38 @@ class Start(NamedTuple):
             if getattr(algo.hparams, path) is None:
                 where = f"this configuration of {self.name} on {self.environment}"
                 raise CommandError(f"--hparams.{path} has no effect under {where}")
-        return algo, fixed, several
+        own = {name: value for name, value in {**vars(self.algo.hparams), **fixed}.items() if value is not None}
+        own = {name: value for name, value in own.items() if getattr(algo.hparams, name) is not None}
+        hparams = dataclasses.replace(algo.hparams, **own)
+        return algo._replace(hparams=hparams, settings_from=self.algo.settings_from), several
 
-    def sentences(self, args: Sequence[str], env_steps: int) -> str:
-        """Sentences on the preset and the number of environment steps, so far as `args` leave them to defaults."""
-        sentences = []
-        if self.preset is not None:
-            tuned = option_words(args, "tuned")
-            which = "preset" if tuned is None else f"tuned settings {tuned[0]!r}"
-            sentences.append(
-                f"Starting from the {which} for {self.name} on {self.environment} (--no-preset starts from the "
-                "defaults)."
-            )
+    def sentences(self, algo: Algorithm, args: Sequence[str], env_steps: int) -> str:
+        """Sentences on the origin of settings, and on the number of environment steps if it is a default.
+
+        Args:
+          algo: Algorithm with the configuration of the options.
+          args: Options.
+          env_steps: Number of environment steps of each run.
+        """
+        sentences = [f"Starting from the {self._origin(algo, option_words(args, 'no_preset') is not None)}."]
         if option_words(args, "env_steps") is None:
             sentences.append(f"Each run takes {env_steps:,} environment steps (--env-steps changes this).")
         return " ".join(sentences)
+
+    def _origin(self, algo: Algorithm, no_preset: bool) -> str:
+        """Origin of the settings, values of a preset that were left out, and the option for another origin."""
+        if self.preset is not None:
+            unused = [name for name in self.preset.hparams if getattr(algo.hparams, name) is None]
+            has = "has" if len(unused) == 1 else "have"
+            without = f" without its {' and '.join(unused)}, which {has} no effect here" if unused else ""
+            return f"{self.preset.origin}{without} (--no-preset starts from the defaults)"
+        original = self.name.rpartition(":")[2]
+        preset = presets.find(original, self.environment)
+        if preset is None:
+            return f"defaults of {self.name}, which has no preset for {self.environment}"
+        if no_preset or original == self.name:
+            return f"defaults of {self.name}"
+        return f"defaults of {self.name} (--preset {original} starts from the {preset.origin})"
 
 
 def parse_started(
@@ -131,19 +153,27 @@ def start_of(name: str, environment: str, args: Sequence[str]) -> Start:
       args: Options; without a preset under `--no-preset`.
 
     Raises:
-      CommandError: There are `--no-preset` and `--tuned`, or the options name gamma in place of the discount.
+      CommandError: There are `--no-preset` and `--tuned` or `--preset`, or the options name gamma in place of the
+        discount.
       ValueError: There is no algorithm or environment of that name, or there are no tuned settings of that name.
     """
     tuned = next(iter(option_words(args, "tuned") or ()), None)  # no value is reported where all options are parsed
     no_preset = option_words(args, "no_preset") is not None
-    if no_preset and tuned is not None:
-        raise CommandError(f"--no-preset starts from defaults, so that --tuned {tuned} has no effect; leave out one")
-    if tuned is not None:
-        preset = presets.preset(name, environment, tuned=tuned)
+    of = next(iter(option_words(args, "preset") or ()), None)
+    for option_name, value in (("tuned", tuned), ("preset", of)):
+        if no_preset and value is not None:
+            raise CommandError(
+                f"--no-preset starts from defaults, so that --{option_name} {value} has no effect; leave out one"
+            )
+    if tuned is not None or of is not None:
+        preset = presets.preset(of or name, environment, tuned=tuned)
     else:
         preset = None if no_preset else presets.find(name, environment)
     static = static_fields(args)
-    algo = algorithms.make(name, envs.make(environment, **static)) if preset is None else preset.on(**static)
+    if preset is None:
+        algo = algorithms.make(name, envs.make(environment, **static))
+    else:
+        algo = preset.on(**static) if preset.algorithm == name else preset.of(name, **static)
     start = Start(name, environment, algo, preset, static)
     refuse_gamma(args, start.hparams)
     return start

@@ -37,19 +37,15 @@ def run_search(args: Sequence[str]) -> int:
       Exit status: 0, or 128 plus the number of the signal that stopped the search.
     """
     options, start = parse_started(args, "search", HEADING, options_class)
-    algo, fixed, several = start.configured(options)
+    algo, several = start.configured(options)
     if several:
         path = next(iter(several))
         raise CommandError(f"--hparams.{path} takes one value here; use --space to search several")
-    kept = {path: value for path, value in {**vars(start.algo.hparams), **fixed}.items() if value is not None}
-    kept = {path: value for path, value in kept.items() if getattr(algo.hparams, path) is not None}
-    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **kept))
     if options.first_env_steps is not None and options.halving is None:
         raise CommandError("--first-env-steps takes --halving as well, such as --halving 3")
     halving = None if options.halving is None else jaxrl.Halving(options.halving, options.first_env_steps)
 
-    if text := start.sentences(args, options.env_steps):
-        print(text)
+    print(start.sentences(algo, args, options.env_steps))
     space = parse_space(options.space, algo) if options.space else default_space(algo)
     words = " ".join(f"{path}={spelled(distribution)}" for path, distribution in space.items())
     print(f"Searching {words}", flush=True)

@@ -94,16 +94,14 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
     if option_words(args, "seed") is not None:
         raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
     options, start = parse_started(args, command, heading, functools.partial(options_class, unlisted=unlisted))
-    algo, fixed, swept = start.configured(options)
-    tuned = {} if start.preset is None else start.preset.hparams
-    algo = algo._replace(hparams=dataclasses.replace(algo.hparams, **{**tuned, **fixed}))
+    algo, swept = start.configured(options)
     # One value of an environment's parameter is a sweep of length one, so that the run directory records it.
     fixed_params, swept_params = split("env", options.env, numbers_of(algo.env.default_params))
     paths = swept | {f"env.{path}": values for path, values in swept_params.items()}
     paths |= {f"env.{path}": [value] for path, value in fixed_params.items()}
 
-    if jax.process_index() == 0 and (text := start.sentences(args, options.env_steps)):
-        print(text, flush=True)
+    if jax.process_index() == 0:
+        print(start.sentences(algo, args, options.env_steps), flush=True)
     return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options)
 
 

@@ -181,7 +181,7 @@ def named(algorithm: str, environment: str, name: str) -> Preset:
         if row is None:
             known = " and ".join(f"{row.algorithm} on {row.environment}" for row in CAREFUL)
             raise UserValueError(f"tuned={name!r} has settings of {known}, not {algorithm} on {environment}")
-        return row
+        return row._replace(tuned=name)
     known = [f"{row.frame} {row.dynamics}" for row in TUNED]
     if algorithm != "ppo" or not environment.startswith("crowd/"):
         raise UserValueError(
@@ -190,7 +190,7 @@ def named(algorithm: str, environment: str, name: str) -> Preset:
     if name not in known:
         raise UserValueError(f"tuned is {name!r}{near_or_all(name, ('careful', *known))}")
     frame, dynamics = name.split()
-    return tuned(frame, dynamics, environment.removeprefix("crowd/"))
+    return tuned(frame, dynamics, environment.removeprefix("crowd/"))._replace(tuned=name)
 
 
 def minibatches(num_rows: int, size: int) -> int:

@@ -52,5 +52,11 @@ def preset(algorithm: str, environment: str, *, tuned: str | None = None) -> Pre
     if row is None:
         known = [f"{algorithm} {environment}" for algorithm, environment in names()]
         name = f"{algorithm} {environment}"
+        original = algorithm.rpartition(":")[2]
+        if original != algorithm and find(original, environment) is not None:
+            raise UserValueError(
+                f"There is no preset for {name!r}; a copy starts from that of {original} by "
+                f"jaxrl.preset({original!r}, {environment!r}).of({algorithm!r}), or in the shell by --preset {original}"
+            )
         raise UserValueError(f"There is no preset for {name!r}{near(name, known)} ({', '.join(known)} exist)")
     return row

@@ -57,6 +57,7 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
         return Result(metrics, _read(directory / POLICIES, read_npz), loaded=config)
     metrics.attrs.pop(UNKNOWN, None)
     result = Result(metrics, {}, algo, loaded=config)
+    algo = algo._replace(settings_from=result.metrics.attrs.get("settings_from", algo.settings_from))
     num_settings = len(result.settings)
     result.env_params = env_params(directory / CONFIG, config, algo, num_settings)
     result.policies = _policies(directory / POLICIES, result, algo)

@@ -21,6 +21,7 @@ from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import shard_of, sharded
+from jaxrl.runtime.checkpoints.identity import SETTINGS_FROM
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import num_parts_begun
 from jaxrl.runtime.env_sharding.sharded_training import SHARDED
@@ -91,7 +92,9 @@ def resume_begun(
             f"{directory} was begun with the policies of {identity['start']}, which it does not hold, and has runs "
             "without a checkpoint: repeat its call with warm_start= and resume=True (--warm-start, --resume)"
         )
-    algo = _algorithm(directory, identity, allow) if algo is None else algo
+    if algo is None:
+        algo = _algorithm(directory, identity, allow)
+        algo = algo._replace(settings_from=identity.get(SETTINGS_FROM, algo.settings_from))
     try:
         sweep, setting, seeds = _whole(directory, identity, algo)
         points, eval_episodes = np.asarray(identity["points"], np.int64), identity["eval_episodes"]

@@ -274,6 +274,7 @@ def training_call(
         attrs={
             "algorithm": algo.name,
             "environment": algo.env.name,
+            "settings_from": algo.settings_from,
             "eval_episodes": eval_episodes,
             "run_length": run_length,
             **_notes(algo),

@@ -10,7 +10,7 @@ import numpy as np
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
-from jaxrl.checks import check_count
+from jaxrl.checks import carried_over, check_count, extends
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import leaves, place, replaced
 from jaxrl.sweeps.sweep import Sweep
@@ -40,6 +40,10 @@ def batched_hparams(default: Any, hparams: HParams) -> Any:
     single = default if hparams is None else hparams
     if isinstance(hparams, Sweep):
         single = hparams.hparams
+    if not isinstance(single, type(default)) and extends(type(default), type(single)):
+        if isinstance(hparams, Sweep):
+            default = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf, np.float32)[None], len(hparams), 0), default)
+        single = carried_over(default, single)
     if not isinstance(single, type(default)):
         raise UserTypeError(
             f"hparams must be a {type(default).__name__} or a Sweep of them, got {type(single).__name__}"

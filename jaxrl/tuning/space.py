@@ -234,7 +234,8 @@ class Space:
             for name, default in vars(built.hparams).items()
             if default is not None and getattr(base.hparams, name) is not None
         }
-        return built._replace(hparams=dataclasses.replace(built.hparams, **kept))
+        hparams = dataclasses.replace(built.hparams, **kept)
+        return built._replace(hparams=hparams, settings_from=base.settings_from)
 
 
 def parse_space(texts: Sequence[str], algo: Algorithm) -> SearchSpace:

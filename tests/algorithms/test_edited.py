@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import json
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,11 @@ from same_bits import assert_same_bits
 import envs
 import jaxrl
 from jaxrl.algorithms import registry
+from jaxrl.algorithms.contract import checked_config
 from jaxrl.cli import main as cli
+from jaxrl.cli.train import asked
 from jaxrl.results.dataset import ResultError
+from jaxrl.sweeps.batching import batched_hparams
 
 SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=4, num_epochs=1, num_minibatches=1, hidden=(4,))
 
@@ -175,11 +179,119 @@ def test_a_renamed_copy_needs_its_name_as_the_builder(tmp_path: Path, monkeypatc
         importlib.import_module("own_a2c").mine(envs.make("cartpole"))
 
 
-def test_a_configuration_of_the_original_is_named_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = own_module("a2c", tmp_path, monkeypatch)
-    sentence = r"^config must be a own_a2c\.A2CConfig, such as .*, got jaxrl\.algorithms\.a2c\.A2CConfig$"
+@pytest.fixture
+def cautious(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Copy of DQN's file with a hyper-parameter and a static field of its own, and with other defaults."""
+    own_module("dqn", tmp_path, monkeypatch)
+    file = tmp_path / "own_dqn.py"
+    text = file.read_text().replace("    double: bool = True", "    margin: int = 3\n    double: bool = False")
+    file.write_text(
+        text.replace("    munchausen_alpha: Any = 0.9", "    caution: Any = 0.3\n    munchausen_alpha: Any = 0.8")
+    )
+    monkeypatch.delitem(sys.modules, "own_dqn")
+    importlib.invalidate_caches()
+    return importlib.import_module("own_dqn")
+
+
+def test_a_configuration_of_the_original_is_converted(cautious: Any) -> None:
+    original = jaxrl.DQNConfig(num_envs=2, hidden=(7,), reset_pool=5)
+    config = cautious.dqn(envs.make("cartpole"), original).config
+    assert type(config) is cautious.DQNConfig and config.margin == 3
+    assert {name: getattr(config, name) for name in vars(original)} == vars(original)  # `double`, too
+
+
+def test_a_configuration_of_a_parent_class_is_converted() -> None:
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class Mine(jaxrl.DQNConfig):
+        margin: int = 3
+
+    assert checked_config(jaxrl.DQNConfig(n_step=2), Mine) == Mine(n_step=2)
+    assert checked_config(Mine(margin=4), jaxrl.DQNConfig) == Mine(margin=4)
+    with pytest.raises(TypeError, match=r"^config must be a Mine, such as Mine\(num_envs=8\), got PPOConfig$"):
+        checked_config(jaxrl.PPOConfig(), Mine)
+
+
+def test_a_changed_field_that_the_copy_lacks_is_refused(cautious: Any) -> None:
+    original = cautious.DQNConfig(num_envs=2)
+    assert jaxrl.dqn(envs.make("cartpole"), original).config == jaxrl.DQNConfig(num_envs=2, double=False)
+    sentence = (
+        r"^jaxrl\.algorithms\.dqn\.DQNConfig takes the values of DQNConfig and has no field 'margin', which is 4 there$"
+    )
     with pytest.raises(TypeError, match=sentence):
-        module.a2c(envs.make("cartpole"), jaxrl.A2CConfig())
+        jaxrl.dqn(envs.make("cartpole"), dataclasses.replace(original, margin=4))
+
+
+def test_hyper_parameters_of_the_original_are_converted(cautious: Any) -> None:
+    algo, original = (module.dqn(envs.make("cartpole")).hparams for module in (cautious, jaxrl))
+    original = original.replace(lr=0.25, discount="beta:0.9,0.5")
+    single = batched_hparams(algo, original)
+    assert (type(single), single.lr, single.caution) == (cautious.DQNHParams, [0.25], [np.float32(0.3)])
+    sweep = jaxrl.grid(original, {"lr": [0.5, 0.25], "discount.mu": [0.7, 0.8, 0.9]})
+    swept = batched_hparams(algo, sweep)
+    np.testing.assert_array_equal(swept.caution, np.full(6, 0.3, np.float32))
+    np.testing.assert_array_equal(swept.lr, sweep.hparams.lr)
+    np.testing.assert_array_equal(swept.discount.mu, sweep.hparams.discount.mu)
+    assert swept.munchausen_alpha is None  # without effect there and here
+
+
+def test_a_copy_starts_from_the_preset_of_the_original(cautious: Any) -> None:
+    preset = jaxrl.preset("dqn", "cartpole")
+    for build in (cautious.dqn, "own_dqn:dqn"):
+        algo = preset.of(build)
+        assert (algo.name, algo.env, algo.settings_from) == (
+            "own_dqn:dqn",
+            preset.algo.env,
+            "preset of dqn on cartpole",
+        )
+        assert {name: getattr(algo.config, name) for name in vars(preset.config)} == vars(preset.config)
+        assert {name: getattr(algo.hparams, name) for name in vars(preset.algo.hparams)} == vars(preset.algo.hparams)
+        assert (algo.config.margin, algo.hparams.caution) == (3, 0.3)
+    with pytest.raises(
+        TypeError, match=r"SACConfig takes the values of DQNConfig and has no field 'dueling', which is True"
+    ):
+        preset.of(jaxrl.sac)
+    with pytest.raises(TypeError, match=r"^of takes a function that builds an algorithm, such as my_dqn\.dqn, got Alg"):
+        preset.of(preset.algo)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(
+        ValueError, match=r"jaxrl\.preset\('dqn', 'cartpole'\)\.of\('own_dqn:dqn'\), or .* --preset dqn$"
+    ):
+        jaxrl.preset("own_dqn:dqn", "cartpole")
+
+
+def test_a_copy_starts_from_the_preset_of_the_original_in_the_shell(
+    cautious: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["own_dqn:dqn", "cartpole", "--env-steps", "9"]
+    defaults = asked(words, "train").algo
+    assert defaults.config == cautious.DQNConfig() and defaults.settings_from == "defaults"
+    hint = "Starting from the defaults of own_dqn:dqn (--preset dqn starts from the preset of dqn on cartpole).\n"
+    assert capsys.readouterr().out == hint
+    algo = asked([*words, "--preset", "dqn", "--config.margin", "5", "--hparams.caution", "0.5"], "train").algo
+    assert capsys.readouterr().out.startswith("Starting from the preset of dqn on cartpole (")
+    expected = jaxrl.preset("dqn", "cartpole").of(cautious.dqn)
+    assert algo.config == dataclasses.replace(expected.config, margin=5)
+    assert algo.hparams == expected.hparams.replace(caution=0.5)
+    assert algo.settings_from == expected.settings_from
+    with pytest.raises(ValueError, match="--preset dqn has no effect; leave out one"):
+        asked([*words, "--preset", "dqn", "--no-preset"], "train")
+    with pytest.raises(ValueError, match="There is no preset for 'dqm cartpole'; did you mean 'dqn cartpole'"):
+        asked([*words, "--preset", "dqm"], "train")
+
+
+def test_a_result_records_the_origin_of_its_settings(tmp_path: Path) -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
+    tuned = algo._replace(settings_from="preset of ppo on cartpole")
+    run: Any = {"evals": 1, "eval_episodes": 1, "progress": False, "out": tmp_path / "run"}
+    result = jaxrl.train(tuned, env_steps=8, **run)
+    assert result.metrics.attrs["settings_from"] == "preset of ppo on cartpole"
+    assert pickle.loads(pickle.dumps(tuned)).settings_from == tuned.settings_from
+    loaded = jaxrl.load_result(tmp_path / "run")
+    assert loaded.algo is not None and loaded.algo.settings_from == "preset of ppo on cartpole"
+    longer_run: Any = {**run, "evals": 3}
+    longer = jaxrl.resume(tmp_path / "run", env_steps=16, progress=False)
+    assert longer.metrics.attrs["settings_from"] == "preset of ppo on cartpole"
+    again = jaxrl.train(algo, env_steps=24, resume=True, **longer_run)  # equal settings, named otherwise
+    assert again.metrics.attrs["settings_from"] == "defaults"
 
 
 def test_a_copy_names_the_module_to_allow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -382,20 +382,39 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
     ("environment", "args", "text"),
     [
         ("pendulum", [], r"^Starting from the preset .* Each run takes 300,000 environment steps \(--env.*\)\.$"),
-        ("pendulum", ["--env-steps=4e3"], r"^Starting from the preset for ppo on pendulum \(.* defaults\)\.$"),
-        ("pendulum", ["--no-preset"], r"^Each run takes 500,000 environment steps \(--env-steps changes this\)\.$"),
-        ("pendulum", ["--no-preset", "--env-steps", "9"], r"^$"),
-        ("crowd/corridor", ["--tuned", "careful"], r"^Starting from the tuned settings 'careful' for .* takes 60,000 "),
-        ("crowd/choke", ["--tuned=careful"], r"^Starting from the tuned settings 'careful' for .* takes 240,000 "),
+        ("pendulum", ["--env-steps=4e3"], r"^Starting from the preset of ppo on pendulum \(.* defaults\)\.$"),
+        (
+            "pendulum",
+            ["--no-preset"],
+            r"^Starting from the defaults of ppo\. Each run takes 500,000 environment steps \(",
+        ),
+        ("pendulum", ["--no-preset", "--env-steps", "9"], r"^Starting from the defaults of ppo\.$"),
+        (
+            "probe/constant-reward",
+            ["--env-steps", "9"],
+            r"defaults of ppo, which has no preset for probe/constant-reward\.$",
+        ),
+        ("crowd/corridor", ["--tuned", "careful"], r"^Starting from the tuned settings 'careful' of .* takes 60,000 "),
+        ("crowd/choke", ["--tuned=careful"], r"^Starting from the tuned settings 'careful' of .* takes 240,000 "),
     ],
 )
-def test_a_default_number_of_steps_is_shown(
+def test_the_origin_of_settings_and_a_default_number_of_steps_are_shown(
     environment: str, args: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from jaxrl.cli.train import asked
 
-    asked(["ppo", environment, *args], "train")
-    assert re.search(text, capsys.readouterr().out.strip())
+    algo = asked(["ppo", environment, *args], "train").algo
+    shown = capsys.readouterr().out.strip()
+    assert re.search(text, shown)
+    assert re.findall("^Starting from the (defaults|.* of ppo on [a-z/]+)", shown) == [algo.settings_from]
+
+
+def test_values_of_a_preset_without_effect_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    from jaxrl.cli.train import asked
+
+    asked_for = asked(["evolve", "cartpole", "--config.strategy", "cmaes", "--env-steps", "9"], "train")
+    assert asked_for.algo.hparams.lr is None and asked_for.algo.hparams.std == 0.1
+    assert "preset of evolve on cartpole without its lr, which has no effect here (" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])

@@ -34,6 +34,7 @@ NUMERIC_SETTINGS = (
     "jax_disable_jit",
     "jax_disable_most_optimizations",
 )
+SETTINGS_FROM = "settings_from"  # origin of settings, which are compared themselves
 GENERATION = "generation"  # shared by the checkpoints and `run.json` of one run alone
 
 
@@ -89,7 +90,7 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
     Raises:
       ResultError: The calls differ.
     """
-    free = (*SOFT, *free, ASKED, GENERATION, "points", "env_steps")
+    free = (*SOFT, *free, ASKED, GENERATION, SETTINGS_FROM, "points", "env_steps")
     if identity["env_steps"] > saved["env_steps"]:
         free = (*free, "run_length")  # schedules may be stretched
 
