@@ -1,6 +1,7 @@
 """Argument checks of all packages; messages name the argument, its value and the accepted values."""
 
 import dataclasses
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -26,6 +27,7 @@ __all__ = [
     "check_count",
     "check_counts",
     "check_flag",
+    "check_function",
     "check_range",
     "effective",
     "extends",
@@ -91,6 +93,31 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
     for value in values:
         if known is not None and value not in known:
             raise UserValueError(f"{name} has {value!r}{near_or_all(value, known)}")
+
+
+def check_function(name: str, function: Any, arguments: Sequence[str], error: type[Exception] = UserTypeError) -> None:
+    """Check that a value is a function that can be called with some positional arguments.
+
+    Args:
+      name: Name of the value.
+      function: Value; its signature is not checked where it has none, as for some builtins.
+      arguments: Names of the arguments, for the message.
+      error: Class of the error.
+
+    Raises:
+      TypeError, ContractError: It is not a function, or takes other arguments.
+    """
+    if not callable(function):
+        raise error(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}")
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError:
+        takes = ", ".join(signature.parameters)
+        raise error(f"{name} must take ({', '.join(arguments)}), but it takes ({takes})") from None
 
 
 class Range(NamedTuple):
@@ -251,7 +278,6 @@ def effective(name: str, value: Any, default: float, active: bool, num_settings:
         return default if num_settings is None else np.full(num_settings, default, np.float32)
     number = is_concrete(value) and isinstance(value, int | float | np.ndarray | np.number | jax.Array)
     if number and np.any(np.asarray(value, np.float32) != np.float32(default)):
-        raise UserValueError(
-            f"{name} has no effect on this environment and configuration, got {np.asarray(value)!s}; leave it out"
-        )
+        got = np.ravel(value)[0] if np.size(value) == 1 else np.asarray(value)
+        raise UserValueError(f"{name} has no effect on this environment and configuration, got {got!s}; leave it out")
     return None

@@ -11,13 +11,13 @@ from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, get_type_h
 
 import jax
 
-from envs.arguments import check_count, described
+from envs.arguments import check_count, class_names, described
 from envs.base import Environment
 from envs.checking import ContractError
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 from envs.spelling import near
-from jaxrl.checks import carried_over, extends
+from jaxrl.checks import carried_over, check_function, extends
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.rollout import longest_episode
@@ -318,11 +318,10 @@ def checked_config(config: C | None, kind: type[C]) -> C:
     """
     if config is None or isinstance(config, kind):
         return kind() if config is None else config
-    given = type(config)
-    if extends(kind, given):
+    if extends(kind, type(config)):
         return carried_over(kind(), config)
-    name = kind.__name__
-    raise UserTypeError(f"config must be a {name}, such as {name}(num_envs=8), got {given.__name__}")
+    name, got = class_names(kind, config)
+    raise UserTypeError(f"config must be a {name}, such as {kind.__name__}(num_envs=8), got {got}")
 
 
 def check_members(algo: Any) -> None:
@@ -346,11 +345,12 @@ def check_members(algo: Any) -> None:
     check_count("env_steps_per_iteration", algo.env_steps_per_iteration)
     for name, arguments in _ARGUMENTS.items():
         if name not in _OPTIONAL or getattr(algo, name) is not None:
-            _check_function(f"{name} of {algo.name}", getattr(algo, name), arguments)
+            check_function(f"{name} of {algo.name}", getattr(algo, name), arguments, ContractError)
     for name, arguments in _ARGUMENTS_OF_ACTOR.items():
-        _check_function(f"actor.{name} of {algo.name}", getattr(algo.actor, name), arguments)
+        check_function(f"actor.{name} of {algo.name}", getattr(algo.actor, name), arguments, ContractError)
     if algo.actor.log_prob is not None:
-        _check_function(f"actor.log_prob of {algo.name}", algo.actor.log_prob, ("scores", "mask", "raw"))
+        name = f"actor.log_prob of {algo.name}"
+        check_function(name, algo.actor.log_prob, ("scores", "mask", "raw"), ContractError)
 
 
 def check_stepped(state: Any, stepped: Any) -> None:
@@ -379,17 +379,3 @@ def check_stepped(state: Any, stepped: Any) -> None:
             )
     if not isinstance(metrics, dict):
         raise ContractError(f"step must return its metrics as a dictionary, got {type(metrics).__name__}")
-
-
-def _check_function(name: str, function: Callable[..., Any], arguments: tuple[str, ...]) -> None:
-    if not callable(function):
-        raise ContractError(f"{name} must be a function of ({', '.join(arguments)}), got {function!r}")
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # builtins without a signature
-        return
-    try:
-        signature.bind(*arguments)
-    except TypeError:
-        takes = ", ".join(signature.parameters)
-        raise ContractError(f"{name} must take ({', '.join(arguments)}), but it takes ({takes})") from None

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import inspect
 import math
 import operator
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from flax import struct
 
 from envs.choices import ChoiceShape
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete
+from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.pytrees import HParams
@@ -89,10 +90,16 @@ class RolloutConfig(NetworkConfig):
 
     def _refuse_memory(self) -> None:
         """Rejects fields of networks that do not fit transitions drawn one by one."""
+        name = type(self).__name__
         if self.shared_trunk:
-            raise UserValueError("shared_trunk takes False where no network is both actor and critic, got True")
+            raise UserValueError(
+                f"shared_trunk must be False in {name}, which has no network for both actor and critic, got True"
+            )
         if self.memory != "none":
-            raise UserValueError(f"memory takes 'none' where transitions are drawn one by one, got {self.memory!r}")
+            raise UserValueError(
+                f"memory must be 'none' in {name}, whose policies have no memory, got {self.memory!r}; ppo, evolve and "
+                f"others have memories, and envs.wrappers.frame_stack(env, 4) shows the last observations to any policy"
+            )
 
     def _refuse_without_effect(self, name: str, where: str, effect: bool) -> None:
         """Rejects a changed field that has no effect with the value of another, `where`."""
@@ -121,10 +128,16 @@ class DiscountedHParams(Settings):
         discount = vars(self)["discount"]
         if isinstance(discount, int | float | str):
             object.__setattr__(self, "discount", as_discount(discount))
+        if inspect.isroutine(discount):
+            raise UserTypeError(f"discount takes a number, a string or a Discount, got a function, {short(discount)}")
         if isinstance(discount, list | tuple):
             raise UserTypeError(f"discount takes one discount, got {discount!r}; several make a sweep: use jaxrl.grid")
         for name, allowed in type(self).ranges.items():
-            check_range(name, getattr(self, name), allowed)
+            value = getattr(self, name)
+            if inspect.isroutine(value):
+                end = f"; {name}_end anneals it" if f"{name}_end" in vars(self) else ""
+                raise UserTypeError(f"{name} takes a number, got a function, {short(value)}{end}")
+            check_range(name, value, allowed)
 
 
 class RolloutHParams(DiscountedHParams):

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from envs.arguments import class_names
 from envs.crowd.crowd import Crowd
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import replacing
@@ -91,8 +92,8 @@ def render(
         env_params = params_in(env, policy)
     params = env.default_params if env_params is None else env_params
     if not isinstance(params, type(env.default_params)):
-        kind = type(env.default_params).__name__
-        raise UserTypeError(f"env_params must be {kind} of {env.name}, got {type(params).__name__}.")
+        kind, got = class_names(type(env.default_params), params)
+        raise UserTypeError(f"env_params must be {kind} of {env.name}, got {got}.")
     env.check_params(params)
     player = None if policy is None else player_of(env, policy)
     if suffix in EPISODES:

@@ -54,12 +54,16 @@ class Preset(NamedTuple):
     def on(self, env: Environment | None = None, /, **static: Any) -> Algorithm:
         """The algorithm of the preset with other static fields of its environment, or on another environment.
 
+        Hyper-parameters without effect there, such as with a replaced `config`, are left out.
+
         Args:
           env: Environment, such as a crowd in a custom scene; None for the preset's.
           **static: Static fields of the preset's environment to change, such as `num_agents`.
         """
         algo = builder_of(self.algorithm)(self._environment("on", env, static), self.config)
-        hparams = dataclasses.replace(algo.hparams, **self.hparams)
+        known = vars(algo.hparams)
+        effective = {name: value for name, value in self.hparams.items() if known.get(name, value) is not None}
+        hparams = dataclasses.replace(algo.hparams, **effective)
         return algo._replace(hparams=hparams, settings_from=self.origin)
 
     def of(self, build: Builder | str, env: Environment | None = None, /, **static: Any) -> Algorithm:

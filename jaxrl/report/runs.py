@@ -44,7 +44,7 @@ class Run:
 
     Attributes:
       name: Name, unique in the report.
-      path: Directory as named by the user; None for a result in memory.
+      path: Directory as named by the user, or that a result was loaded from or saved in; None for one in memory.
       result: Result with the metrics.
       config: Contents of `config.json`, also for a result that was not saved.
       search: Search of which this is the incumbent or the trials; None for any other run.
@@ -168,7 +168,7 @@ def runs_of_each(
             runs.append(_of_search(name, Path(item), read_search(item, trust=trust)))
             continue
         result = item if isinstance(item, Result) else load_metrics(item, trust=trust)
-        run = _run(name, None if isinstance(item, Result) else item, result)
+        run = _run(name, result.directory if isinstance(item, Result) else item, result)
         runs.append([run])
         if run.attributes.get("interrupted"):
             warnings.warn(f"{name} was interrupted: it ends at {run.last_step:,} steps", RuntimeWarning, stacklevel=5)

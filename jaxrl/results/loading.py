@@ -54,9 +54,9 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
         algo, missing = _build(directory, config, allow)
     if algo is None:
         metrics.attrs[UNKNOWN] = missing or str(config.get(UNKNOWN, "config.json does not describe it"))
-        return Result(metrics, _read(directory / POLICIES, read_npz), loaded=config)
+        return Result(metrics, _read(directory / POLICIES, read_npz), loaded=config, directory=directory)
     metrics.attrs.pop(UNKNOWN, None)
-    result = Result(metrics, {}, algo, loaded=config)
+    result = Result(metrics, {}, algo, loaded=config, directory=directory)
     algo = algo._replace(settings_from=result.metrics.attrs.get("settings_from", algo.settings_from))
     num_settings = len(result.settings)
     result.env_params = env_params(directory / CONFIG, config, algo, num_settings)
@@ -82,7 +82,7 @@ def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
     check_flag("trust", trust)
     config, metrics = _described(Path(path), (METRICS, CONFIG), trust)
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
-    return Result(metrics, {}, loaded=config)
+    return Result(metrics, {}, loaded=config, directory=Path(path))
 
 
 def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result, Any]:
@@ -174,7 +174,14 @@ def _require_fit(file: Path, headers: Mapping[str, Header], result: Result, algo
         for at, leaf in jax.tree.leaves_with_path(policy_shapes(algo))
     }
     if (differs := difference_of_headers(headers, expected)) is not None:
-        raise ResultError(f"{file} does not fit the algorithm {algo.name}: {differs}.")
+        here = f"{algo.name} on {algo.env.name}"
+        raise ResultError(f"{file} is of {origin_of(result)}, and does not fit the algorithm {here}: {differs}.")
+
+
+def origin_of(result: Result) -> str:
+    """Algorithm and environment that a result was trained with, such as "ppo on cartpole"."""
+    attrs = result.metrics.attrs
+    return " on ".join(str(attrs[name]) for name in ("algorithm", "environment") if name in attrs) or "another call"
 
 
 def _restored(leaves: Mapping[str, np.ndarray], algo: Algorithm) -> Any:

@@ -41,6 +41,7 @@ class Result:
       loaded: Contents of `config.json` for a loaded result, otherwise None; saving the result again
         keeps the entries that cannot be recomputed, such as the versions that it was made with.
       unsaved: Whether the call could not save its result, for example because the disk is full.
+      directory: Directory that the result was loaded from or last saved in; None for one in memory alone.
     """
 
     metrics: xarray.Dataset
@@ -50,6 +51,7 @@ class Result:
     env_params: EnvParams = None
     loaded: dict[str, Any] | None = field(default=None, repr=False)
     unsaved: bool = field(default=False, repr=False)
+    directory: Path | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         runs = f"{len(self.settings)} settings x {len(self.seeds)} seeds"
@@ -229,4 +231,5 @@ class Result:
         """
         from jaxrl.results.storage import save
 
-        return save(self, path, force)
+        self.directory = save(self, path, force)
+        return self.directory

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, get_type_hints
 from envs.errors import UserTypeError, UserValueError
 from envs.files import absolute
 from envs.spelling import near
-from jaxrl.checks import check_choice, check_flag
+from jaxrl.checks import check_choice, check_flag, check_function
 from jaxrl.runtime.machine.memory import parse_size
 from jaxrl.tracking.tracker import OnChunk, Tracker
 from jaxrl.tracking.trackers import by_name
@@ -195,8 +195,8 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     for name, (kind, _) in options_of(RunOptions).items():
         if kind is bool:
             check_flag(name, getattr(every, name))
-    if every.on_chunk is not None and not callable(every.on_chunk):
-        raise UserTypeError(f"on_chunk takes a function of (env_step, metrics), got {every.on_chunk!r}")
+    if every.on_chunk is not None:
+        check_function("on_chunk", every.on_chunk, ("env_step", "metrics"))
     if not isinstance(every.trackers, Sequence) or isinstance(every.trackers, str):
         raise UserTypeError(f"trackers takes a list, such as [jaxrl.tracking.csv('runs/csv')], got {every.trackers!r}")
     # A call without the option `out` knows its directory itself, and checks its options again with it.
@@ -209,6 +209,11 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
             raise UserTypeError(
                 f"trackers takes those of jaxrl.tracking, or objects with their methods, got {tracker!r}"
             )
+        if not isinstance(tracker, str):
+            kind = type(tracker).__name__
+            check_function(f"start of {kind} in trackers", tracker.start, ("call", "resumed"))
+            check_function(f"{kind} in trackers", tracker, ("env_step", "metrics"))
+            check_function(f"finish of {kind} in trackers", tracker.finish, ("result",))
     check_choice("schedules", every.schedules, SCHEDULES)
     if every.memory is not None:
         parse_size(every.memory)

@@ -13,7 +13,7 @@ import numpy as np
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.pytrees import Policy
-from jaxrl.results.loading import load_policies
+from jaxrl.results.loading import load_policies, origin_of
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.sweeps.choosing import choose_setting, listed
@@ -58,10 +58,10 @@ def starting_policies(
         whose = f"a policy of {warm_start.algo.name}, seed {warm_start.seed}"
         of_run = np.zeros((1, 1), int)
         policies = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], warm_start.params)
-        policies = _checked(algo, policies, "warm_start")
+        policies = _checked(algo, policies, f"a policy of {warm_start.algo.name} on {warm_start.algo.env.name}")
     elif isinstance(warm_start, str | Path | Result):
         of_result = isinstance(warm_start, Result)
-        whose = f"a result of {warm_start.metrics.attrs.get('algorithm')}" if of_result else str(warm_start)
+        whose = f"a result of {origin_of(warm_start)}" if of_result else str(warm_start)
         result, policies = load_policies(warm_start, algo)
         policies = _checked(algo, policies, whose)
         of_run = _matching(result, sweep, seeds, whose)
@@ -90,12 +90,14 @@ def _checked(algo: Algorithm, policies: Policy, whose: str) -> Any:
     for name in [*takes, *(name for name in got if name not in takes)]:
         if name not in got or name not in takes:
             has = "lacks" if name not in got else "has"
-            raise UserValueError(f"warm_start does not fit {algo.name} on {algo.env.name}: {whose} {has} {name}")
+            raise UserValueError(
+                f"warm_start takes a policy of {algo.name} on {algo.env.name}, got {whose}, which {has} {name}"
+            )
         there, here = got[name], takes[name]
         if there.shape[2:] != here.shape or there.dtype != here.dtype:
             raise UserValueError(
-                f"warm_start does not fit {algo.name} on {algo.env.name}: {name} is "
-                f"{there.dtype}{list(there.shape[2:])} in {whose}, and {here.dtype}{list(here.shape)} here"
+                f"warm_start takes a policy like those of {algo.name} on {algo.env.name}, got {whose}, whose {name} is "
+                f"{there.dtype}{list(there.shape[2:])} in place of {here.dtype}{list(here.shape)}"
             )
     return policies
 

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from envs.arguments import class_names
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
@@ -45,14 +46,16 @@ def batched_hparams(default: Any, hparams: HParams) -> Any:
             default = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf, np.float32)[None], len(hparams), 0), default)
         single = carried_over(default, single)
     if not isinstance(single, type(default)):
-        raise UserTypeError(
-            f"hparams must be a {type(default).__name__} or a Sweep of them, got {type(single).__name__}"
-        )
+        kind, got = class_names(type(default), single)
+        raise UserTypeError(f"hparams must be a {kind} or a Sweep of them, got {got}")
     if isinstance(hparams, Sweep):
         return single
     for field in single.__dataclass_fields__:
         if np.ndim(getattr(single, field)) > 0:
             raise UserValueError(f"{field} takes one number in hparams; several values make a sweep: use jaxrl.grid")
+    for path, leaf in leaves(single):
+        if callable(leaf):
+            raise UserTypeError(f"{path} takes one number in hparams, got {leaf!r}")
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], single)
 
 
@@ -60,9 +63,8 @@ def batched_env_params(env: Environment, env_params: EnvParams, sweep: Sweep | N
     """Environment parameters with leaves `[num_settings]`, on the host."""
     env_params = env.default_params if env_params is None else env_params
     if not isinstance(env_params, type(env.default_params)):
-        raise UserTypeError(
-            f"env_params must be {type(env.default_params).__name__} of {env.name}, got {type(env_params).__name__}"
-        )
+        kind, got = class_names(type(env.default_params), env_params)
+        raise UserTypeError(f"env_params must be {kind} of {env.name}, got {got}")
     num_settings = 1 if sweep is None else len(sweep)
 
     def repeat(leaf: Any) -> np.ndarray:

@@ -18,6 +18,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.checks import check_function
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.batching import batched_env_params
@@ -73,6 +74,8 @@ class Space:
             raise UserValueError(
                 f"space takes at least one path, such as {{'lr': LogUniform(1e-4, 1e-2)}}, got {distributions!r}"
             )
+        if builder is not None:
+            check_function("builder", builder, ("config",))
         self.algo, self.distributions, self.env_params = algo, dict(distributions), env_params
         for path, distribution in self.distributions.items():
             if not isinstance(distribution, Uniform | LogUniform | Choice):

@@ -251,8 +251,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"munchausen": True, "value_loss": "quantile"}, "munchausen takes value_loss 'squared', 'huber' or 'hl-gauss'"),
     ({"munchausen": True, "double": False}, "double has no effect with munchausen=True, got False; leave it out"),
     ({"value_loss": "cubic"}, "value_loss"),
-    ({"shared_trunk": True}, "shared_trunk takes False where no network"),
-    ({"memory": "gru"}, "memory takes 'none' where transitions are drawn one by one, got 'gru'"),
+    ({"shared_trunk": True}, "shared_trunk must be False in DQNConfig"),
+    (
+        {"memory": "gru"},
+        r"memory must be 'none' in DQNConfig, .* got 'gru'; ppo, evolve .*wrappers\.frame_stack\(",
+    ),
 ]
 
 

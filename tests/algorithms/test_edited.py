@@ -60,10 +60,20 @@ def test_equal_algorithms_are_known_whenever_they_were_built() -> None:
     assert registry.describe(algo)["algorithm"] == "ppo"
 
 
+class Forgetful:
+    """Tracker whose last method lacks its argument."""
+
+    def start(self, call: Any, resumed: Any) -> None: ...
+    def __call__(self, env_step: Any, metrics: Any) -> None: ...
+    def finish(self) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"on_chunk": 3}, r"on_chunk takes a function of \(env_step, metrics\), got 3"),
+        ({"on_chunk": 3}, r"^on_chunk must be a function of \(env_step, metrics\), got 3$"),
+        ({"on_chunk": lambda m: None}, r"^on_chunk must take \(env_step, metrics\), but it takes \(m\)$"),
+        ({"trackers": [Forgetful()]}, r"^finish of Forgetful in trackers must take \(result\), but it takes \(\)$"),
         ({"trackers": jaxrl}, "trackers takes a list, such as"),
         ({"trackers": [3]}, "trackers takes those of jaxrl.tracking, or objects with their methods, got 3"),
         ({"force": "no"}, "force takes True or False, got 'no'"),

@@ -222,8 +222,11 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"num_atoms": 7}, "num_atoms has no effect with value_loss='squared', got 7; leave it out"),
     ({"num_heads": 3}, "num_heads has no effect with heads='single', got 3"),
     ({"num_epochs": 0}, "num_epochs"),
-    ({"shared_trunk": True}, "shared_trunk takes False where no network"),
-    ({"memory": "gru"}, "memory takes 'none' where transitions are drawn one by one, got 'gru'"),
+    ({"shared_trunk": True}, "shared_trunk must be False in PQNConfig"),
+    (
+        {"memory": "gru"},
+        r"memory must be 'none' in PQNConfig, .* got 'gru'; ppo, evolve .*wrappers\.frame_stack\(",
+    ),
 ]
 
 

@@ -98,6 +98,15 @@ def test_a_preset_builds_what_it_says(algorithm: str, environment: str):
     assert preset.env_steps >= 10 * algo.env_steps_per_iteration
 
 
+def test_values_of_a_preset_without_effect_are_not_those_of_the_user():
+    preset = jaxrl.preset("evolve", "cartpole")
+    assert "lr" in preset.hparams
+    algo = preset._replace(config=dataclasses.replace(preset.config, strategy="cmaes")).algo
+    assert algo.hparams.lr is None and algo.hparams.std == preset.hparams["std"]
+    with pytest.raises(ValueError, match=r"^lr has no effect on this environment and .* got 0\.05; leave it out$"):
+        algo.prepare(dataclasses.replace(algo.hparams, lr=0.05))
+
+
 @pytest.mark.slow
 def test_a_preset_differs_from_the_defaults():
     """Otherwise the test above would also pass for presets that change nothing."""

@@ -21,7 +21,7 @@ from jaxrl.report.search import read_search
 from jaxrl.results import statistics
 from jaxrl.results.checksums import checksum_of_file
 from jaxrl.results.dataset import ResultError, metrics_dataset
-from jaxrl.results.loading import load_metrics
+from jaxrl.results.loading import load_metrics, load_result
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.result import claim, write_search
@@ -421,7 +421,17 @@ def test_runs_are_named_by_as_much_of_their_paths_as_tells_them_apart(tmp_path):
         result_of().save(tmp_path / name)
     data = report_of(tmp_path, [tmp_path / "x" / "a", tmp_path / "y" / "a", result_of(key=1), result_of(key=2)])
     assert [run["name"] for run in data["runs"]] == ["x/a", "y/a", "ppo (1)", "ppo (2)"]
-    assert data["runs"][0]["facts"]["Directory"] == str(tmp_path / "x" / "a")
+    directories = [run["facts"]["Directory"] for run in data["runs"]]
+    assert directories == [str(tmp_path / "x" / "a"), str(tmp_path / "y" / "a"), *["in memory, not saved"] * 2]
+
+
+def test_the_directory_of_a_saved_or_loaded_result_is_stated(tmp_path):
+    saved, memory = result_of(key=1), result_of(key=2)
+    saved.save(tmp_path / "a")
+    loaded = load_result(tmp_path / "a")
+    data = report_of(tmp_path, {"saved": saved, "loaded": loaded, "memory": memory})
+    directories = [run["facts"]["Directory"] for run in data["runs"]]
+    assert directories == [str(tmp_path / "a")] * 2 + ["in memory, not saved"]
 
 
 def test_a_label_is_text_and_nothing_else(tmp_path):

@@ -325,6 +325,11 @@ def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:
         ({"precision": "half"}, ValueError, "precision must be one of"),
         ({"hparams": {"lr": 1e-3}}, TypeError, "hparams must be a PPOHParams or a Sweep"),
         ({"env_params": {"gravity": 1.0}}, TypeError, "env_params must be CartPoleParams"),
+        (
+            {"env_params": dataclasses.make_dataclass("CartPoleParams", [])()},
+            TypeError,
+            r"must be envs\.control\.cartpole\.CartPoleParams of cartpole, got types\.CartPoleParams",
+        ),
     ],
 )
 def test_bad_arguments_get_one_sentence(algo: Algorithm, changes: dict[str, Any], error: type, sentence: str) -> None:

@@ -108,9 +108,9 @@ def test_runs_begin_with_those_of_their_own_labels(algo: Algorithm, source: Resu
     for start in (source, source.save(tmp_path / "x"), str(tmp_path / "x")):
         actual = starting_policies(algo, start, sweep, [7, 3]).policies
         np.testing.assert_array_equal(actual, np.asarray(source.policies)[::-1][:, [2, 0]])
-    with pytest.raises(ValueError, match=r"the result of wander|a result of wander has 3, 5, 7, not 4"):
+    with pytest.raises(ValueError, match=r"the result of wander|a result of wander on Crowd has 3, 5, 7, not 4"):
         starting_policies(algo, source, sweep, [3, 4])
-    with pytest.raises(ValueError, match=r"lr is '0.5'; warm_start, a result of wander, has 0.1, 0.2"):
+    with pytest.raises(ValueError, match=r"lr is '0.5'; warm_start, a result of wander on Crowd, has 0.1, 0.2"):
         starting_policies(algo, source, jaxrl.grid(algo.hparams, {"lr": [0.5]}), [3])
     with pytest.raises(ValueError, match="lr"):
         starting_policies(algo, source, None, [3])
@@ -158,18 +158,34 @@ def test_a_run_without_a_checkpoint_asks_for_its_start(algo: Algorithm, source: 
     assert_same_bits(again, jaxrl.train(algo, warm_start=policy, **RUN))
 
 
+def test_a_policy_of_another_algorithm_is_named(algo: Algorithm, source: Result, tmp_path: Path) -> None:
+    dqn = jaxrl.dqn(envs.make("cartpole"), jaxrl.DQNConfig(**ROWS["dqn"].small))
+    policy = source.policy(seed=3, lr=0.2)
+    sentence = r"^warm_start takes a policy of dqn on cartpole, got {}, which lacks \.acting\.params.*\]$"
+    with pytest.raises(ValueError, match=sentence.format("a policy of wander on Crowd")):
+        starting_policies(dqn, policy, None, [3])
+    with pytest.raises(ValueError, match=sentence.format("a result of wander on Crowd")):
+        starting_policies(dqn, source, None, [3, 5, 7])
+    source.save(tmp_path / "x")
+    with pytest.raises(ResultError, match=r"npz is of wander on Crowd, and does not fit .* dqn on cartpole"):
+        starting_policies(dqn, tmp_path / "x", None, [3, 5, 7])
+
+
 @pytest.mark.slow
 def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: Path) -> None:
     ppo = jaxrl.ppo(envs.make("cartpole"), SMALL)
-    with pytest.raises(ValueError, match=r"warm_start does not fit ppo on cartpole: a result of wander lacks \.params"):
+    with pytest.raises(
+        ValueError, match=r"takes a policy of ppo on cartpole, got a result of wander on Crowd, which lacks \."
+    ):
         jaxrl.train(ppo, warm_start=source, **RUN)
     wider = jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(SMALL, hidden=(5,)))
     kept = jaxrl.train(wider, **RUN | {"env_steps": 16, "evals": 1}, out=tmp_path / "wider")
     with pytest.raises(
-        ValueError, match=r"\.params\[.*\] is float32\[.*5.*\] in a result of ppo, and float32\[.*4.*\]"
+        ValueError,
+        match=r"got a result of ppo on cartpole, whose \.params\[.*\] is float32\[.*5.*\] in place of float32\[.*4.*\]",
     ):
         jaxrl.train(ppo, warm_start=kept, **RUN)
-    with pytest.raises(ResultError, match=r"does not fit the algorithm ppo: \.params"):
+    with pytest.raises(ResultError, match=r"npz does not fit the algorithm ppo on cartpole: \.params"):
         jaxrl.train(ppo, warm_start=tmp_path / "wider", **RUN)
     with pytest.raises(ValueError, match="takes an algorithm that has `warm_start`, which wander does not have"):
         jaxrl.train(algo._replace(warm_start=None), warm_start=source, **RUN)

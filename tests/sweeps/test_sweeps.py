@@ -1,15 +1,19 @@
 """Sweeps: the batched pytree, its coordinates, and errors."""
 
+import dataclasses
 from typing import Any
 
 import jax
 import numpy as np
+import optax
 import pytest
 from flax import struct
 
 import envs
+import jaxrl
 from jaxrl import PPOHParams, ppo
 from jaxrl.discounts.parsing import BetaWeighted, Exponential, Hyperbolic, Tabulated, TruncatedDiscount, as_discount
+from jaxrl.sweeps.batching import batched_hparams
 from jaxrl.sweeps.sweep import Choice, LogUniform, Sweep, Uniform, grid, sample
 
 
@@ -206,6 +210,28 @@ def test_sample_is_reproducible_and_each_path_has_its_own_stream():
     assert [setting["lam"] for setting in alone.settings] == [setting["lam"] for setting in first.settings]
     longer = sample(HParams(), 30, {"lam": DESIGN["lam"]}, seed=3)
     assert longer.settings[:20] == alone.settings
+
+
+LEAVES = [
+    (kind, field.name)
+    for kind in (jaxrl.DQNHParams, PPOHParams, jaxrl.SACHParams, jaxrl.EvolveHParams)
+    for field in dataclasses.fields(kind)
+]
+
+
+@pytest.mark.parametrize(("kind", "name"), LEAVES)
+def test_a_schedule_in_place_of_a_number_gets_one_sentence(kind, name):
+    schedule = optax.linear_schedule(1e-3, 0.0, 100)
+    for make in (kind, kind().replace):
+        with pytest.raises(TypeError, match=rf"^{name} takes a number, .*got a function, <function polynomial_sch"):
+            make(**{name: schedule})
+
+
+def test_a_schedule_that_has_a_name_is_named():
+    with pytest.raises(TypeError, match=r"; lr_end anneals it$"):
+        PPOHParams(lr=optax.linear_schedule(1e-3, 0.0, 100))
+    with pytest.raises(TypeError, match=r"^lr takes one number in hparams, got <function"):
+        batched_hparams(HParams(), HParams(lr=optax.linear_schedule(1e-3, 0.0, 100)))
 
 
 @pytest.mark.parametrize(

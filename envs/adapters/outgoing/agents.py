@@ -9,6 +9,7 @@ from jax.core import Tracer
 
 from envs import base
 from envs.abstract_checking import check_abstractly, sample
+from envs.arguments import class_names
 from envs.errors import UserTypeError, UserValueError
 
 __all__ = ["agent_names", "broken_up", "crowd", "known_params", "present", "sample"]
@@ -49,7 +50,8 @@ def known_params(env: base.Environment, params: Any, what: str) -> Any:
     usual = env.default_params
     params = usual if params is None else params
     if not isinstance(params, type(usual)):
-        raise UserTypeError(f"params must be {type(usual).__name__} of {env.name}, got {type(params).__name__}.")
+        kind, got = class_names(type(usual), params)
+        raise UserTypeError(f"params must be {kind} of {env.name}, got {got}.")
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
         return params
     env.check_params(params)
