@@ -4,35 +4,55 @@ import difflib
 import re
 from collections.abc import Iterable
 
-# Names in other libraries, with the name here.
-SYNONYMS = {
-    **dict.fromkeys(("learning_rate", "step_size"), "lr"),
-    **dict.fromkeys(("anneal_lr", "lr_schedule", "anneal_learning_rate"), "lr_end"),
-    **dict.fromkeys(("gae_lambda", "lambda", "lambda_", "lmbda"), "lam"),
-    **dict.fromkeys(("ent_coef", "ent_coeff", "entropy_weight"), "entropy_coef"),
-    **dict.fromkeys(("vf_coef", "vf_coeff", "critic_coef"), "value_coef"),
-    **dict.fromkeys(("clip_range", "clip_coef", "clip_ratio", "clip_param"), "clip_eps"),
-    **dict.fromkeys(("n_envs", "num_actors", "num_workers"), "num_envs"),
-    **dict.fromkeys(("n_steps", "rollout_length", "unroll_length"), "num_steps"),
-    **dict.fromkeys(("n_epochs", "update_epochs"), "num_epochs"),
-    **dict.fromkeys(("hidden_sizes", "hidden_layer_sizes", "net_arch", "features"), "hidden"),
-    **dict.fromkeys(("total_timesteps", "num_timesteps", "total_steps", "timesteps"), "env_steps"),
-    **dict.fromkeys(("eval_freq", "num_evals", "n_evals"), "evals"),
-    **dict.fromkeys(("n_eval_episodes", "num_eval_episodes"), "eval_episodes"),
-    **dict.fromkeys(("sweep", "tune", "optimize", "optimise"), "search"),
-    **dict.fromkeys(("log_dir", "save_dir", "output_dir"), "out"),
-    **dict.fromkeys(("learning_starts", "learning_start", "start_steps", "warm_up", "warmup_steps"), "prefill"),
-    "duelling": "dueling",
+# Names here, with their names in other libraries; a name there may stand for several here, of which one has one or two.
+_ELSEWHERE = {
+    "lr": ("learning_rate", "step_size", "q_lr"),
+    "lr_end": ("anneal_lr", "lr_schedule", "anneal_learning_rate"),
+    "discount": ("gamma",),
+    "lam": ("gae_lambda", "lambda", "lambda_", "lmbda"),
+    "entropy_coef": ("ent_coef", "ent_coeff", "entropy_weight"),
+    "temperature": ("alpha", "ent_coef", "ent_coeff"),
+    "automatic_temperature": ("autotune", "ent_coef", "ent_coeff"),
+    "target_entropy_fraction": ("target_entropy",),
+    "value_coef": ("vf_coef", "vf_coeff", "critic_coef"),
+    "clip_eps": ("clip_range", "clip_coef", "clip_ratio", "clip_param"),
+    "value_clip": ("clip_vloss",),
+    "num_envs": ("n_envs", "num_actors", "num_workers"),
+    "num_steps": ("n_steps", "rollout_length", "unroll_length", "train_freq", "train_frequency"),
+    "num_minibatches": ("batch_size",),
+    "num_epochs": ("n_epochs", "update_epochs"),
+    "num_updates": ("gradient_steps", "num_gradient_steps", "utd_ratio"),
+    "num_critics": ("n_critics",),
+    "num_atoms": ("n_atoms", "n_quantiles"),
+    "hidden": ("hidden_sizes", "hidden_layer_sizes", "net_arch", "features"),
+    "buffer_size": ("replay_size", "memory_capacity"),
+    "prefill": ("learning_starts", "learning_start", "start_steps", "warm_up", "warmup_steps"),
+    "target_rate": ("tau", "polyak"),
+    "target_interval": ("target_update_interval", "target_network_frequency"),
+    "policy_delay": ("policy_frequency",),
+    "target_noise": ("target_policy_noise", "policy_noise"),
+    "target_noise_clip": ("noise_clip",),
+    "noise_std": ("exploration_noise", "action_noise"),
+    "epsilon_start": ("exploration_initial_eps", "start_e"),
+    "epsilon_end": ("exploration_final_eps", "end_e"),
+    "epsilon_anneal_env_steps": ("exploration_fraction",),
+    "env_steps": ("total_timesteps", "num_timesteps", "total_steps", "timesteps"),
+    "evals": ("eval_freq", "num_evals", "n_evals"),
+    "eval_episodes": ("n_eval_episodes", "num_eval_episodes"),
+    "search": ("sweep", "tune", "optimize", "optimise"),
+    "out": ("log_dir", "save_dir", "output_dir"),
+    "dueling": ("duelling",),
 }
 
-__all__ = ["near", "near_or_all", "own_name"]
+__all__ = ["near", "near_or_all", "own_names"]
 
 
-def own_name(word: str) -> str | None:
-    """Name here for a word of other libraries (`learning_rate`) or in American spelling (`optimizer`), else None."""
+def own_names(word: str) -> list[str]:
+    """Names here for a word of other libraries (`learning_rate`) or in American spelling (`optimizer`)."""
     lower = word.lower()
+    names = [name for name, others in _ELSEWHERE.items() if lower in others]
     british = re.sub(r"(?<=[a-z])iz(?=e|at|ing)", "is", lower)
-    return SYNONYMS.get(lower) or (british if british != lower else None)
+    return names or [british] * (british != lower)
 
 
 def near(word: str, words: Iterable[str], prefix: str = "") -> str:
@@ -47,8 +67,8 @@ def near(word: str, words: Iterable[str], prefix: str = "") -> str:
       Clause with the words closest to the unknown one; empty if there are none.
     """
     by_lower_case = {candidate.lower(): candidate for candidate in words}
-    same = own_name(word)
-    close = [same] if same in by_lower_case else difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
+    same = [name for name in own_names(word) if name in by_lower_case]
+    close = same or difflib.get_close_matches(word.lower(), by_lower_case, n=3, cutoff=0.6)
     return f"; did you mean {' or '.join(repr(prefix + by_lower_case[match]) for match in close)}?" if close else ""
 
 

@@ -13,7 +13,7 @@ from jax.core import Tracer
 
 from envs.arguments import check_choice, check_count, check_flag, in_interval
 from envs.errors import UserTypeError, UserValueError
-from envs.spelling import near, near_or_all, own_name
+from envs.spelling import near_or_all, own_names
 from jaxrl.pytrees import PyTree
 
 S = TypeVar("S")
@@ -204,17 +204,21 @@ class Settings:
 
 
 def _other_field(kind: Any, name: str) -> str:
-    """Suggestion for an unknown field: a similar one, or one of the other class, hyper-parameters or configuration."""
-    known = [field.name for field in dataclasses.fields(kind)]
-    if hint := near(name, known):
-        return hint
+    """Suggestion for an unknown field: one here or in the other class, hyper-parameters or configuration."""
+    known, partner, names = [field.name for field in dataclasses.fields(kind)], None, [name, *own_names(name)]
     for one, other in (("Config", "HParams"), ("HParams", "Config")):
-        partner: Any = vars(sys.modules[kind.__module__]).get(kind.__name__.replace(one, other))
-        fields = getattr(partner, "__dataclass_fields__", {}) if kind.__name__.endswith(one) else {}
-        meant = name if name in fields else own_name(name)
-        if meant in fields:
-            return f"; {partner.__name__} has it: {partner.__name__}({meant}=...)"
-    return near_or_all(name, known, "it has")
+        if kind.__name__.endswith(one):
+            partner = vars(sys.modules[kind.__module__]).get(kind.__name__.replace(one, other))
+    there: Any = [each for each in names if each in getattr(partner, "__dataclass_fields__", {})]
+    here = [each for each in names if each in known]
+    example = f"{partner.__name__}({there[0]}=...)" if partner is not None and there else ""
+    if here:
+        return f"; did you mean {' or '.join(map(repr, here))}{f', or {example}' if example else ''}?"
+    return (
+        f"; {partner.__name__} has it: {example}"
+        if partner is not None and there
+        else near_or_all(name, known, "it has")
+    )
 
 
 def extends(kind: type, other: type) -> bool:

@@ -1,6 +1,8 @@
 """First use: short reprs, and error messages with suggestions."""
 
+import dataclasses
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +19,8 @@ import jaxrl
 from envs.arguments import described
 from envs.spelling import near
 from jaxrl.bandits import POLICIES, policy
+from jaxrl.cli.parsing import CommandError
+from jaxrl.cli.train import asked
 from jaxrl.results.statistics import Interval
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
@@ -24,6 +28,7 @@ from jaxrl.tuning.population import PopulationResult
 from jaxrl.tuning.result import SearchResult
 from jaxrl.tuning.shared_study import Outcome
 
+ROOT = Path(__file__).parent.parent
 # A newcomer's input, which a type checker would reject.
 PPOConfig: Any = jaxrl.PPOConfig
 PPOHParams: Any = jaxrl.PPOHParams
@@ -125,6 +130,57 @@ def test_sel_of_a_sample_takes_all_of_its_coordinates() -> None:
 def test_american_spellings_and_names_of_other_libraries_are_known(word: str, own: str | None) -> None:
     known = ["optimiser", "centralised_critic", "normalisation", "dueling", "search", "num_envs"]
     assert near(word, known) == ("" if own is None else f"; did you mean {own!r}?")
+
+
+def rows_of_names() -> list[tuple[str, str, Any]]:
+    """Name in another library, name here, and class, of the rows of the page that state a class."""
+    rows = []
+    for line in (ROOT / "docs/how-to/migrate.md").read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and (kind := re.fullmatch(r"`(\w+(?:Config|HParams))`|hyper-parameter", cells[3])):
+            there = re.findall(r"`([a-z]\w*)[`=]", f"{cells[0]} {cells[1]}")
+            own = re.match(r"`(\w+)[`=]", cells[2])
+            assert own is not None, line
+            rows += [(name, own[1], getattr(jaxrl, kind[1] or "PPOHParams")) for name in there]
+    return rows
+
+
+@pytest.mark.parametrize(("name", "own", "kind"), rows_of_names())
+def test_errors_about_names_of_other_libraries_are_those_of_the_page(name: str, own: str, kind: Any) -> None:
+    fields = [field.name for field in dataclasses.fields(kind)]
+    assert own in fields
+    if name == "gamma":  # of any class
+        with pytest.raises(TypeError, match=r"^gamma is not a field: use discount="):
+            kind(gamma=1)
+    elif name != own and name not in fields:
+        with pytest.raises(TypeError, match=rf"; did you mean '{own}'(, or \w+\(\w+=\.\.\.\))?\?$"):
+            kind(**{name: 1})
+
+
+def test_every_name_of_sb3_and_cleanrl_off_policy_is_on_the_page() -> None:
+    listed = {name for name, _, _ in rows_of_names()}
+    assert listed >= {
+        *("learning_starts", "train_freq", "gradient_steps", "tau", "exploration_fraction", "target_update_interval"),
+        *("ent_coef", "alpha", "learning_rate", "gamma", "autotune", "policy_frequency", "target_network_frequency"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("options", "hint"),
+    [
+        ("--hparams.tau 0.1", "--hparams.target-rate"),
+        ("--tau=0.1", "--hparams.target-rate"),
+        ("--hparams.learning-rate 1", "--hparams.lr"),
+        ("--lr 1", "--hparams.lr"),
+        ("--gamma 0.9", "--hparams.discount"),
+        ("--config.gradient-steps 3", "--config.num-updates"),
+        ("--hparams.ent-coef auto", "--config.automatic-temperature or --hparams.temperature"),
+        ("--total-timesteps 10", "--env-steps"),
+    ],
+)
+def test_options_of_other_libraries_get_the_name_here(options: str, hint: str) -> None:
+    with pytest.raises(CommandError, match=rf"^unrecognized options: .*; did you mean {hint}\? \(see jaxrl train"):
+        asked(["sac", "pendulum", *options.split()], "train")
 
 
 @pytest.mark.parametrize(

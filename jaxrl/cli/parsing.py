@@ -1,11 +1,12 @@
 """Parsing the arguments of a command into a dataclass, with one sentence for each error."""
 
 import contextlib
+import dataclasses
 import io
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import tyro
 
@@ -103,7 +104,34 @@ def parse(command: type[T], args: Sequence[str], prog: str, description: str | N
     except SystemExit as exit:
         if not exit.code:
             raise
-    raise CommandError(f"{_several(_sentence(errors.getvalue()), args)} (see {prog} --help)")
+    sentence = _several(_sentence(errors.getvalue()), args)
+    raise CommandError(f"{_with_own_name(sentence, command)} (see {prog} --help)")
+
+
+def _with_own_name(sentence: str, command: type) -> str:
+    """The sentence on an unknown option, with the options of its name here or of its last part, if there are any."""
+    match = re.match(r"unrecognized options: --(?:[\w-]+\.)*([\w-]+)", sentence)
+    if match is None:
+        return sentence
+    from envs.spelling import own_names  # late, as above
+
+    name = match[1].replace("-", "_")
+    names = [name, *own_names(name)]
+    meant = [option for option in _options(command) if option.rpartition(".")[2] in names]
+    if not meant:
+        return sentence
+    shown = " or ".join("--" + option.replace("_", "-") for option in meant)
+    return f"{sentence.partition('; did you mean')[0]}; did you mean {shown}?"
+
+
+def _options(command: Any, prefix: str = "") -> list[str]:
+    """Names of the options of a command, with those of its parts, such as "hparams.lr"."""
+    names = []
+    for field in dataclasses.fields(command):
+        kind: Any = get_args(field.type)[0] if get_origin(field.type) is Annotated else field.type
+        inside = dataclasses.is_dataclass(kind)
+        names += _options(kind, f"{prefix}{field.name}.") if inside else [f"{prefix}{field.name}"]
+    return names
 
 
 def _several(sentence: str, args: Sequence[str]) -> str:
