@@ -157,7 +157,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   plan ALGORITHM ENVIRONMENT    Show the resources of a `train` call: blocks, parts, memory, time.
   bandit --policies NAME,...    Run bandit policies thousands of times, and compare their regret.
   search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best ones on separate seeds.
-  resume RUN                    Resume a run that was stopped or killed, or extend a finished one.
+  resume RUN                    Resume a run or a search that was stopped or killed, or extend a finished run.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
   compare RUN RUN ...           Compare results: final values, who is better than whom, settings that differ, figures.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.

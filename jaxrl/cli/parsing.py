@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -82,6 +82,22 @@ def option_words(args: Sequence[str], name: str) -> list[str] | None:
         elif listed and words is not None:
             words.append(arg)
     return words
+
+
+def without_options(args: Sequence[str], names: Collection[str]) -> list[str]:
+    """Arguments of a command without some options and their words.
+
+    Args:
+      args: Arguments.
+      names: Names of the options, with underscores.
+    """
+    kept, skipped = [], False
+    for arg in args:
+        if arg.startswith("--"):
+            skipped = arg[2:].partition("=")[0].replace("-", "_") in names
+        if not skipped:
+            kept.append(arg)
+    return kept
 
 
 def parse(command: type[T], args: Sequence[str], prog: str, description: str | None = None) -> T:

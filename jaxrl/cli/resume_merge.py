@@ -12,7 +12,8 @@ import tyro
 
 from jaxrl.cli.dataclass_options import WholeNumber, option, xla_flags_option
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Trust, parse
+from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Trust, option_words, parse
+from jaxrl.results.file_names import SEARCH
 from jaxrl.runtime.options import ResumeOptions
 
 
@@ -54,12 +55,12 @@ def resume_options() -> type:
         ),
     ]
     made = dataclasses.make_dataclass("Resume", fields, frozen=True)
-    made.__doc__ = "Resume a run that was stopped or killed, or extend a finished one."
+    made.__doc__ = "Resume a run or a search that was stopped or killed, or extend a finished run."
     return made
 
 
 def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int:
-    """Resumes a run and prints its table; returns the exit status of `jaxrl train`.
+    """Resumes a run or a search and prints its table; returns the exit status of `jaxrl train` or `jaxrl search`.
 
     Args:
       args: Arguments that follow `jaxrl resume`.
@@ -70,6 +71,8 @@ def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int
     from jaxrl.runtime.resuming import resume, resume_begun
 
     parsed: Any = parse(resume_options(), args, "jaxrl resume")
+    if parsed.run not in begun and (parsed.run / SEARCH).is_file():
+        return _resume_search(parsed, args)
     options: dict[str, Any] = run_options(ResumeOptions, parsed, "env_steps", "allow")
     options["trackers"] = trackers_again(parsed.run)
     identity = begun.get(parsed.run)
@@ -84,6 +87,34 @@ def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int
         return 2
     print(f"Wrote {parsed.run} (next: jaxrl plot {parsed.run})")
     return 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
+
+
+def _resume_search(parsed: Any, args: Sequence[str]) -> int:
+    """Repeats the command that began a search, with the options of the machine in the arguments of `jaxrl resume`.
+
+    Raises:
+      CommandError: The search has no command, or an argument does not apply to a search.
+      NotAllowedError: The command names a module that is not allowed; nothing is imported.
+    """
+    from jaxrl.algorithms.allowed_modules import check_allowed
+    from jaxrl.algorithms.registry import ROWS
+    from jaxrl.cli.search import run_search
+    from jaxrl.tuning.result import read_command
+
+    for name in ("env_steps", "schedules"):
+        if option_words(args, name) is not None:
+            raise CommandError(f"--{name.replace('_', '-')} has no effect on a search, which {parsed.run} holds")
+    words = read_command(parsed.run)
+    if not words:
+        raise CommandError(
+            f"{parsed.run} holds a search that began in Python or with --storage: the same call of jaxrl.search, or "
+            "the same command, resumes it"
+        )
+    check_allowed({"algorithm": words[0], "environment": {"name": words[1]}}, set(ROWS), parsed.allow)
+    options = ["--devices", *parsed.devices] if parsed.devices else []
+    options += ["--memory", str(parsed.memory)] if parsed.memory is not None else []
+    options += ["--no-progress"] if parsed.no_progress else []
+    return run_search([*words, *options, "--out", str(parsed.run)])
 
 
 def shard_and_directory(shard: str | None, out: str | None) -> tuple[str | None, str | None]:

@@ -8,15 +8,23 @@ import tyro
 
 import jaxrl
 from envs.terminal import printable
-from jaxrl.algorithms.registry import default_space
+from jaxrl.algorithms.registry import default_space, modules_to_allow
 from jaxrl.cli.dataclass_options import WholeNumber, config_option, option, values_class, xla_flags_option
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import CommandError
+from jaxrl.cli.parsing import CommandError, without_options
 from jaxrl.cli.preset_choice import Start, parse_started
 from jaxrl.runtime.options import SearchOptions
+from jaxrl.tuning.result import command_recorded
 from jaxrl.tuning.space import parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
+_OF_THE_MACHINE = (
+    "out",
+    "devices",
+    "memory",
+    "no_progress",
+    "xla_flags",
+)  # options that a resumed search does not keep
 HEADING = "Search for hyper-parameters of {} on {}; the best ones are retrained on separate seeds."
 
 _SPACE = (
@@ -51,12 +59,17 @@ def run_search(args: Sequence[str]) -> int:
     print(f"Searching {words}", flush=True)
     of_study = ("search", "trials", "population", "aggregate", "seed", "storage", "study")
     of_runs = ("seeds", "test_seeds", "env_steps", "eval_episodes")
-    result = jaxrl.search(algo, space, halving=halving, **run_options(SearchOptions, options, *of_study, *of_runs))
+    with command_recorded(() if options.storage else without_options(args, _OF_THE_MACHINE)):
+        result = jaxrl.search(algo, space, halving=halving, **run_options(SearchOptions, options, *of_study, *of_runs))
     print(printable(result.report(), lines=True))
     if options.out is not None:
         print(f"Wrote {options.out}" + (f" (next: jaxrl plot {options.out}/incumbent)" if result.test else ""))
     if result.stopped_by_signal:
-        print("Stopped: the same command resumes the search." if options.out or options.storage else "Stopped.")
+        modules = " ".join(modules_to_allow(algo))
+        again = f"jaxrl resume {options.out}{f' --allow {modules}' if modules else ''}" if options.out else ""
+        if options.storage:
+            again = "the same command"
+        print(f"Stopped; to resume: {again}" if again else "Stopped.")
         return 128 + result.stopped_by_signal
     if len(result.trials) < result.num_trials:
         print("Other processes are running the remaining trials; the last one trains the incumbent on the test seeds.")

@@ -6,7 +6,8 @@ import contextlib
 import dataclasses
 import importlib.util
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,10 @@ TESTED = ("default", "incumbent")  # directories of results on the test seeds; t
 STUDY = "study.db"  # storage of the study, where none is named
 _OWN = (SEARCH, STUDY, TRIALS, PARQUET, INCUMBENT, *TESTED)  # files and directories that a search writes
 _PROGRESS = ("trials", "found")  # the entries of `search.json` that change while trials end
+COMMAND = "command"  # entry of `search.json` with the arguments of the command that began the search
+_COMMAND: ContextVar[tuple[str, ...]] = ContextVar("command", default=())
 
-__all__ = ["SearchResult", "claim", "write_json", "write_search"]
+__all__ = ["COMMAND", "SearchResult", "claim", "command_recorded", "read_command", "write_json", "write_search"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -156,6 +159,40 @@ class SearchResult:
         return "\n".join(lines)
 
 
+@contextlib.contextmanager
+def command_recorded(words: Sequence[str]) -> Iterator[None]:
+    """Records the arguments of a command in the directories of searches within the context.
+
+    Args:
+      words: Arguments after `jaxrl search`, without those of the machine; none are recorded if empty.
+    """
+    token = _COMMAND.set(tuple(words))
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
+
+
+def read_command(directory: Path) -> list[str]:
+    """Arguments of the command that began a search, empty for one that began in Python or in another storage.
+
+    Raises:
+      ResultError: The description of the search is damaged.
+    """
+    words = _read_search(directory / SEARCH).get(COMMAND, [])
+    if not isinstance(words, list) or len(words) == 1 or not all(isinstance(word, str) for word in words):
+        raise ResultError(f"{directory / SEARCH} is damaged: its command is {str(words)[:60]}.")
+    return words
+
+
+def _with_command(file: Path, content: Mapping[str, Any]) -> dict[str, Any]:
+    """Contents of `search.json` with the command of this call, or else with that of an earlier one."""
+    words = list(_COMMAND.get())
+    if not words and file.is_file():
+        words = _read_search(file).get(COMMAND, [])
+    return {**content, COMMAND: words} if words else {**content}
+
+
 def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
     """Check that a directory can hold a search and does not hold another one.
 
@@ -173,7 +210,7 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
         refuse_links(*(directory / name for name in _OWN))
         if (directory / SEARCH).is_file():
             saved = _read_search(directory / SEARCH)
-            if {name: value for name, value in saved.items() if name not in _PROGRESS} != content:
+            if {name: value for name, value in saved.items() if name not in (*_PROGRESS, COMMAND)} != content:
                 raise ResultError(f"{directory} holds another search: choose another directory.")
         elif any(directory.glob("*.nc")):
             raise ResultError(f"{directory} holds a result of training: choose another directory.")
@@ -185,7 +222,7 @@ def claim(path: str | Path, identity: Mapping[str, Any], study: str) -> Path:
                 "choose another directory."
             )
         else:
-            write_json(directory / SEARCH, content)
+            write_json(directory / SEARCH, _with_command(directory / SEARCH, content))
     except ExistsError:
         raise
     except OSError as error:
@@ -238,7 +275,8 @@ def write_search(
     """
     _write_tables(directory, trials)
     rows = [trial._asdict() for trial in trials]
-    write_json(directory / SEARCH, {"study": study, **identity, "trials": rows, "found": summary})
+    content = {"study": study, **identity, "trials": rows, "found": summary}
+    write_json(directory / SEARCH, _with_command(directory / SEARCH, content))
 
 
 def _write_tables(directory: Path, trials: Sequence[Outcome]) -> None:

@@ -15,10 +15,12 @@ import jaxrl
 from jaxrl import Choice, Halving, LogUniform, SearchResult, Uniform
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli import main as cli
+from jaxrl.cli.parsing import without_options
 from jaxrl.results.dataset import ResultError
 from jaxrl.runtime import programs
 from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.training import training_call
+from jaxrl.tuning.result import claim, command_recorded, read_command, write_search
 from jaxrl.tuning.run_trials import wave_layout
 from jaxrl.tuning.search import FIRST_TEST_SEED
 
@@ -272,12 +274,12 @@ def test_a_signal_while_training_on_test_seeds_is_the_exit_status(
         patched.setattr(Runs, "advance", stop)
         assert cli.main(command) == 128 + signal.SIGTERM
     printed = capsys.readouterr().out
-    assert "4 of 4 trials" in printed and "Stopped: the same command resumes the search." in printed
+    assert "4 of 4 trials" in printed and f"Stopped; to resume: jaxrl resume {tmp_path / 'out'}\n" in printed
     assert (
         "test seeds (" not in printed
         and not json.loads((tmp_path / "out" / "incumbent.json").read_text())["trained_on_test_seeds"]
     )
-    assert cli.main(command) == 0
+    assert cli.main(["resume", str(tmp_path / "out"), "--no-progress"] if chunk == 3 else command) == 0
     assert "Retrained on 2 test seeds" in capsys.readouterr().out
 
 
@@ -290,6 +292,25 @@ def test_trials_that_fail_are_told_as_failed(algo: Algorithm):
         assert all(np.isfinite(trial.score) == (trial.state != "failed") for trial in result.trials)
         assert result.incumbent is not None and result.incumbent.setting["lr"] == 1e-3
         assert "2 failed (a metric that is not finite)" in result.report()
+
+
+def test_a_search_is_resumed_by_its_own_command_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    identity = {"algorithm": "ppo"}
+    with command_recorded(("my_own:ppo", "cartpole", "--trials", "4")):
+        write_search(claim(tmp_path / "own", identity, "x"), "x", identity, [])
+    write_search(tmp_path / "own", "x", identity, [])  # by a call in Python, which keeps the command
+    assert read_command(tmp_path / "own") == ["my_own:ppo", "cartpole", "--trials", "4"]
+    claim(tmp_path / "own", identity, "x")
+    claim(tmp_path / "python", identity, "x")
+    words = ["--out", "x", "--memory", "1GiB", "--space", "lr=0:1", "--no-progress", "--trials", "4", "--devices=cpu"]
+    assert without_options(words, ("out", "memory", "no_progress", "devices")) == ["--space", "lr=0:1", "--trials", "4"]
+    for arguments, sentence in (
+        ([tmp_path / "own"], "'my_own:ppo' is of the module 'my_own', which a result imports only where you allow it"),
+        ([tmp_path / "own", "--env-steps", "9"], "--env-steps has no effect on a search"),
+        ([tmp_path / "python"], "holds a search that began in Python or with --storage: the same call of"),
+    ):
+        assert cli.main(["resume", *map(str, arguments)]) == 2
+        assert sentence in capsys.readouterr().err
 
 
 def test_the_command_line_searches(capsys: pytest.CaptureFixture[str], tmp_path: Path):

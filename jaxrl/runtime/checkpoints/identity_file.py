@@ -35,7 +35,7 @@ def read_identity(directory: Path, *, trust: bool = False) -> dict[str, Any]:
     if not file.is_file():
         why = f"{IDENTITY} is missing"
         if (directory / SEARCH).is_file():
-            why = "it holds a search, which the same jaxrl search, or jaxrl.search, resumes"
+            why = "it holds a search, which jaxrl resume in the shell, or the same jaxrl.search, resumes"
         elif (directory / METRICS).is_file():
             why = f"{IDENTITY} is missing, as of a result that was merged (resume its shards) or saved by itself"
         raise ResultError(f"{directory} holds no run that can be resumed: {why}.")
