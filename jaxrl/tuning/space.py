@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
-from envs.spelling import near
+from envs.spelling import near, own_names
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_function
@@ -23,6 +23,7 @@ from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.batching import batched_env_params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace, Uniform
+from jaxrl.sweeps.paths import fields_of, leaves
 from jaxrl.sweeps.sweep import Sweep, grid, sample
 
 STATIC = "config."
@@ -82,6 +83,7 @@ class Space:
                 raise UserTypeError(
                     f"{path} takes Uniform, LogUniform or Choice in a search space, got {distribution!r}"
                 )
+        self._refuse_names_of_others()
         self.static = tuple(path for path in self.distributions if path.startswith(STATIC))
         self.traced = tuple(path for path in self.distributions if not path.startswith(STATIC))
         for path in self.static:
@@ -166,6 +168,24 @@ class Space:
     def described(self) -> dict[str, str]:
         """The space as `{path: text}` in the syntax of the command line."""
         return {path: spelled(distribution) for path, distribution in self.distributions.items()}
+
+    def _refuse_names_of_others(self) -> None:
+        """Rejects all paths at once that are names of other libraries, with the paths here."""
+        hparams = [path for path, _ in leaves(self.algo.hparams)] + fields_of(self.algo.hparams)
+        config = [field.name for field in dataclasses.fields(self.algo.config)] if self.algo.config is not None else []
+        known = [*hparams, *(f"{STATIC}{name}" for name in config)]
+        meant = {}
+        for path in self.distributions:
+            name = path.removeprefix(STATIC)
+            names = ["discount.gamma", *own_names(name)] if name == "gamma" else own_names(name)
+            paths = [each for own in names for each in (own, f"{STATIC}{own}") if each in known]
+            if path not in known and paths:
+                meant[path] = " or ".join(paths)
+        if meant:
+            raise UserValueError(
+                f"space has names of other libraries: {', '.join(meant)}; the paths here are "
+                f"{', '.join(f'{own} (for {path})' for path, own in meant.items())}"
+            )
 
     def _check_static(self, path: str) -> None:
         distribution, name = self.distributions[path], path.removeprefix(STATIC)

@@ -74,7 +74,7 @@ def test_a_group_keeps_the_hyper_parameters_that_the_search_starts_from(algo: Al
     [
         ({}, ValueError, "at least one path"),
         ({"lrr": Uniform(0, 1)}, ValueError, "'lrr'; did you mean 'lr'"),
-        ({"gamma": Uniform(0, 1)}, ValueError, "use discount"),
+        ({"gamma": Uniform(0, 1)}, ValueError, r"gamma; the paths here are discount.gamma or discount"),
         ({"config.num_step": Choice([1, 2])}, ValueError, "config.num_step is not a field of PPOConfig; did you mean"),
         ({"num_steps": Choice([1, 2])}, ValueError, "num_steps is static: a search space takes it as config.num_steps"),
         ({"config.num_steps": Uniform(1, 2)}, TypeError, "config.num_steps is static, with one program per value"),
@@ -213,6 +213,13 @@ def test_survivors_are_the_best_and_none_that_failed():
         ("search ppo pendulum --search annealing", "search"),
         ("search ppo pendulum --space lr", "PATH=LOW:HIGH"),
         ("search ppo pendulum --space lrr=0:1", "did you mean 'lr'"),
+        (
+            "search ppo pendulum --space gamma=0.9:0.99 ent_coef=0:1 learning_rate=0:1 update_epochs=1,2 lam=0:1",
+            r"other libraries: gamma, ent_coef, learning_rate, update_epochs; the paths here are discount.gamma or "
+            r"discount \(for gamma\), entropy_coef \(for ent_coef\), lr \(for learning_rate\), config.num_epochs \(for",
+        ),
+        ("search ppo pendulum --space config.n_steps=32,64", r"config.num_steps \(for config.n_steps\)"),
+        ("search dqn cartpole --space tau=0.1:1 lr=0:1 --config.target-update soft", r"target_rate \(for tau\)"),
         ("search ppo pendulum --hparams.lr 1e-3 1e-4", "--hparams.lr takes one value here"),
         ("search ppo pendulum --halving 1", "eta must be a number above 1"),
         ("search ppo pendulum --first-env-steps 10", "takes --halving as well"),
