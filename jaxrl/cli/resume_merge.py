@@ -12,7 +12,7 @@ import tyro
 
 from jaxrl.cli.dataclass_options import WholeNumber, option, xla_flags_option
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Trust, option_words, parse
+from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Trust, option_words, parse, without_options
 from jaxrl.results.file_names import SEARCH
 from jaxrl.runtime.options import ResumeOptions
 
@@ -98,7 +98,7 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
     """
     from jaxrl.algorithms.allowed_modules import check_allowed
     from jaxrl.algorithms.registry import ROWS
-    from jaxrl.cli.search import run_search
+    from jaxrl.cli.search import OF_THE_MACHINE, run_search
     from jaxrl.tuning.result import read_command
 
     for name in ("env_steps", "schedules"):
@@ -114,7 +114,9 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
     options = ["--devices", *parsed.devices] if parsed.devices else []
     options += ["--memory", str(parsed.memory)] if parsed.memory is not None else []
     options += ["--no-progress"] if parsed.no_progress else []
-    return run_search([*words, *options, "--out", str(parsed.run)])
+    # Of a directory from elsewhere, no option that names another place is taken.
+    kept = without_options(words, (*OF_THE_MACHINE, "storage"))
+    return run_search([*kept, *options, "--out", str(parsed.run)])
 
 
 def shard_and_directory(shard: str | None, out: str | None) -> tuple[str | None, str | None]:

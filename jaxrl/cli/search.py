@@ -18,7 +18,7 @@ from jaxrl.tuning.result import command_recorded
 from jaxrl.tuning.space import parse_space, spelled
 
 DEFAULT_ENV_STEPS = 100_000
-_OF_THE_MACHINE = (
+OF_THE_MACHINE = (
     "out",
     "devices",
     "memory",
@@ -59,7 +59,7 @@ def run_search(args: Sequence[str]) -> int:
     print(f"Searching {words}", flush=True)
     of_study = ("search", "trials", "population", "aggregate", "seed", "storage", "study")
     of_runs = ("seeds", "test_seeds", "env_steps", "eval_episodes")
-    with command_recorded(() if options.storage else without_options(args, _OF_THE_MACHINE)):
+    with command_recorded(() if options.storage else without_options(args, OF_THE_MACHINE)):
         result = jaxrl.search(algo, space, halving=halving, **run_options(SearchOptions, options, *of_study, *of_runs))
     print(printable(result.report(), lines=True))
     if options.out is not None:

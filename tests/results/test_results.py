@@ -45,6 +45,7 @@ class LinearPolicy(NamedTuple):
 class SmallEnv:
     """An environment that only has observations, of three numbers."""
 
+    name = "small"
     default_params = None
 
     def reset_env(self, key, params):

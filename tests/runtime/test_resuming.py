@@ -206,7 +206,7 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
     with pytest.raises(ResultError, match=r"holds no run that can be resumed: run\.json is missing"):
         jaxrl.resume(tmp_path / "empty")
     (tmp_path / "empty" / "search.json").touch()
-    with pytest.raises(ResultError, match=r"it holds a search, which the same jaxrl search"):
+    with pytest.raises(ResultError, match=r"it holds a search, which jaxrl resume in the shell"):
         jaxrl.resume(tmp_path / "empty")
     with pytest.raises(ResultError, match=r"empty holds a search: the result of its best setting is in .*incumbent"):
         jaxrl.load_result(tmp_path / "empty")

@@ -313,6 +313,17 @@ def test_a_search_is_resumed_by_its_own_command_alone(tmp_path: Path, capsys: py
         assert sentence in capsys.readouterr().err
 
 
+def test_a_recorded_command_names_no_other_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    elsewhere = "ppo cartpole --storage sqlite:///other.db --out other --trials 4 --xla-flags x=1 --memory 9GiB"
+    with command_recorded(elsewhere.split()):
+        claim(tmp_path / "own", {"algorithm": "ppo"}, "x")
+    called: list[Any] = []
+    monkeypatch.setattr("jaxrl.cli.search.run_search", lambda args: called.append(args) or 0)
+    assert cli.main(["resume", str(tmp_path / "own"), "--memory", "1GiB", "--no-progress"]) == 0
+    options = ["--memory", "1GiB", "--no-progress", "--out", str(tmp_path / "own")]
+    assert called == [["ppo", "cartpole", "--trials", "4", *options]]
+
+
 def test_the_command_line_searches(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     command = f"{COMMAND} --halving 2 --out {tmp_path / 'out'}"
     assert cli.main(command.split()) == 0
