@@ -204,7 +204,7 @@ class ActionValues(NamedTuple):
             del mask
             acting = policy.acting
             num_axes = leading_axes(obs, self.obs_shape)
-            outputs = self.values.outputs(acting.params, policy.see(obs), num_axes)
+            outputs = self.values.outputs(acting.params, policy.normalised(obs), num_axes)
             q = self.values.value(outputs, acting.shares, acting.scale)
             return {"q": q, "epsilon": jnp.broadcast_to(acting.epsilon, q.shape[:-1])}
 

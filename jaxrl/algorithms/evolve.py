@@ -111,7 +111,7 @@ class EvolvedPolicy(NamedTuple):
     observations: RunningStatistics | None
     observation_clip: jax.Array | None
 
-    def see(self, obs: Any) -> Any:
+    def normalised(self, obs: Any) -> Any:
         """Observations in the form that the network takes."""
         return normalise(self.observations, obs, self.observation_clip)
 
@@ -184,12 +184,14 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
 
     def scores(policy: EvolvedPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        outputs, _ = apply_over(network, policy.params, policy.see(obs), leading_axes(obs, obs_shape))
+        outputs, _ = apply_over(network, policy.params, policy.normalised(obs), leading_axes(obs, obs_shape))
         return head.scores(outputs, log_std)
 
     def scores_and_memory(policy: EvolvedPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
-        outputs, _, memory = step_over(network, policy.params, policy.see(obs), memory, leading_axes(obs, obs_shape))
+        outputs, _, memory = step_over(
+            network, policy.params, policy.normalised(obs), memory, leading_axes(obs, obs_shape)
+        )
         return head.scores(outputs, log_std), memory
 
     actor = recurrent_actor(first_memory, scores_and_memory, head) if remembers else head_actor(scores, head)

@@ -136,7 +136,7 @@ class OffPolicyPolicy(NamedTuple):
     observations: RunningStatistics | None
     observation_clip: jax.Array | None
 
-    def see(self, obs: Any) -> Any:
+    def normalised(self, obs: Any) -> Any:
         """Observations normalised for the network."""
         return normalise(self.observations, obs, self.observation_clip)
 
@@ -363,8 +363,8 @@ class OffPolicy(NamedTuple):
         else:
             beta = jnp.float32(hparams.priority_beta)
             rows, index = prioritised_rows(key, priorities, filled, config.num_envs, config.batch_size, beta)
-        batch, see = window(experience.buffer, rows, experience.newest, config.n_step), experience.policy.see
-        batch = batch._replace(obs=see(batch.obs), next_obs=see(batch.next_obs))
+        policy, batch = experience.policy, window(experience.buffer, rows, experience.newest, config.n_step)
+        batch = batch._replace(obs=policy.normalised(batch.obs), next_obs=policy.normalised(batch.next_obs))
         active = batch.active.astype(jnp.float32)
         return Draw(batch, active * rows.weight.reshape(-1, *[1] * len(self.agents)), index)
 

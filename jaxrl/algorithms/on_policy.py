@@ -174,8 +174,10 @@ class OnPolicy(NamedTuple):
         """
         steps = rolled_out.steps
         num_axes = 2 + len(self.agents)
-        obs, next_obs = policy.see(steps.obs), policy.see(steps.next_obs)
-        global_obs, next_global_obs = (policy.see_globally(each) for each in (steps.global_obs, steps.next_global_obs))
+        obs, next_obs = policy.normalised(steps.obs), policy.normalised(steps.next_obs)
+        global_obs, next_global_obs = (
+            policy.normalised_global(each) for each in (steps.global_obs, steps.next_global_obs)
+        )
         reset, start, next_start = None, (), ()
         if self.remembers:
             memory, done = state.carry.memory, episode_ends(steps)
@@ -188,7 +190,7 @@ class OnPolicy(NamedTuple):
             _, next_value, _ = step_over(self.network, policy.params, next_obs, after, num_axes)
             start = Start(memory)
             if burn_in:
-                start = Start(state.start.memory, policy.see(state.start.obs), state.start.reset[:, :-1])
+                start = Start(state.start.memory, policy.normalised(state.start.obs), state.start.reset[:, :-1])
                 next_start = last_steps(burn_in, memory, after, steps.obs, reset, done)
         else:
             outputs, value = self.apply(policy.params, obs, global_obs, num_axes)
@@ -346,8 +348,8 @@ class OnPolicy(NamedTuple):
         """Values of observations `[*B]`, for `Algorithm.value`."""
         num_axes = leading_axes(obs, self.obs_shape)
         if self.remembers:
-            return step_over(self.network, policy.params, policy.see(obs), memory, num_axes)[1]
-        return apply_over(self.network, policy.params, policy.see(obs), num_axes)[1]
+            return step_over(self.network, policy.params, policy.normalised(obs), memory, num_axes)[1]
+        return apply_over(self.network, policy.params, policy.normalised(obs), num_axes)[1]
 
     def algorithm(
         self,
@@ -483,13 +485,13 @@ def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:
 
     def scores(policy: OnPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        outputs, _ = apply_over(network, policy.params, policy.see(obs), leading_axes(obs, obs_shape))
+        outputs, _ = apply_over(network, policy.params, policy.normalised(obs), leading_axes(obs, obs_shape))
         return head.scores(outputs, policy.log_std)
 
     def scores_and_memory(policy: OnPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
         num_axes = leading_axes(obs, obs_shape)
-        outputs, _, memory = step_over(network, policy.params, policy.see(obs), memory, num_axes)
+        outputs, _, memory = step_over(network, policy.params, policy.normalised(obs), memory, num_axes)
         return head.scores(outputs, policy.log_std), memory
 
     def first_memory(policy: Any = None) -> Memory:

@@ -42,11 +42,11 @@ class OnPolicyPolicy(NamedTuple):
     observation_clip: jax.Array | None
     global_observations: RunningStatistics | None = None
 
-    def see(self, obs: Any) -> Any:
+    def normalised(self, obs: Any) -> Any:
         """Observations in the form that the network takes."""
         return normalise(self.observations, obs, self.observation_clip)
 
-    def see_globally(self, global_obs: Any) -> Any:
+    def normalised_global(self, global_obs: Any) -> Any:
         """Global observations in the form that the critic takes."""
         return normalise(self.global_observations, global_obs, self.observation_clip)
 

@@ -171,7 +171,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         """Lambda-returns `[T, num_envs, *A, K]`, from values of the observations before any reset."""
         acting = policy.acting
         nodes = Nodes.of(hparams.discount)
-        after = values.loss.value(values.outputs(acting.params, policy.see(steps.next_obs), axes), acting.scale)
+        after = values.loss.value(values.outputs(acting.params, policy.normalised(steps.next_obs), axes), acting.scale)
         action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads)
         next_values = jnp.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
         done = episode_ends(steps)
@@ -189,7 +189,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         policy = policy_of(state, hparams)
         carry, steps, reused = rollouts.rollout(collect_key, actor, policy, state.carry, env_params, config.num_steps)
         target = targets(policy, steps, hparams)
-        samples = Samples(policy.see(steps.obs), steps.raw_action, target, steps.active)
+        samples = Samples(policy.normalised(steps.obs), steps.raw_action, target, steps.active)
         rows = jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[axes:]), samples)
 
         def one_minibatch(carry: Any, batch: Samples) -> tuple[tuple[EpsilonGreedy, Any], Metrics]:

@@ -153,7 +153,7 @@ def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algo
 
     def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        outputs = agent.outputs(policy.acting.params, policy.see(obs))
+        outputs = agent.outputs(policy.acting.params, policy.normalised(obs))
         if discrete:
             return {"logits": outputs} | agent.correlation(policy, outputs)
         mean, log_std = normal(outputs)

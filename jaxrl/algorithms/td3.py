@@ -118,7 +118,7 @@ def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algo
 
     def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        outputs = agent.outputs(policy.acting.params, policy.see(obs))
+        outputs = agent.outputs(policy.acting.params, policy.normalised(obs))
         std = jnp.broadcast_to(jnp.asarray(policy.acting.noise_std), outputs.shape)
         return {"mean": jnp.tanh(outputs), "std": std} | agent.correlation(policy, outputs)
 

@@ -137,7 +137,7 @@ class Statistics:
         new = obs[active]
         self.samples = new if self.samples.size == 0 else np.concatenate([self.samples, new])
 
-    def see(self, obs: Array) -> Array:
+    def normalised(self, obs: Array) -> Array:
         """Normalised observations."""
         if not self.kept or self.clip is None:
             return obs

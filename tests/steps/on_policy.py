@@ -124,13 +124,13 @@ class OnPolicy:
         weights = self.weights
 
         def act(t: int, obs: Array, mask: Any) -> Array:
-            scores = self.scores(weights, self.statistics.see(obs), mask)
+            scores = self.scores(weights, self.statistics.normalised(obs), mask)
             if self.env.discrete:
                 return np.argmax(scores + noise[t], axis=-1)
             return scores[..., 0, :] + np.exp(scores[..., 1, :]) * noise[t]
 
         self.steps = steps = self.walk(env_key, config.num_steps, config.reset_pool, act)
-        obs, next_obs = self.statistics.see(steps.obs), self.statistics.see(steps.next_obs)
+        obs, next_obs = self.statistics.normalised(steps.obs), self.statistics.normalised(steps.next_obs)
         value, next_value = self.values(weights, obs), self.values(weights, next_obs)
         advantage, target = self._estimates(self._rewards(), value, next_value)
         self.statistics.add(steps.obs, steps.active)

@@ -75,7 +75,9 @@ class Replay:
         noise_key, env_key = jax.random.split(key)
         noise = np.asarray(draw(noise_key, (num_steps, config.num_envs, *self.env.agents)), np.float64)
         pool = config.reset_pool * num_steps // config.num_steps
-        new = self.walk(env_key, num_steps, pool, lambda t, obs, mask: act(noise[t], self.statistics.see(obs), mask))
+        new = self.walk(
+            env_key, num_steps, pool, lambda t, obs, mask: act(noise[t], self.statistics.normalised(obs), mask)
+        )
         first = len(self.steps.reward) if hasattr(self, "steps") else 0
         self.steps = self.steps.and_then(new) if first else new
         self.statistics.add(new.obs, new.active)
@@ -124,11 +126,11 @@ class Replay:
 
         steps, active = self.steps, first(self.steps.active)
         return Batch(
-            obs=self.statistics.see(first(steps.obs)),
+            obs=self.statistics.normalised(first(steps.obs)),
             action=first(steps.raw_action),
             mask=None if steps.mask is None else first(steps.mask),
             active=active,
-            next_obs=self.statistics.see(last(steps.next_obs)),
+            next_obs=self.statistics.normalised(last(steps.next_obs)),
             next_mask=None if steps.next_mask is None else last(steps.next_mask),
             sums=np.array(sums),
             going_on=np.array(going_on),

@@ -63,11 +63,11 @@ class PQN:
         epsilon = start + (end - start) * min(env_steps / float(h.epsilon_anneal_env_steps), 1.0)
 
         def act(t: int, obs: Any, mask: Any) -> Any:
-            greedy = float64.best(self.values(self.params, self.statistics.see(obs)) @ self.nodes.shares, mask)
+            greedy = float64.best(self.values(self.params, self.statistics.normalised(obs)) @ self.nodes.shares, mask)
             return np.where(noise[t, ..., 0] < epsilon, float64.best(noise[t, ..., 1:], mask), greedy)
 
         self.steps = steps = self.walk(env_key, config.num_steps, config.reset_pool, act)
-        obs, target = self.statistics.see(steps.obs), self._targets()
+        obs, target = self.statistics.normalised(steps.obs), self._targets()
         self.statistics.add(steps.obs, steps.active)
         lr = float(h.lr) * (1 + (float(h.lr_end) - 1) * min(env_steps / float(h.anneal_env_steps), 1.0))
         rows = [leaf.reshape(-1, *leaf.shape[len(shape) :]) for leaf in (obs, steps.raw_action, target, steps.active)]
@@ -79,7 +79,7 @@ class PQN:
     def _targets(self) -> Any:
         """Lambda-returns of u_k, `[T, N, *A, K]`, a column at a time."""
         steps = self.steps
-        after = self.values(self.params, self.statistics.see(steps.next_obs))
+        after = self.values(self.params, self.statistics.normalised(steps.next_obs))
         if self.config.heads == "own":
             action = np.stack([float64.best(after[..., k], steps.next_mask) for k in range(after.shape[-1])], axis=-1)
         else:

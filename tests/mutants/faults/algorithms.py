@@ -55,7 +55,7 @@ FAULTS = (
     Fault(
         "successors-not-normalised",
         "jaxrl/algorithms/off_policy.py",
-        "next_obs=see(batch.next_obs)",
+        "next_obs=policy.normalised(batch.next_obs)",
         "next_obs=batch.next_obs",
         f"{DQN}[joint heads of a crowd]",
     ),
@@ -139,7 +139,7 @@ FAULTS = (
     Fault(
         "pqn-successors-not-normalised",
         "jaxrl/algorithms/pqn.py",
-        "policy.see(steps.next_obs)",
+        "policy.normalised(steps.next_obs)",
         "steps.next_obs",
         f"{PQN}[joint heads of a crowd]",
     ),
