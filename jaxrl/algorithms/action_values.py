@@ -24,9 +24,9 @@ from jaxrl.checks import Range, check_choice, check_count, is_concrete
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Actor, Scores, memoryless
-from jaxrl.learning.networks import leading_axes
+from jaxrl.learning.networks import Module, leading_axes
 from jaxrl.learning.optimisers import linear_share
-from jaxrl.learning.output_networks import QNetwork
+from jaxrl.learning.output_networks import QNetwork, check_outputs
 from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, Params
@@ -230,16 +230,17 @@ class ActionValues(NamedTuple):
         return memoryless(scores, noise, choose, log_prob)
 
 
-def action_values(name: str, toolbox: OffPolicy) -> ActionValues:
+def action_values(name: str, toolbox: OffPolicy, own: Module | None = None) -> ActionValues:
     """Action values of an algorithm.
 
     Args:
       name: Name of the algorithm, for error messages.
       toolbox: Its toolbox, with its environment and a `QConfig`.
+      own: Custom network, None for the one that the configuration selects.
 
     Raises:
       TypeError: The actions are not discrete.
-      ValueError: A field of the configuration does not fit the observations.
+      TypeError, ValueError: The network, or a field of the configuration, does not fit the environment.
     """
     env, config, obs_shape = toolbox.env, toolbox.config, toolbox.obs_shape
     space = env.action_space(env.default_params)
@@ -252,15 +253,16 @@ def action_values(name: str, toolbox: OffPolicy) -> ActionValues:
         )
         raise UserTypeError(f"{name} takes an environment with a Discrete action space, got {space!r}{hint}")
     loss, num_heads = outputs_of(config)
-    network = QNetwork(
-        config.encoder(obs_shape),
-        space.n,
-        num_heads * loss.num_outputs,
-        config.dueling,
-        config.activation,
-        config.layer_norm,
-    )
-    return ActionValues(config, ValueFunction(network, loss, num_heads), space.n, obs_shape, longest_episode(env))
+    if own is None:
+        num_values = num_heads * loss.num_outputs
+        layers = (config.dueling, config.activation, config.layer_norm)
+        values = ValueFunction(
+            QNetwork(config.encoder(obs_shape), space.n, num_values, *layers), loss, num_heads, space.n
+        )
+    else:
+        values = ValueFunction(own, loss, num_heads, space.n)
+        check_outputs("network", own, {"obs": obs_shape}, "action values", values.shape)
+    return ActionValues(config, values, space.n, obs_shape, longest_episode(env))
 
 
 def _shown(value: Any) -> str:

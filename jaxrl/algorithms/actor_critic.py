@@ -40,7 +40,7 @@ from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.exploration import CORRELATION
 from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
-from jaxrl.learning.output_networks import OutputNetwork, QNetwork, with_action
+from jaxrl.learning.output_networks import Networks, OutputNetwork, QNetwork, check_outputs, with_action
 from jaxrl.learning.replay import Window
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, Params
@@ -164,6 +164,7 @@ class ActorCritic(NamedTuple):
         actions that are discrete.
       episode_length: Time limit of episodes, in steps.
       defaults: Defaults of hyper-parameters that depend on the environment, by name.
+      own: Custom networks, None for those that the configuration selects.
     """
 
     replay: OffPolicy
@@ -172,6 +173,7 @@ class ActorCritic(NamedTuple):
     critics: ValueFunction
     episode_length: int
     defaults: Mapping[str, float] = MappingProxyType({})
+    own: Networks | None = None
 
     @property
     def config(self) -> Any:
@@ -201,8 +203,7 @@ class ActorCritic(NamedTuple):
         policy_key, critic_key = jax.random.split(key)
         shapes = self.replay.obs_shape
         policy = self.network.init(policy_key, zeros(shapes))
-        action = jax.ShapeDtypeStruct((self.head.num_outputs,), jnp.float32)
-        return policy, self.critics.init(critic_key, with_action(shapes, action) if self.head.continuous else shapes)
+        return policy, self.critics.init(critic_key, self._inputs(shapes, _shape_of(self.head)))
 
     # Acting.
 
@@ -242,7 +243,13 @@ class ActorCritic(NamedTuple):
         Returns:
           Outputs `[num_critics, B, *A, K, num_outputs]`, or `[num_critics, B, *A, num_actions, K, num_outputs]`.
         """
-        return self.critics.outputs(params, with_action(obs, action) if self.head.continuous else obs, self.axes)
+        return self.critics.outputs(params, self._inputs(obs, action), self.axes)
+
+    def _inputs(self, obs: Any, action: Any) -> Any:
+        """Inputs of the critics, which contain actions that are numbers."""
+        if not self.head.continuous:
+            return obs
+        return (obs, action) if self.critics.takes_pairs else with_action(obs, action)
 
     def lowest(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> Target:
         """Distribution of the critic whose value is lowest, or of the lowest quantiles of all critics, `[*B, K, M]`.
@@ -299,12 +306,12 @@ class ActorCritic(NamedTuple):
           Parameters, state of Adam, mean absolute error of each row `[B]`, and metrics.
         """
         atoms = window_atoms(batch, batch.reward, next_values.atoms, nodes, self.config.time_limits)
-        continuous, action = self.head.continuous, batch.raw_action
+        action = batch.raw_action
         params, optimiser, error, metrics = self.critics.descend(
             params,
             optimiser,
-            with_action(batch.obs, action) if continuous else batch.obs,
-            None if continuous else action,
+            self._inputs(batch.obs, action),
+            None if self.head.continuous else action,
             next_values._replace(atoms=atoms),
             batch.active,
             weight,
@@ -344,6 +351,7 @@ class ActorCritic(NamedTuple):
             actor=actor,
             env_steps_per_iteration=self.config.steps_per_iteration,
             prepare=self.prepare,
+            network=self.own,
             warm_start=warm_start,
         )
 
@@ -356,6 +364,7 @@ def actor_critic(
     outputs_per_component: int = 1,
     takes_discrete: bool = False,
     defaults: Mapping[str, float] = MappingProxyType({}),
+    own: Networks | None = None,
 ) -> ActorCritic:
     """Toolbox of an algorithm with a policy and critics; discrete actions are those of a policy with logits.
 
@@ -367,31 +376,45 @@ def actor_critic(
       outputs_per_component: Number of outputs of the policy for each component of a continuous action.
       takes_discrete: Whether the algorithm takes discrete actions, by a policy with logits.
       defaults: Defaults of hyper-parameters that depend on the environment, by name.
+      own: Custom networks, None for those that the configuration selects.
 
     Raises:
       TypeError: The algorithm does not take the action space.
-      ValueError: A bound of the actions is infinite, or the network does not fit the observations.
+      TypeError, ValueError: A bound of the actions is infinite, or a network does not fit the environment.
     """
     space, discrete = env.action_space(env.default_params), False
     if isinstance(space, spaces.Discrete) and takes_discrete:
         head, discrete = action_head(space), True
     else:
         head = _bounded_head(name, space, "Discrete or a Box of floats" if takes_discrete else "a Box of floats")
-        if config.network == "cnn":
-            raise UserValueError(
-                "network takes 'auto', 'mlp', 'simba' or 'relation' where critics take actions, got 'cnn'"
-            )
+    if own is not None and not isinstance(own, Networks):
+        raise UserTypeError(
+            f"network takes the networks of {name} as jaxrl.Networks(actor=..., critic=...), got {type(own).__name__}"
+        )
     replay = off_policy(env, config, agents)
     shapes, (loss, num_heads) = replay.obs_shape, outputs_of(config)
-    num_values = num_heads * loss.num_outputs
-    policy = OutputNetwork(config.encoder(shapes), outputs_per_component * head.num_outputs, 0.01)
-    if discrete:
-        critic = QNetwork(config.encoder(shapes), head.num_outputs, num_values)
+    num_outputs, num_values = outputs_per_component * head.num_outputs, num_heads * loss.num_outputs
+    inputs = {"obs": shapes} if discrete else {"obs": shapes, "action": _shape_of(head)}
+    policy, critic = (None, None) if own is None else (own.actor, own.critic)
+    if policy is None:
+        policy = OutputNetwork(config.encoder(shapes), num_outputs, 0.01)
     else:
-        inputs = with_action(shapes, jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32))
-        critic = OutputNetwork(config.encoder(inputs, with_action=True), num_values)
-    critics = ValueFunction(critic, loss, num_heads, config.num_critics)
-    return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults)
+        check_outputs("network.actor", policy, {"obs": shapes}, "outputs", (num_outputs,))
+    values_of = (loss, num_heads, head.num_outputs if discrete else None, config.num_critics)
+    if critic is not None:
+        critics = ValueFunction(critic, *values_of, takes_pairs=not discrete)
+        check_outputs("network.critic", critic, inputs, "action values" if discrete else "a value", critics.shape)
+    elif discrete:
+        critics = ValueFunction(QNetwork(config.encoder(shapes), head.num_outputs, num_values), *values_of)
+    else:
+        encoder = config.encoder(with_action(shapes, _shape_of(head)), with_action=True)
+        critics = ValueFunction(OutputNetwork(encoder, num_values), *values_of)
+    return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)
+
+
+def _shape_of(head: ActionHead) -> jax.ShapeDtypeStruct:
+    """Shape of a continuous action, as critics take it."""
+    return jax.ShapeDtypeStruct((head.num_outputs,), jnp.float32)
 
 
 def _bounded_head(name: str, space: spaces.Space, kinds: str) -> ActionHead:

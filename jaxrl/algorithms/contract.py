@@ -26,6 +26,7 @@ from jaxrl.pytrees import EnvParams, HParams, Policy, State
 
 Build = TypeVar("Build", bound=Callable[..., Any])
 C = TypeVar("C")
+N = TypeVar("N")
 Metrics = dict[str, jax.Array]
 MetricRule = Literal["mean", "last", "sum"]
 METRIC_RULES: tuple[str, ...] = get_args(MetricRule)
@@ -61,6 +62,7 @@ __all__ = [
     "check_members",
     "check_stepped",
     "checked_config",
+    "checked_network",
     "codes",
     "imported",
     "policy_shapes",
@@ -322,6 +324,19 @@ def checked_config(config: C | None, kind: type[C]) -> C:
         return carried_over(kind(), config)
     name, got = class_names(kind, config)
     raise UserTypeError(f"config must be a {name}, such as {kind.__name__}(num_envs=8), got {got}")
+
+
+def checked_network(network: N) -> N:
+    """Custom network of a builder, which keeps what it builds by its arguments.
+
+    Raises:
+      TypeError: It is not hashable.
+    """
+    try:
+        hash(network)
+    except TypeError:
+        raise UserTypeError("network must be hashable; use tuples instead of lists in its fields") from None
+    return network
 
 
 def check_members(algo: Any) -> None:

@@ -15,13 +15,14 @@ from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import unrolled
 from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
-from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyHParams, OffPolicyPolicy, OffPolicyState, off_policy
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes, Target, row_errors, window_atoms
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Memory, Scores
+from jaxrl.learning.networks import Module
 from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
@@ -116,12 +117,15 @@ class Learner(NamedTuple):
 
 
 @with_hints
-def dqn(env: Environment, config: DQNConfig | None = None) -> Algorithm:
+def dqn(env: Environment, config: DQNConfig | None = None, network: Module | None = None) -> Algorithm:
     """Deep Q-learning on an environment with discrete actions.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
+      network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation; a value
+        of `num_heads` heads or of `num_atoms` numbers has these axes, in this order, at the end. None for the network
+        of the configuration.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -130,7 +134,7 @@ def dqn(env: Environment, config: DQNConfig | None = None) -> Algorithm:
     Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the other improvements;
     Fedus et al. (2019), arXiv 1902.06865, for `heads`.
     """
-    return _build(env, checked_config(config, DQNConfig), check_abstractly(env))
+    return _build(env, checked_config(config, DQNConfig), checked_network(network), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> SearchSpace:
@@ -139,9 +143,9 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
-def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algorithm:
+def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tuple[int, ...]) -> Algorithm:
     replay = off_policy(env, config, agents)
-    q = action_values("dqn", replay)
+    q = action_values("dqn", replay, own)
     actor, values, axes = q.actor(), q.values, 1 + len(agents)
 
     def random_scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
@@ -245,5 +249,6 @@ def _build(env: Environment, config: DQNConfig, agents: tuple[int, ...]) -> Algo
         actor=actor,
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=q.prepare,
+        network=own,
         warm_start=warm_start,
     )

@@ -14,7 +14,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserTypeError
 from envs.threefry import unrolled
-from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
 from jaxrl.algorithms.rollout_config import DiscountedHParams, check_normalised, prepared
 from jaxrl.algorithms.strategies import Strategy, make_strategy
 from jaxrl.checks import Range, check_count
@@ -148,8 +148,7 @@ def evolve(env: Environment, config: EvolveConfig | None = None, network: Module
     Source: Salimans et al. (2017), "Evolution strategies as a scalable alternative to reinforcement learning", for
     "open-es"; the strategies are those of evosax, Lange (2022).
     """
-    agents = check_abstractly(env)
-    return _build(env, checked_config(config, EvolveConfig), network, agents)
+    return _build(env, checked_config(config, EvolveConfig), checked_network(network), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> SearchSpace:

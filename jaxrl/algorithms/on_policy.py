@@ -11,9 +11,9 @@ from jax.flatten_util import ravel_pytree
 
 from envs.base import Environment
 from envs.checking import check_abstractly
-from envs.errors import UserTypeError, UserValueError
+from envs.errors import UserValueError
 from envs.threefry import rolled, unrolled
-from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled
+from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled, checked_network
 from jaxrl.algorithms.on_policy_config import choose_network, shapes_of
 from jaxrl.algorithms.on_policy_state import (
     Evaluation,
@@ -467,12 +467,8 @@ def agents_of(env: Environment, network: Module | None) -> tuple[int, ...]:
       ContractError: The environment breaks a law.
       TypeError: The custom network is not hashable.
     """
-    agents = check_abstractly(env)
-    try:
-        hash(network)
-    except TypeError:
-        raise UserTypeError("network must be hashable; use tuples instead of lists in its fields") from None
-    return agents
+    checked_network(network)
+    return check_abstractly(env)
 
 
 def _first_memory(network: Any) -> Memory:

@@ -15,13 +15,14 @@ from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import unrolled
 from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
-from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, with_hints
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, off_policy
 from jaxrl.algorithms.rollout_config import INFINITE, check_num_rows, stopped
 from jaxrl.algorithms.value_function import Nodes, Target
 from jaxrl.checks import Range, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.minibatches import over_epochs, row_minibatches
+from jaxrl.learning.networks import Module
 from jaxrl.learning.normalisation import RunningStatistics
 from jaxrl.learning.optimisers import adam, linear_share
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
@@ -122,12 +123,15 @@ class Samples(NamedTuple):
 
 
 @with_hints
-def pqn(env: Environment, config: PQNConfig | None = None) -> Algorithm:
+def pqn(env: Environment, config: PQNConfig | None = None, network: Module | None = None) -> Algorithm:
     """Parallel Q-learning on an environment with discrete actions.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
+      network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation; a value
+        of `num_heads` heads or of `num_atoms` numbers has these axes, in this order, at the end. None for the network
+        of the configuration.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -136,7 +140,7 @@ def pqn(env: Environment, config: PQNConfig | None = None) -> Algorithm:
     Source: Gallici et al. (2024), "Simplifying deep temporal difference learning"; Fedus et al. (2019), arXiv
     1902.06865, for `heads`.
     """
-    return _build(env, checked_config(config, PQNConfig), check_abstractly(env))
+    return _build(env, checked_config(config, PQNConfig), checked_network(network), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> SearchSpace:
@@ -145,9 +149,9 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
-def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algorithm:
+def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tuple[int, ...]) -> Algorithm:
     rollouts = off_policy(env, config, agents)
-    q = action_values("pqn", rollouts)
+    q = action_values("pqn", rollouts, own)
     actor, values, axes = q.actor(), q.values, 2 + len(agents)
     num_rows = config.steps_per_iteration * math.prod(agents)
     check_num_rows(num_rows)
@@ -238,6 +242,7 @@ def _build(env: Environment, config: PQNConfig, agents: tuple[int, ...]) -> Algo
         actor=actor,
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=q.prepare,
+        network=own,
         stopped=stopped,
         warm_start=warm_start,
     )

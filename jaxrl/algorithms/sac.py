@@ -14,7 +14,7 @@ from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import unrolled
 from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic, common_space
-from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, checked_network, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes, Target
@@ -24,6 +24,7 @@ from jaxrl.learning.actor import Scores, head_actor
 from jaxrl.learning.exploration import noisy_actor, persistent_actor, uniform_actor, uniform_discrete_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import adam
+from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.replay import Window
 from jaxrl.learning.value_losses import Scale
@@ -102,12 +103,14 @@ class Learner(NamedTuple):
 
 
 @with_hints
-def sac(env: Environment, config: SACConfig | None = None) -> Algorithm:
+def sac(env: Environment, config: SACConfig | None = None, network: Networks | None = None) -> Algorithm:
     """Soft actor-critic on an environment with continuous actions, or with a few discrete ones.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the networks.
       config: Configuration; the defaults if None.
+      network: Custom networks, `jaxrl.Networks(actor=..., critic=...)`, of which one suffices; None for those of the
+        configuration.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -117,7 +120,7 @@ def sac(env: Environment, config: SACConfig | None = None) -> Algorithm:
     Source: Haarnoja et al. (2018), arXiv 1801.01290 and 1812.05905; Christodoulou (2019), arXiv 1910.07207, for
     discrete actions.
     """
-    return _build(env, checked_config(config, SACConfig), check_abstractly(env))
+    return _build(env, checked_config(config, SACConfig), checked_network(network), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> SearchSpace:
@@ -126,11 +129,13 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
-def _build(env: Environment, config: SACConfig, agents: tuple[int, ...]) -> Algorithm:
+def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tuple[int, ...]) -> Algorithm:
     discrete = isinstance(env.action_space(env.default_params), spaces.Discrete)
     defaults = {"target_entropy_fraction": 0.5 if discrete else 1.0}
     outputs_per_component = 1 if discrete else 2
-    agent = actor_critic("sac", env, config, agents, outputs_per_component, takes_discrete=True, defaults=defaults)
+    agent = actor_critic(
+        "sac", env, config, agents, outputs_per_component, takes_discrete=True, defaults=defaults, own=own
+    )
     replay = agent.replay
 
     # The policy: a normal distribution squashed by tanh, of which losses use one sample for each observation, or

@@ -13,7 +13,7 @@ from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.threefry import unrolled
 from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic, common_space
-from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, checked_network, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes
@@ -22,6 +22,7 @@ from jaxrl.learning.actor import Scores
 from jaxrl.learning.exploration import noisy_actor, uniform_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import adam
+from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import EnvParams, Params
 from jaxrl.sweeps.distributions import SearchSpace
@@ -89,12 +90,14 @@ class Learner(NamedTuple):
 
 
 @with_hints
-def td3(env: Environment, config: TD3Config | None = None) -> Algorithm:
+def td3(env: Environment, config: TD3Config | None = None, network: Networks | None = None) -> Algorithm:
     """Twin delayed DDPG on an environment with continuous actions.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the networks.
       config: Configuration; the defaults if None.
+      network: Custom networks, `jaxrl.Networks(actor=..., critic=...)`, of which one suffices; None for those of the
+        configuration.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -103,7 +106,7 @@ def td3(env: Environment, config: TD3Config | None = None) -> Algorithm:
 
     Source: Fujimoto et al. (2018), arXiv 1802.09477; Lillicrap et al. (2016), arXiv 1509.02971, for DDPG.
     """
-    return _build(env, checked_config(config, TD3Config), check_abstractly(env))
+    return _build(env, checked_config(config, TD3Config), checked_network(network), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> SearchSpace:
@@ -112,8 +115,8 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
-def _build(env: Environment, config: TD3Config, agents: tuple[int, ...]) -> Algorithm:
-    agent = actor_critic("td3", env, config, agents)
+def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tuple[int, ...]) -> Algorithm:
+    agent = actor_critic("td3", env, config, agents, own=own)
     replay = agent.replay
 
     def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:

@@ -67,33 +67,51 @@ class ValueFunction(NamedTuple):
     """Values of actions by one network, or by an ensemble of C networks, whose arrays have a leading axis `[C]`.
 
     Attributes:
-      network: Network whose outputs represent a value, `[K * num_outputs]`, of an observation joined with an action, or
-        the value of each action, `[num_actions, K * num_outputs]`, of an observation.
+      network: Network whose outputs represent a value of an observation joined with an action, or the value of each
+        action, of an observation; of the shape `shape`, or of another one with as many numbers in the same order.
       loss: Representation and loss of values.
       num_heads: Number of exponentials K of the discount.
+      num_actions: Number of actions whose values are the outputs for an observation; None where inputs contain the
+        action.
       num_members: Number of networks C of an ensemble; None for one network, without the axis.
+      takes_pairs: Whether inputs are pairs of an observation and an action, which the network takes as two arguments.
     """
 
     network: Module
     loss: value_losses.ValueLoss
     num_heads: int
+    num_actions: int | None
     num_members: int | None = None
+    takes_pairs: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the outputs for one input, `[num_actions, K, num_outputs]`, without axes that do not apply."""
+        numbers = tuple(number for number in (self.num_heads, self.loss.num_outputs) if number > 1)
+        return numbers if self.num_actions is None else (self.num_actions, *numbers)
 
     def init(self, key: jax.Array, shapes: Any) -> Params:
         """Parameters, from the shapes of one input of the network."""
-        if self.num_members is None:
-            return self.network.init(key, zeros(shapes))
-        keys = jax.random.split(key, self.num_members)
-        return jax.vmap(self.network.init, in_axes=(0, None))(keys, zeros(shapes))
+        keys = None if self.num_members is None else jax.random.split(key, self.num_members)
+        examples = self._arguments(zeros(shapes))
+        if keys is None:
+            return self.network.init(key, *examples)
+        return jax.vmap(self.network.init, in_axes=(0, *[None] * len(examples)))(keys, *examples)
 
     def outputs(self, params: Params, inputs: Any, num_axes: int) -> jax.Array:
         """Outputs for inputs with `num_axes` leading axes, `[*B, K, num_outputs]` or `[*B, num_actions, K, ...]`."""
 
         def of_one(params: Params) -> jax.Array:
-            return apply_over(self.network, params, inputs, num_axes)
+            obs, *others = self._arguments(inputs)
+            return apply_over(self.network, params, obs, num_axes, *others)
 
         outputs = of_one(params) if self.num_members is None else jax.vmap(of_one)(params)
-        return outputs.reshape(*outputs.shape[:-1], self.num_heads, self.loss.num_outputs)
+        leading = outputs.shape[: num_axes + (self.num_members is not None)]
+        actions = () if self.num_actions is None else (self.num_actions,)
+        return outputs.reshape(*leading, *actions, self.num_heads, self.loss.num_outputs)
+
+    def _arguments(self, inputs: Any) -> tuple[Any, ...]:
+        return inputs if self.takes_pairs else (inputs,)
 
     def taken(self, params: Params, inputs: Any, action: Any, num_axes: int) -> jax.Array:
         """Outputs for the actions taken, `[*B, K, num_outputs]`.

@@ -214,9 +214,10 @@ class NetworkConfig(Settings):
             last = (self.shared_trunk, num_values, self.layer_norm, choices)
             return kind_of(num_outputs, self.hidden, self.activation, *last)
         if kind == "cnn":
-            if len(getattr(obs, "shape", ())) != 3:
+            image = obs["observation"] if with_action and isinstance(obs, dict) else obs
+            if len(getattr(image, "shape", ())) != 3:
                 raise UserValueError(
-                    f"network 'cnn' takes observations [height, width, channels], got {described(obs)}"
+                    f"network 'cnn' takes observations [height, width, channels], got {described(image)}"
                 )
             strides = self.strides or (1,) * len(self.channels)
             return CNNActorCritic(
@@ -229,6 +230,7 @@ class NetworkConfig(Settings):
                 num_values,
                 self.layer_norm,
                 choices,
+                with_action,
             )
         if not relational:
             raise UserValueError(

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.errors import InvalidRngError
 
 from envs.base import Environment
 from envs.choices import Choices, encoded, with_choices
@@ -99,6 +100,8 @@ class CNNActorCritic(nn.Module):
       num_values: Number of values of the critic; None for one, without an axis.
       layer_norm: Whether each convolution and hidden layer is normalised before its activation.
       choices: Choices in observations, by `choices.choices_of`, whose one-hot vectors are channels.
+      with_action: Whether observations are joined with an action by `output_networks.with_action`; the action joins the
+        features of the image before the hidden layers.
     """
 
     num_outputs: int | None
@@ -110,30 +113,33 @@ class CNNActorCritic(nn.Module):
     num_values: int | None = None
     layer_norm: bool = False
     choices: Choices = ()
+    with_action: bool = False
 
     @nn.compact
-    def __call__(self, obs: jax.Array) -> Any:
+    def __call__(self, obs: Any) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation.
 
         Unsigned integers of 8 bits, such as pixels, are divided by 255.
         """
-        chex.assert_rank(obs, 3, custom_message="obs")
+        chex.assert_rank(obs["observation"] if self.with_action else obs, 3, custom_message="obs")
         obs = encoded(obs, self.choices)
-        image = obs.astype(jnp.float32) / (255.0 if obs.dtype == jnp.uint8 else 1.0)
+        pixels, action = (obs["observation"], (obs["action"],)) if self.with_action else (obs, ())
+        image = pixels.astype(jnp.float32) / (255.0 if pixels.dtype == jnp.uint8 else 1.0)
         if self.num_outputs is None:
-            return self._features(image, "trunk")
+            return self._features(image, "trunk", action)
         actor = self._features(image, "trunk" if self.shared_trunk else "actor")
         critic = actor if self.shared_trunk else self._features(image, "critic")
         return last_layers(actor, critic, self.num_outputs, self.num_values)
 
-    def _features(self, image: jax.Array, name: str) -> jax.Array:
+    def _features(self, image: jax.Array, name: str, action: tuple[jax.Array, ...] = ()) -> jax.Array:
         for i, (channels, stride) in enumerate(zip(self.channels, self.strides, strict=True)):
             image = _Convolution(channels, stride, name=f"{name}_convolution_{i}")(image)
             if self.layer_norm:
                 # Over the whole layer, with a scale and an offset for each channel.
                 image = nn.LayerNorm(reduction_axes=(-3, -2, -1), name=f"{name}_convolution_{i}_norm")(image)
             image = ACTIVATIONS[self.activation](image)
-        return perceptron(jnp.ravel(image), self.hidden, self.activation, name, self.layer_norm)
+        features = jnp.concatenate([jnp.ravel(image), *action]) if action else jnp.ravel(image)
+        return perceptron(features, self.hidden, self.activation, name, self.layer_norm)
 
 
 class _Convolution(nn.Module):
@@ -306,12 +312,40 @@ def leading_axes(obs: Any, shapes: Any) -> int:
     return jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(shapes)[0].shape)
 
 
-def apply_over(network: nn.Module, params: Params, obs: Any, num_axes: int) -> Any:
-    """Applies a network to observations with `num_axes` leading axes."""
+def apply_over(network: nn.Module, params: Params, obs: Any, num_axes: int, *others: Any) -> Any:
+    """Applies a network to observations, and to other arguments if any, with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
-        function = jax.vmap(function, in_axes=(None, 0))
-    return function(params, obs)
+        function = jax.vmap(function, in_axes=(None, 0, *[0] * len(others)))
+    return function(params, obs, *others)
+
+
+def returned(name: str, network: Any, *inputs: Any) -> Any:
+    """Shapes that a custom network returns for the shapes of its inputs, with parameters as its only variables.
+
+    Args:
+      name: Name of the argument, for error messages.
+      network: Flax module.
+      *inputs: Shapes of its arguments.
+
+    Raises:
+      TypeError, ValueError: It is not a flax module, has other variables than parameters, or draws random numbers.
+    """
+    if not isinstance(network, nn.Module):
+        raise UserTypeError(f"{name} must be a flax.linen module, got {type(network).__name__}")
+    variables = jax.eval_shape(network.init, jax.random.key(0), *inputs)
+    if others := sorted(variables.keys() - {"params"}):
+        raise UserValueError(
+            f"{name} must have parameters as its only variables, got {type(network).__name__} with "
+            f"{', '.join(map(repr, others))}, such as those of batch normalisation; nn.LayerNorm has none"
+        )
+    try:
+        return jax.eval_shape(network.apply, variables, *inputs)
+    except InvalidRngError:
+        raise UserValueError(
+            f"{name} must compute its outputs without random numbers, got {type(network).__name__}, which draws some, "
+            "as dropout does"
+        ) from None
 
 
 def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
@@ -328,9 +362,7 @@ def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: in
     """
     values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
     required = f"(outputs [{num_outputs}], {values})"
-    if not isinstance(network, nn.Module):
-        raise UserTypeError(f"network must be a flax.linen module, got {type(network).__name__}")
-    got = jax.eval_shape(lambda key, x: network.init_with_output(key, x)[0], jax.random.key(0), obs)
+    got = returned("network", network, obs)
     if not isinstance(got, tuple) or len(got) != 2:
         raise UserTypeError(f"network must return {required} for one observation, got {jax.tree.map(jnp.shape, got)}")
     shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got)

@@ -1,5 +1,7 @@
 """Networks with outputs of one kind: policies without a critic, critics of actions, and values of every action."""
 
+import dataclasses
+import inspect
 from typing import Any
 
 import chex
@@ -7,9 +9,30 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from jaxrl.learning.networks import ACTIVATIONS, Module, dense, perceptron
+from envs.errors import UserTypeError, UserValueError
+from jaxrl.learning.networks import ACTIVATIONS, Module, dense, perceptron, returned
 
-__all__ = ["OutputNetwork", "PolicyHead", "QNetwork", "with_action"]
+__all__ = ["Networks", "OutputNetwork", "PolicyHead", "QNetwork", "check_outputs", "with_action"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Networks:
+    """Custom networks of an algorithm with a policy and critics, `sac` or `td3`: hashable flax modules.
+
+    Attributes:
+      actor: Network of the policy, `(obs) -> outputs` of one observation; None for that of the configuration. For
+        actions of `n` numbers, outputs are values before tanh: means, then logarithms of standard deviations,
+        `[2 * n]`, for `sac`, and actions `[n]` for `td3`. For discrete actions, they are logits `[num_actions]`.
+      critic: Network of each critic, `(obs, action) -> value []` of one observation and one action scaled to [-1, 1];
+        for discrete actions, `(obs) -> action values [num_actions]`; None for that of the configuration. A value of
+        `num_heads` heads or of `num_atoms` quantiles has these axes, in this order, at the end.
+    """
+
+    actor: Module | None = None
+    critic: Module | None = None
+
+
+_WORDS = {"obs": "observation", "action": "action"}
 
 
 class PolicyHead(nn.Module):
@@ -115,3 +138,38 @@ def with_action(obs: Any, action: Any) -> Any:
         return {"action": action, "observation": obs}
     rows = {name: obs[name] for name in ("neighbours", "neighbours_present")}
     return rows | {"own": with_action({name: leaf for name, leaf in obs.items() if name not in rows}, action)}
+
+
+def check_outputs(name: str, network: Any, inputs: dict[str, Any], outputs: str, shape: tuple[int, ...]) -> None:
+    """Rejects a custom network whose outputs an algorithm cannot use, before anything is compiled.
+
+    Args:
+      name: Name of the argument, for error messages.
+      network: Flax module, called as `network.apply(params, *inputs)`.
+      inputs: Shapes of one input of each argument, by name.
+      outputs: Meaning of the outputs, for error messages.
+      shape: Shape of the outputs.
+
+    Raises:
+      TypeError, ValueError: The network is not a flax module, takes other arguments, or returns other shapes.
+    """
+    if isinstance(network, Module):
+        _check_arguments(name, network, list(inputs))
+    of_one = returned(name, network, *inputs.values())
+    required = f"{outputs} {list(shape)} for one {' and one '.join(_WORDS[word] for word in inputs)}"
+    if not hasattr(of_one, "shape"):
+        raise UserTypeError(f"{name} must return {required}, got {jax.tree.map(jnp.shape, of_one)}")
+    if of_one.shape != shape:
+        raise UserValueError(f"{name} must return {required}, got shape {of_one.shape}")
+
+
+def _check_arguments(name: str, network: Module, arguments: list[str]) -> None:
+    """Rejects a network that is called with other arguments."""
+    taken = inspect.signature(network.__call__)
+    try:
+        taken.bind(*arguments)
+    except TypeError:
+        raise UserTypeError(
+            f"{name} must be a module that is called with ({', '.join(arguments)}), got {type(network).__name__}, "
+            f"which takes ({', '.join(taken.parameters)})"
+        ) from None
