@@ -123,9 +123,10 @@ class Algorithm(NamedTuple):
         extended.
       metric_rules: Rules `{name: rule}` for reducing a metric of `step` over the iterations since the last evaluation:
         "mean" (the default), "last" or "sum".
-      network: Custom network, None for one that the configuration names.
+      network: Custom network, or networks, with which `builder` was called; None for those of the configuration.
       builder: Path `"module:function"` of a function by which another process builds an equal algorithm, called as
-        `function(env, config)` (`function(env)` if `config` is None); None if there is none.
+        `function(env, config)` (`function(env)` if `config` is None, and `function(env, config, network)` with a custom
+        network); None if there is none.
       warm_start: Function `(State, Policy) -> State` that puts a policy of the same shapes, normalisation included,
         into the initial state of a run; None if warm starts are not supported.
       sharded: Function `(EnvShards) -> Sharded`, the algorithm on one part of a run's environments; None if

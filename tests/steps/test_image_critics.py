@@ -24,6 +24,7 @@ Array = np.ndarray
 BATCH, HEIGHT, WIDTH, STRIDE = 6, 3, 2, 2
 IMAGES = {"network": "cnn", "channels": (2,), "strides": (STRIDE,), "hidden": (3,), "activation": "tanh"}
 LR, EPS = 0.01, 0.1
+BUILDS: dict[str, Any] = {"sac": (jaxrl.SACConfig, jaxrl.sac), "td3": (jaxrl.TD3Config, jaxrl.td3)}
 
 
 def pixels(obs: jax.Array) -> jax.Array:
@@ -135,8 +136,7 @@ def test_images_are_stored_as_they_are(name: str, crowd: bool) -> None:
     env = wrappers.transform_observation(
         RecordedEnv(discrete=False, num_agents=2) if crowd else LinearTask(), pixels, 0, 255
     )
-    builds: dict[str, Any] = {"sac": (jaxrl.SACConfig, jaxrl.sac), "td3": (jaxrl.TD3Config, jaxrl.td3)}
-    config, build = builds[name]
+    config, build = BUILDS[name]
     algo = build(env, config(**{**ROWS[name].small, **IMAGES}))
     hparams, params = algo.prepare(algo.hparams), env.default_params
     state = jax.eval_shape(algo.init, jax.random.key(0), hparams, params)
@@ -148,3 +148,10 @@ def test_images_are_stored_as_they_are(name: str, crowd: bool) -> None:
     assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after) == jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), state
     )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_the_laws_hold_of_images(name: str) -> None:
+    config, build = BUILDS[name]
+    jaxrl.check(build(ENV, config(**{**ROWS[name].small, **IMAGES})))

@@ -7,6 +7,8 @@ SAC = "tests/steps/test_sac_step.py::test_an_iteration_of_sac_is_that_of_float64
 TD3 = "tests/steps/test_td3_step.py::test_an_iteration_of_td3_is_that_of_float64"
 PQN = "tests/steps/test_pqn_step.py::test_an_iteration_of_pqn_is_that_of_float64"
 ON_POLICY = "tests/steps/test_policy_gradient_steps.py::test_an_iteration_is_that_of_float64"
+IMAGES = "tests/steps/test_image_critics.py"
+OWN = "tests/algorithms/test_own_networks.py"
 EVOLVE = "tests/steps/test_evolve_step.py::test_a_generation_is_that_of_float64"
 
 FAULTS = (
@@ -233,5 +235,40 @@ FAULTS = (
         "strategy, own = of(hparams, 1)",
         "strategy, own = of(hparams)",
         "tests/algorithms/test_evolve.py::test_std_decays_from_the_second_generation_on[open-es]",
+    ),
+    Fault(
+        "convolutional-critic-without-the-action",
+        "jaxrl/learning/networks.py",
+        "jnp.concatenate([jnp.ravel(image), *action]) if action",
+        "jnp.concatenate([jnp.ravel(image), jnp.zeros_like(action[0])]) if action",
+        f"{IMAGES}::test_a_step_of_critics_of_images_is_that_of_float64",
+    ),
+    Fault(
+        "pixels-of-critics-not-scaled",
+        "jaxrl/learning/networks.py",
+        "(255.0 if pixels.dtype == jnp.uint8 else 1.0)",
+        "(255.0 if pixels.dtype == jnp.uint8 and not self.with_action else 1.0)",
+        f"{IMAGES}::test_a_step_of_critics_of_images_is_that_of_float64",
+    ),
+    Fault(
+        "custom-actor-without-effect",
+        "jaxrl/algorithms/actor_critic.py",
+        "policy, critic = (None, None) if own is None else (own.actor, own.critic)",
+        "policy, critic = (None, None) if own is None else (None, own.critic)",
+        f"{OWN}::test_one_custom_network_leaves_the_other_to_the_configuration[sac]",
+    ),
+    Fault(
+        "custom-critic-takes-the-action-first",
+        "jaxrl/algorithms/actor_critic.py",
+        "return (obs, action) if self.critics.takes_pairs else",
+        "return (action, obs) if self.critics.takes_pairs else",
+        f"{OWN}::test_training_with_a_network_equal_to_the_configured_one_is_the_same[td3]",
+    ),
+    Fault(
+        "custom-values-of-heads-and-atoms-in-the-other-order",
+        "jaxrl/algorithms/value_function.py",
+        "for number in (self.num_heads, self.loss.num_outputs) if number > 1",
+        "for number in (self.loss.num_outputs, self.num_heads) if number > 1",
+        f"{OWN}::test_an_algorithm_knows_its_custom_network[dqn, joint heads of quantiles]",
     ),
 )
