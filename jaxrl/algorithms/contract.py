@@ -287,9 +287,17 @@ def with_hints(build: Build) -> Build:
     @in_own_settings
     @functools.wraps(build)
     def hinting(*values: Any, **named: Any) -> Any:
-        config = next(kind for kind in get_args(get_type_hints(build)["config"]) if kind is not type(None))
+        hints = get_type_hints(build)
+        config = next(kind for kind in get_args(hints["config"]) if kind is not type(None))
+        parts = [kind for kind in get_args(hints.get("network")) if kind.__module__.startswith("jaxrl.")]
         example = f"{build.__name__}(env, {config.__name__}({{}}))"
         for name in named.keys() - takes.keys():
+            for kind in parts:
+                if name in kind.__dataclass_fields__:
+                    raise UserTypeError(
+                        f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of network: "
+                        f"{build.__name__}(env, network=jaxrl.{kind.__name__}({name}=...))"
+                    )
             if name not in config.__dataclass_fields__:
                 config(**{name: None})  # raises the error with near matches
             raise UserTypeError(

@@ -290,6 +290,13 @@ def test_a_network_that_does_not_fit_is_refused(name: str, env: Any, network: An
     assert len(str(caught.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("part", ["actor", "critic"])
+def test_a_network_as_an_argument_of_its_own_is_refused(part: str) -> None:
+    sentence = rf"^td3 takes env, config, network, got {part}; .*: td3\(env, network=jaxrl.Networks\({part}=...\)\)$"
+    with pytest.raises(TypeError, match=sentence):
+        BUILDERS["td3"](NUMBERS, **{part: Linear((2,))})
+
+
 RUN: dict[str, Any] = {"seeds": 2, "evals": 2, "eval_episodes": 2, "progress": False}
 
 
