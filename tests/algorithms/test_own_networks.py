@@ -1,5 +1,6 @@
 """Custom networks of every algorithm: shapes, errors, and training equal to that with an equal built-in network."""
 
+import importlib
 import pickle
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from linear_task import LinearTask
 from quick_jit import quick_jit
 from same_bits import assert_same_bits
 
+import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS, config_class
+from jaxrl.cli import main as cli
 from jaxrl.learning.networks import MLPActorCritic, dense
 from jaxrl.learning.output_networks import PolicyHead
 
@@ -319,3 +322,42 @@ def test_results_load_resume_and_start_other_runs(name: str, tmp_path: Path) -> 
     assert jax.tree.all(jax.tree.map(np.array_equal, resumed.policies, whole.policies))
     started = jaxrl.train(algo, env_steps=one, warm_start=policy, **RUN)
     assert np.isfinite(started.values("return")).all()
+
+
+FILE = """
+import flax.linen as nn
+import jaxrl
+
+class Linear(nn.Module):
+    @nn.compact
+    def __call__(self, obs):
+        return nn.Dense(2, name="linear")(obs)
+
+def dqn(env, config: jaxrl.DQNConfig | None = None):
+    return jaxrl.dqn(env, config, network=Linear())
+"""
+
+
+@pytest.mark.slow
+def test_a_function_in_a_file_takes_a_network_to_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "linear_networks.py").write_text(FILE)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    options = [
+        "--preset",
+        "dqn",
+        "--seeds",
+        "2",
+        "--evals",
+        "1",
+        "--eval-episodes",
+        "1",
+        "--no-progress",
+        "--out",
+        "run",
+    ]
+    for steps, more in (("2000", []), ("4000", ["--resume"])):
+        assert cli.main(["train", "linear_networks:dqn", "cartpole", "--env-steps", steps, *options, *more]) == 0
+    result = jaxrl.load_result(tmp_path / "run", importlib.import_module("linear_networks").dqn(envs.make("cartpole")))
+    assert result.metrics["env_step"][-1] >= 4000
+    assert set(result.policy(seed=1).params.acting.params["params"]) == {"linear"}
