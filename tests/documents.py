@@ -43,9 +43,10 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(text: str) -> list[str]:
-    """The lines of its shell blocks, and the commands of jaxrl and of studies in its sentences."""
+    """The commands of its shell blocks, and those of jaxrl and of studies in its sentences."""
     in_sentences = re.findall(r"`(jaxrl \w+ [^`<]*|python -m bench\.studies \w[^`<]*)`", text)
-    return [line.partition(" #")[0].strip() for line in [*"".join(blocks(text, "bash")).splitlines(), *in_sentences]]
+    lines = re.sub(r" *\\\n *", " ", "".join(blocks(text, "bash"))).splitlines()
+    return [line.partition(" #")[0].strip() for line in [*lines, *in_sentences]]
 
 
 def shortened(block: str) -> str:
