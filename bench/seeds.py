@@ -86,7 +86,7 @@ def main() -> None:
         worker(num_seeds, block or None, arguments.work)
         return
 
-    report = Report(parser, arguments, f"cost of a seed of PPO on CartPole relative to {min(arguments.seeds)} seeds")
+    report = Report(parser, arguments, f"cost of a seed of PPO on CartPole relative to {min(arguments.seeds):,} seeds")
     command = [sys.executable, __file__, "--work", str(arguments.work), "--worker"]
     widths = arguments.block or [0]
     if min(widths) > min(arguments.seeds):

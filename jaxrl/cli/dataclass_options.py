@@ -75,7 +75,7 @@ def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
     """Field for the configuration, none for an algorithm without one; `config_of` converts the parsed value back."""
     if config is None:
         return []
-    kind, texts = type(config), _field_texts(type(config))
+    kind, texts = type(config), field_texts(type(config))
     types = get_type_hints(kind)
     fields = [
         option(field.name, types[field.name], getattr(config, field.name), texts.get(field.name, ""))
@@ -108,7 +108,7 @@ def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any
 
 def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
     """Dataclass that takes one or several values, as text, for every default; dotted paths become nested classes."""
-    texts = _field_texts(type(values))
+    texts = field_texts(type(values))
     fields, parts = [], {}
     for path, default in defaults.items():
         name, _, rest = path.partition(".")
@@ -128,7 +128,7 @@ def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
     return made
 
 
-def _field_texts(documented: type) -> dict[str, str]:
+def field_texts(documented: type) -> dict[str, str]:
     """Help text of each field, from the sections "Attributes:" of the docstrings of a class and its bases.
 
     docstring_parser gives the same for most classes, but fails for a docstring that begins with the section, whose rows

@@ -449,7 +449,7 @@ def test_bars_are_those_of_the_results():
     from envs.registry import ROWS
 
     page = (Path(__file__).parents[2] / "docs" / "results" / "presets.md").read_text()
-    reported = {at: float(bar) for bar, at in re.findall(r"\((-?[\d,]+)\) \| `jaxrl train ppo ([\w-]+) ", page)}
+    reported = {at: float(bar) for bar, at in re.findall(r"(-?[\d,]+) \| [^|]* \| `jaxrl train ppo ([\w-]+) ", page)}
     assert reported == {name: row.bar for name, row in ROWS.items() if row.bar is not None}
 
 
@@ -481,7 +481,7 @@ def test_every_option_of_training_has_a_text(capsys: pytest.CaptureFixture[str])
 def test_every_parameter_of_an_environment_has_a_text():
     import envs
     from envs.registry import ROWS
-    from jaxrl.cli.dataclass_options import _field_texts, numbers_of
+    from jaxrl.cli.dataclass_options import field_texts, numbers_of
 
     for name in ROWS:
         params = envs.make(name).default_params
@@ -489,7 +489,7 @@ def test_every_parameter_of_an_environment_has_a_text():
             *parts, field = path.split(".")
             part = operator.attrgetter(".".join(parts))(params) if parts else params
             ours = type(part).__module__.startswith("envs.")  # gymnax describes no parameters
-            assert field in _field_texts(type(part)) or not ours, (name, path)
+            assert field in field_texts(type(part)) or not ours, (name, path)
 
 
 def test_version_names_versions_devices_and_precision(capsys: pytest.CaptureFixture[str]):
