@@ -103,9 +103,15 @@ def table(documents: Sequence[dict[str, Any]]) -> str:
     parts = []
     for machine, group in machines.items():
         cores = max(group, key=cores_of)["header"]["cores"]
-        rows = [f"| `{document['command']}` | {document['what']} | {document['result']} |" for document in group]
+        rows = [row for document in group for row in rows_of(document)]
         parts.append(f"{machine}, {cores}:\n\n{head}\n" + "\n".join(rows))
     return "\n\n".join(parts)
+
+
+def rows_of(document: dict[str, Any]) -> list[str]:
+    """The rows of a report in the table of the results page, one for each part of its result."""
+    first, *others = document["result"].split("; ")
+    return [f"| `{document['command']}` | {document['what']} | {first} |", *(f"| | | {other} |" for other in others)]
 
 
 def with_table(text: str, documents: Sequence[dict[str, Any]]) -> str:
