@@ -69,14 +69,15 @@ def main() -> None:
                 theirs.append(peer.compiled["compile_seconds"])
         if not theirs:
             table.add(num_seeds, ours, None, None, quick, None)
-            sentences.append(f"{statistics.median(ours):.1f} s, quick {statistics.median(quick):.1f} s")
+            sentences.append(f"{num_seeds:,}: {statistics.median(ours):.1f} s, quick {statistics.median(quick):.1f} s")
             continue
         longer, with_flags = ratios(ours, theirs), ratios(quick, theirs)
         table.add(num_seeds, ours, theirs, longer, quick, with_flags)
         median = statistics.median(longer)
         report.require(median <= 1, f"Compiling for {num_seeds:,} seeds takes {median:.2f} times as long as rejax's.")
         sentences.append(
-            f"{statistics.median(ours):.1f} s, {spread(longer, '.2f')} of rejax's, quick {spread(with_flags, '.2f')}"
+            f"{num_seeds:,}: {statistics.median(ours):.1f} s, {spread(longer, '.2f')} of rejax's, "
+            f"quick {spread(with_flags, '.2f')}"
         )
     report.finish("; ".join(sentences))
 

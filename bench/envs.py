@@ -202,37 +202,32 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=250_000, help="minimum steps of one timing (at least 4 rollouts)")
     parser.add_argument("--rounds", type=int, default=15)
     arguments = parser.parse_args()
-    sizes = " / ".join(f"{num_envs:,}" for num_envs in arguments.num_envs)
-    report = Report(parser, arguments, f"random-policy steps of {sizes} environments")
+    compared = f"gymnax {version('gymnax')} stepped as in its README, and with Gymnasium's CartPole in NumPy"
+    report = Report(parser, arguments, f"random-policy steps of several environments; compared with {compared}")
     columns = {"task": "", "N": ",d", "ours": ".2f", "gymnax": ".2f", "ours / gymnax": ".1f"}
     columns |= {"gymnax, actions in bulk": ".2f", "ours / bulk": ".1f", "states reused": ""}
     title = f"Millions of steps per second; {arguments.rounds} alternating runs: median (least to most)"
     table = report.table(title, columns)
     sentences = []
     for name, env_id in TASKS:
-        medians: dict[int, float] = {}
         for num_envs in arguments.num_envs:
             rates, reused = compare_with_gymnax(name, env_id, num_envs, arguments.steps, arguments.rounds)
             our_rates, usual, bulk = rates
             faster = ratios(our_rates, usual)
             table.add(name, num_envs, our_rates, usual, faster, bulk, ratios(our_rates, bulk), reused)
-            medians[num_envs] = statistics.median(faster)
-            require(report, f"{name} against gymnax", num_envs, medians[num_envs], LEAST_TIMES_GYMNAX[name])
+            median = statistics.median(faster)
+            require(report, f"{name} against gymnax", num_envs, median, LEAST_TIMES_GYMNAX[name])
             report.require(reused == 0, f"{name} reused {reused} initial states at N = {num_envs:,}.")
-        sentences.append(f"{name} {' / '.join(f'{one:.1f}' for one in medians.values())}")
+            sentences.append(f"{name}, {num_envs:,}: {median:.1f} times as fast as gymnax")
     columns = {"N": ",d", "ours": ".2f", "Gymnasium": ".2f", "ours / Gymnasium": ".1f"}
     table = report.table(f"CartPole compared with Gymnasium {gymnasium.__version__} in NumPy. {title}", columns)
-    factors = []
     for num_envs in arguments.num_envs:
         our_rates, numpy_loop = compare_with_gymnasium(num_envs, arguments.steps, arguments.rounds)
         faster = ratios(our_rates, numpy_loop)
         table.add(num_envs, our_rates, numpy_loop, faster)
         require(report, "cartpole against Gymnasium", num_envs, statistics.median(faster), LEAST_TIMES_GYMNASIUM)
-        factors.append(spread(faster, ".1f"))
-    report.finish(
-        f"times as fast as gymnax {version('gymnax')} stepped as in its README: {', '.join(sentences)}; as Gymnasium's "
-        f"CartPole in NumPy: {' / '.join(factors)}"
-    )
+        sentences.append(f"cartpole, {num_envs:,}: {spread(faster, '.1f')} times as fast as Gymnasium")
+    report.finish("; ".join(sentences))
 
 
 def require(report: Report, sides: str, num_envs: int, times: float, least: float) -> None:

@@ -52,7 +52,7 @@ def main() -> None:
     )
     for name, taken in times.items():
         table.add(name, taken, [one - other for one, other in zip(taken, times["`import jax`"], strict=True)])
-    report.finish(", ".join(f"{name} {statistics.median(taken):.2f} s" for name, taken in times.items()))
+    report.finish("; ".join(f"{name} {statistics.median(taken):.2f} s" for name, taken in times.items()))
 
 
 if __name__ == "__main__":

@@ -127,8 +127,9 @@ def beside_rejax(report: Report, arguments: argparse.Namespace) -> list[str]:
             f"At {num_seeds:,} seeds the sampled return of ours is {ours.median('sampled'):.1f}, {errors:.1f} standard "
             f"errors below rejax's {peer.median('return'):.1f}.",
         )
+        seeds = "seed" if num_seeds == 1 else "seeds"
         returns = f"return {ours.median('sampled'):.0f} against {peer.median('return'):.0f}"
-        sentences.append(f"{spread(faster, '.2f')} times as fast as rejax at {num_seeds:,} ({returns})")
+        sentences.append(f"{spread(faster, '.2f')} times as fast as rejax for {num_seeds:,} {seeds} ({returns})")
         versions.add(str(peer.compiled["jax"]))
     if versions:
         report.note(f"rejax ran on jax {', '.join(sorted(versions))}.")
@@ -156,7 +157,8 @@ def beside_stable_baselines(report: Report, arguments: argparse.Namespace) -> st
     table.add("ours", arguments.env_steps, our_seconds, ours.median("sampled"), None)
     longer = ratios(extrapolated, our_seconds)
     table.add("Stable-Baselines3", arguments.sb3_env_steps, extrapolated, theirs.median("return"), longer)
-    return f"{spread(longer, '.0f')} times Stable-Baselines3 at 1, extrapolated from {arguments.sb3_env_steps:,} steps"
+    steps = f"extrapolated from {arguments.sb3_env_steps:,} steps"
+    return f"{spread(longer, '.0f')} times as fast as Stable-Baselines3 for 1 seed, {steps}"
 
 
 def main() -> None:
