@@ -9,8 +9,8 @@ from latex2mathml.converter import convert
 # As pymdownx.arithmatex writes formulas: \( \) in a line, \[ \] on lines of their own.
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
 _CAPITAL = re.compile("<mi>(&#x003(?:9[3-9A-F]|A[0-9]);)</mi>")  # Greek capitals, which TeX sets upright
-_CELL = re.compile(r"(?<=<td>)[^<]*\[[^<]*\][^<]*(?=</td>)")
-_INTERVAL = re.compile(r"(\S+) \[([^\s,]+), ([^\s,]+)\]")
+_CELL = re.compile(r"<td>.*?</td>")
+_INTERVAL = re.compile(r"(?<=\d) \[(-?[\d.,]+), (-?[\d.,]+)\]")  # after its estimate
 
 
 def mathml(formula: str, display: str = "inline") -> str:
@@ -34,4 +34,4 @@ def on_page_content(text: str, **_: Any) -> str:
     text = _FORMULA.sub(
         lambda found: mathml(html.unescape(found[2]), "inline" if found[1] == "span" else "block"), text
     )
-    return _CELL.sub(lambda cell: _INTERVAL.sub("\\1\u00a0[\\2,\u00a0\\3]", cell[0]), text)
+    return _CELL.sub(lambda cell: _INTERVAL.sub("\u00a0[\\1,\u00a0\\2]", cell[0]), text)

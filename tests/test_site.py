@@ -1,5 +1,6 @@
 """The site is easy to read: short sidebars, code that fits, one notation of numbers, and nothing from the network."""
 
+import importlib.util
 import re
 import subprocess
 import sys
@@ -46,6 +47,38 @@ def test_results_come_after_the_reference() -> None:
 def test_the_site_takes_nothing_from_the_network() -> None:
     assert CONFIG["theme"]["font"] is False
     assert not [path for key in ("extra_css", "extra_javascript") for path in CONFIG.get(key, []) if "://" in path]
+
+
+def hooks() -> Any:
+    """The module of MkDocs' hooks, which no package contains."""
+    specification = importlib.util.spec_from_file_location("hooks", ROOT / CONFIG["hooks"][0])
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def test_every_formula_becomes_mathml() -> None:
+    text = re.sub(r"^```.*?^```|`[^`]*`", "", "".join(PAGES.values()), flags=re.MULTILINE | re.DOTALL)
+    formulas = set(re.findall(r"\$([^$\n]+)\$", text))
+    assert len(formulas) > 40
+    for formula in formulas:
+        assert hooks().mathml(formula).startswith("<math ")
+    with pytest.raises(ValueError, match=r"latex2mathml does not know"):
+        hooks().mathml(r"\nosuch x")
+
+
+def test_a_page_has_mathml_in_place_of_formulas() -> None:
+    written = hooks().on_page_content(r'<p><span class="arithmatex">\(\Gamma(t) &lt; 1\)</span>.</p>')
+    assert re.sub(r"&#x0*(\w+);", lambda code: chr(int(code[1], 16)), re.sub(r"</?\w[^>]*>", "", written)) == "Γ(t)<1."
+    assert '<mi mathvariant="normal">' in written and "arithmatex" not in written
+
+
+def test_an_interval_in_a_table_stays_on_one_line() -> None:
+    row = "<tr><td>500.0 [499.3, 500.0]</td><td><strong>-1 [-2, 1,000] +</strong></td><td>a rate in [0, 1]</td></tr>"
+    whole = row.replace("0 [499.3, ", "0\u00a0[499.3,\u00a0").replace("1 [-2, ", "1\u00a0[-2,\u00a0")
+    assert hooks().on_page_content(row) == whole
+    assert hooks().on_page_content("<p>1 [0, 2]</p>") == "<p>1 [0, 2]</p>"
 
 
 @pytest.mark.parametrize("name", PAGES)
