@@ -119,7 +119,7 @@ def _result(row: PublishedRow) -> str:
     """Published result of a preset."""
     cells = row.cells
     if "Arrive" in cells:
-        return f"{float(cells['Arrive']):.1%} of the agents arrive".replace("%", " %")
+        return f"{float(cells['Arrive']):.1%} of agents arrive".replace("%", " %")
     name = next(head for head in ("IQM", "IQM with memory", "Greedy mean") if head in cells)
     return f"{'mean' if name == 'Greedy mean' else 'IQM'} {cells[name]}"
 
@@ -128,10 +128,14 @@ def presets(name: str) -> str:
     """Presets of an algorithm with their published greedy returns."""
     published = {(row.algorithm, row.environment): row for row in published_rows() if not (row.tuned or row.changed)}
     known = [published[name, preset.environment] for preset in PRESETS if preset.algorithm == name]
-    rows = [(row.cells["Env steps"], row.cells["Seeds"], _result(row), row.cells["Command"]) for row in known]
+    head = ("Environment", "Env steps", "Seeds", "Greedy return", "Command")
+    rows = [
+        (f"`{row.environment}`", row.cells["Env steps"], row.cells["Seeds"], _result(row), row.cells["Command"])
+        for row in known
+    ]
     links = [f"[{_title(page)}](../results/{page}.md)" for page in dict.fromkeys(row.page for row in known)]
     about = "The interquartile mean (IQM) or the mean of greedy returns, measured as described on"
-    return f"{about} {', '.join(links)}:\n\n{table(('Env steps', 'Seeds', 'Greedy return', 'Command'), rows)}"
+    return f"{about} {', '.join(links)}:\n\n{table(head, rows)}"
 
 
 def _title(page: str) -> str:
