@@ -194,6 +194,8 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
         return head.scores(outputs, log_std), memory
 
     actor = recurrent_actor(first_memory, scores_and_memory, head) if remembers else head_actor(scores, head)
+    if head.continuous:
+        actor = actor._replace(log_prob=None)  # without a width, there is no density
     effects, defaults = _effects(strategy, config), {"lr": 1.0} if strategy.natural else {}
     episode_length = longest_episode(env)
 

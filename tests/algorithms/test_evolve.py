@@ -66,6 +66,12 @@ class Aim(Environment):
         return spaces.Box(-1.0, 1.0, (1,), jnp.float32)
 
 
+@pytest.mark.parametrize("fields", [{}, {"memory": "gru", "memory_size": 4, "memory_hidden": (4,)}], ids=["", "gru"])
+def test_actions_that_are_numbers_have_no_density(fields: dict[str, Any]) -> None:
+    assert small(envs.make("pendulum"), **fields).actor.log_prob is None
+    assert small(envs.make("cartpole"), **fields).actor.log_prob is not None
+
+
 @pytest.mark.slow
 def test_the_laws_hold() -> None:
     jaxrl.check(small())
