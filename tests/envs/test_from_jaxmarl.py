@@ -1,6 +1,7 @@
 """JaxMARL's environments as crowds: compared with JaxMARL's own steps up to the end, and errors."""
 
 import functools
+import importlib
 from typing import Any
 
 import jax
@@ -13,11 +14,6 @@ import jaxrl
 from envs.checking import check_abstractly
 from jaxrl.algorithms.registry import build, describe
 
-pytest.importorskip("jaxmarl", reason="the extra jaxmarl")
-
-from jaxmarl import make as make_theirs
-from jaxmarl.environments.smax import map_name_to_scenario
-
 NAMES = (
     "MPE_simple_v3",
     "MPE_simple_spread_v3",
@@ -29,9 +25,19 @@ NAMES = (
 SLOW = ("MPE_simple_v3", "MPE_simple_spread_v3", "MPE_simple_reference_v3", "SMAX", "HeuristicEnemySMAX")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def installed() -> None:
+    """Imports JaxMARL, and MuJoCo with it, in the process that tests it alone."""
+    pytest.importorskip("jaxmarl", reason="the extra jaxmarl")
+
+
 @functools.cache
 def made(name: str) -> Any:
     return envs.make(f"jaxmarl/{name}")
+
+
+def jaxmarl_make(name: str) -> Any:
+    return importlib.import_module("jaxmarl").make(name)
 
 
 def test_names_are_those_of_environments_whose_agents_are_alike() -> None:
@@ -58,7 +64,7 @@ def test_they_keep_the_laws(name: str) -> None:
 )
 def test_episodes_are_jaxmarls_own(name: str, length: int) -> None:
     """Observations, rewards, ends and masks of an episode equal those of the environment as JaxMARL makes it."""
-    env, theirs = made(name), make_theirs(name)
+    env, theirs = made(name), jaxmarl_make(name)
     params = env.default_params
     assert params.max_steps_in_episode == length
     ours, own = jax.jit(env.step_env), jax.jit(theirs.step_env)
@@ -109,7 +115,7 @@ def test_the_global_observation_is_all_observations() -> None:
 def test_the_global_observation_of_a_battle_is_its_world_state() -> None:
     battle = made("HeuristicEnemySMAX")
     _, state = battle.reset_env(jax.random.key(0), battle.default_params)
-    theirs: Any = make_theirs("HeuristicEnemySMAX")
+    theirs: Any = jaxmarl_make("HeuristicEnemySMAX")
     expected = theirs.get_world_state(state.inner)
     np.testing.assert_array_equal(battle.global_observation(state, battle.default_params), expected)
 
@@ -122,8 +128,9 @@ def test_fields_are_jaxmarls_and_results_know_them() -> None:
     described = describe(jaxrl.ppo(env))
     assert described["environment"]["name"] == "jaxmarl/MPE_simple_spread_v3"
     assert build(described).env == env
+    smax = importlib.import_module("jaxmarl.environments.smax")
     three: Any = envs.make("jaxmarl/HeuristicEnemySMAX", scenario="3s_vs_5z")
-    assert three.inner.num_agents == map_name_to_scenario("3s_vs_5z").num_allies == 3
+    assert three.inner.num_agents == smax.map_name_to_scenario("3s_vs_5z").num_allies == 3
 
 
 @pytest.mark.parametrize(
