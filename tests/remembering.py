@@ -179,13 +179,20 @@ def by_hand(env: Environment, actor: Actor, builder: str | None = None) -> Algor
 
 
 def played(
-    env: Environment, actor: Actor, policy: Any, key: jax.Array, carry: Carry, env_params: Any, num_steps: int = 13
+    env: Environment,
+    actor: Actor,
+    policy: Any,
+    key: jax.Array,
+    carry: Carry,
+    env_params: Any,
+    num_steps: int = 13,
+    reset_pool: int | None = None,
 ) -> tuple[Carry, Transition]:
     """One rollout of environments with one agent each."""
     noise_key, env_key = jax.random.split(key)
     num_envs = jax.tree.leaves(carry.obs)[0].shape[0]
     noise = actor.noise(noise_key, (num_steps, num_envs))
-    return rollout(env, env_params, actor, policy, env_key, carry, noise)[:2]
+    return rollout(env, env_params, actor, policy, env_key, carry, noise, reset_pool)[:2]
 
 
 def echo(env: Repeat) -> Algorithm:

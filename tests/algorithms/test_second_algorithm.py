@@ -80,7 +80,7 @@ def test_chunks_do_not_change_a_metric(algo: Algorithm, run: Path, tmp_path: Pat
 @pytest.mark.slow
 def test_a_hyper_parameter_may_matter_late(algo: Algorithm) -> None:
     jaxrl.check(algo, num_steps=4)
-    with pytest.raises(envs.ContractError, match=r"within 2 steps: \.late_lr did not"):
+    with pytest.raises(envs.ContractError, match=r"within 3 steps: \.late_lr did not"):
         jaxrl.check(algo)
 
 
