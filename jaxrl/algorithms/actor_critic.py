@@ -23,7 +23,7 @@ from jaxrl.algorithms.off_policy import (
     OffPolicyState,
     off_policy,
 )
-from jaxrl.algorithms.rollout_config import INFINITE, prepared
+from jaxrl.algorithms.rollout_config import INFINITE, prepared, stopped
 from jaxrl.algorithms.value_function import (
     Nodes,
     Target,
@@ -114,8 +114,8 @@ class ActorCriticHParams(OffPolicyHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Step size of Adam for the critics.
-      policy_lr: Step size of Adam for the policy.
+      lr: Initial step size of Adam for the critics.
+      policy_lr: Initial step size of Adam for the policy.
       max_grad_norm: Global norm to which the gradients of the critics, of the policy and of the temperature of SAC are
         each clipped; infinity disables clipping.
       target_rate: Step size of target updates, in [0, 1]; 1 copies the online networks.
@@ -132,6 +132,7 @@ class ActorCriticHParams(OffPolicyHParams):
     huber_delta: Any = 1.0
     noise_correlation: Any = 0.9
 
+    schedules = OffPolicyHParams.schedules | {"lr_end": ("lr", "policy_lr")}
     ranges = OffPolicyHParams.ranges | {
         "policy_lr": Range(0, INFINITE, "[)"),
         **dict.fromkeys(("target_rate", "noise_correlation"), Range(0, 1)),
@@ -197,6 +198,10 @@ class ActorCritic(NamedTuple):
             hparams.discount, heads, num_heads, self.episode_length, num_settings, "heads='joint'"
         )
         return prepared(hparams, self.config.effects, discount, num_settings, run_length, self.defaults)
+
+    def scheduled(self, iteration: jax.Array, hparams: HParams) -> HParams:
+        """Prepared hyper-parameters of an iteration."""
+        return self.prepare(hparams).at(jnp.float32(self.config.steps_per_iteration) * iteration)
 
     def init(self, key: jax.Array) -> tuple[Params, Params]:
         """Parameters of the policy, and of the critics."""
@@ -352,6 +357,7 @@ class ActorCritic(NamedTuple):
             env_steps_per_iteration=self.config.steps_per_iteration,
             prepare=self.prepare,
             network=self.own,
+            stopped=stopped,
             warm_start=warm_start,
         )
 

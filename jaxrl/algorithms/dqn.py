@@ -17,7 +17,7 @@ from envs.threefry import unrolled
 from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyHParams, OffPolicyPolicy, OffPolicyState, off_policy
-from jaxrl.algorithms.rollout_config import INFINITE
+from jaxrl.algorithms.rollout_config import INFINITE, stopped
 from jaxrl.algorithms.value_function import Nodes, Target, row_errors, window_atoms
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning import value_losses
@@ -212,8 +212,8 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
     def step(
         key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: DQNHParams, env_params: EnvParams
     ) -> tuple[OffPolicyState, Metrics]:
-        hparams = q.prepare(hparams)
         env_steps = jnp.float32(config.steps_per_iteration) * iteration
+        hparams = q.prepare(hparams).at(env_steps)
         learner = state.learner._replace(acting=q.scheduled(state.learner.acting, hparams, env_steps))
         collect_key, learn_key = jax.random.split(unrolled(key))
         policy = replay.policy_of(learner.acting, state.observations, hparams)
@@ -230,7 +230,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
         updates = replay.updates(learn_key, iteration)
         (learner, priorities), metrics = jax.lax.scan(update, (learner, experience.priorities), updates)
         state, metrics = replay.finish(learner, priorities, experience, metrics)
-        return state, metrics | {"epsilon": learner.acting.epsilon}
+        return state, metrics | {"epsilon": learner.acting.epsilon, "learning_rate": hparams.lr}
 
     def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         weights = policy.acting.params
@@ -250,5 +250,6 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
         env_steps_per_iteration=config.steps_per_iteration,
         prepare=q.prepare,
         network=own,
+        stopped=stopped,
         warm_start=warm_start,
     )

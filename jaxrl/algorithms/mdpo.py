@@ -25,7 +25,6 @@ from jaxrl.algorithms.policy_gradient import (
 from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
-from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import LogUniform, SearchSpace
@@ -52,21 +51,17 @@ class MDPOHParams(OnPolicyHParams):
     step_size: Any = 1.0
     step_size_end: Any = 0.0
 
+    schedules = OnPolicyHParams.schedules | {"step_size_end": ("step_size",)}
+    stopping = (*OnPolicyHParams.stopping, "step_size_end")
     ranges = OnPolicyHParams.ranges | {
         "step_size": Range(LEAST_STEP_SIZE, INFINITE, "[)"),
         "step_size_end": Range(0, INFINITE, "[)"),
     }
 
-    @property
-    def annealed_ends(self) -> dict[str, Any]:
-        """Final fractions of annealed step sizes by field; see `OnPolicyHParams.annealed_ends`."""
-        return {**super().annealed_ends, "step_size_end": self.step_size_end}
-
     def at(self, env_steps: jax.Array) -> Self:
-        """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""
-        share = linear_share(env_steps, self.step_size_end, self.anneal_env_steps)
-        step_size = jnp.maximum(self.step_size * share, LEAST_STEP_SIZE)
-        return dataclasses.replace(super().at(env_steps), step_size=step_size)
+        """Values after `env_steps` environment steps, `[]`, traced."""
+        values = super().at(env_steps)
+        return dataclasses.replace(values, step_size=jnp.maximum(values.step_size, LEAST_STEP_SIZE))
 
 
 @with_hints

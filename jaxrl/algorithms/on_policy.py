@@ -41,7 +41,7 @@ from jaxrl.learning.normalisation import (
     scale_rewards,
     update_statistics,
 )
-from jaxrl.learning.optimisers import adam, linear_share
+from jaxrl.learning.optimisers import adam
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import episode_ends, longest_episode, reset_all, rollout, value_ends
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
@@ -210,9 +210,8 @@ class OnPolicy(NamedTuple):
 
     def scheduled(self, iteration: jax.Array, hparams: HParams) -> tuple[Any, jax.Array]:
         """Hyper-parameters of an iteration, and the step size of Adam `[]`."""
-        env_steps = jnp.float32(self.config.steps_per_iteration) * iteration
-        lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
-        return hparams.at(env_steps), lr
+        hparams = hparams.at(jnp.float32(self.config.steps_per_iteration) * iteration)
+        return hparams, hparams.lr
 
     def finish(
         self,

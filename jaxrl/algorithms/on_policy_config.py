@@ -148,24 +148,20 @@ class OnPolicyHParams(RolloutHParams):
     ranges = MappingProxyType(
         {
             **RolloutHParams.ranges,
-            **dict.fromkeys(("lr_end", "value_coef"), Range(0, INFINITE, "[)")),
+            "value_coef": Range(0, INFINITE, "[)"),
             "reward_clip": Range(0, INFINITE),
-            **dict.fromkeys(("anneal_env_steps", "entropy_decay_env_steps"), Range(1, INFINITE)),
+            "entropy_decay_env_steps": Range(1, INFINITE),
             "lam": Range(0, 1),
             "entropy_coef": Range(-INFINITE, INFINITE, "()"),
             "log_std_init": Range(-20, 20),
         }
     )
 
-    @property
-    def annealed_ends(self) -> dict[str, Any]:
-        """Final fractions of annealed step sizes by field; 1 means no annealing, and 0 the end of learning."""
-        return {"lr_end": self.lr_end}
-
     def at(self, env_steps: jax.Array) -> Self:
-        """Values after `env_steps` environment steps, `[]`, traced; without the learning rate."""
+        """Values after `env_steps` environment steps, `[]`, traced."""
+        values = super().at(env_steps)
         share = tenth_share(env_steps, self.entropy_decay_env_steps)
-        return dataclasses.replace(self, entropy_coef=self.entropy_coef * share)
+        return dataclasses.replace(values, entropy_coef=values.entropy_coef * share)
 
 
 def shapes_of(env: Environment, config: Any, agents: tuple[int, ...]) -> tuple[Any, Any]:

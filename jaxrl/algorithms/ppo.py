@@ -69,6 +69,8 @@ class PPOHParams(OnPolicyHParams):
 
     Attributes:
       clip_eps: Half width of the interval around 1 to which the probability ratio is clipped.
+      clip_eps_end: Final half width as a fraction of `clip_eps`, reached linearly over `anneal_env_steps`; 1 keeps it
+        constant.
       value_clip: Largest change of a value in one iteration; infinity disables clipping.
       target_kl: KL divergence beyond which an iteration stops learning, see `PPOConfig.kl_stop`;
         infinity disables it.
@@ -77,13 +79,15 @@ class PPOHParams(OnPolicyHParams):
     """
 
     clip_eps: Any = 0.2
+    clip_eps_end: Any = 1.0
     value_clip: Any = INFINITE
     target_kl: Any = INFINITE
     belief_coef: Any = 0.03
     belief_env_steps: Any = 100_000.0
 
+    schedules = OnPolicyHParams.schedules | {"clip_eps_end": ("clip_eps",)}
     ranges = OnPolicyHParams.ranges | {
-        "clip_eps": Range(0, INFINITE, "[)"),
+        **dict.fromkeys(("clip_eps", "clip_eps_end"), Range(0, INFINITE, "[)")),
         "belief_coef": Range(0, INFINITE, "[)"),
         "belief_env_steps": Range(0, INFINITE, "[)"),
         **dict.fromkeys(("value_clip", "target_kl"), Range(0, INFINITE)),

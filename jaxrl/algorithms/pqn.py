@@ -17,14 +17,14 @@ from envs.threefry import unrolled
 from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, off_policy
-from jaxrl.algorithms.rollout_config import INFINITE, check_num_rows, stopped
+from jaxrl.algorithms.rollout_config import check_num_rows, stopped
 from jaxrl.algorithms.value_function import Nodes, Target
 from jaxrl.checks import Range, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.minibatches import over_epochs, row_minibatches
 from jaxrl.learning.networks import Module
 from jaxrl.learning.normalisation import RunningStatistics
-from jaxrl.learning.optimisers import adam, linear_share
+from jaxrl.learning.optimisers import adam
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, value_ends
 from jaxrl.pytrees import EnvParams
@@ -70,9 +70,6 @@ class PQNHParams(QHParams):
     """Hyper-parameters of PQN, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Initial step size of Adam.
-      lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
-      anneal_env_steps: Number of environment steps over which the step size falls; infinity means the whole run.
       lam: Lambda of the targets, in [0, 1]; 1 is Monte Carlo, 0 is one-step.
       epsilon_anneal_env_steps: Number of environment steps over which the probability of a random action decays.
 
@@ -80,21 +77,10 @@ class PQNHParams(QHParams):
     """
 
     lr: Any = 5e-4
-    lr_end: Any = 1.0
-    anneal_env_steps: Any = INFINITE
     lam: Any = 0.65
     epsilon_anneal_env_steps: Any = 100_000.0
 
-    ranges = QHParams.ranges | {
-        "lr_end": Range(0, INFINITE, "[)"),
-        "anneal_env_steps": Range(1, INFINITE),
-        "lam": Range(0, 1),
-    }
-
-    @property
-    def annealed_ends(self) -> dict[str, Any]:
-        """Final fractions of annealed step sizes by field; 1 means no annealing, and 0 the end of learning."""
-        return {"lr_end": self.lr_end}
+    ranges = QHParams.ranges | {"lam": Range(0, 1)}
 
 
 class PQNState(NamedTuple):
@@ -185,10 +171,9 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
     def step(
         key: jax.Array, iteration: jax.Array, state: PQNState, hparams: PQNHParams, env_params: EnvParams
     ) -> tuple[PQNState, Metrics]:
-        hparams = q.prepare(hparams)
-        collect_key, learn_key = jax.random.split(unrolled(key))
         env_steps = jnp.float32(config.steps_per_iteration) * iteration
-        lr = hparams.lr * linear_share(env_steps, hparams.lr_end, hparams.anneal_env_steps)
+        hparams = q.prepare(hparams).at(env_steps)
+        collect_key, learn_key = jax.random.split(unrolled(key))
         state = state._replace(acting=q.scheduled(state.acting, hparams, env_steps))
         policy = policy_of(state, hparams)
         carry, steps, reused = rollouts.rollout(collect_key, actor, policy, state.carry, env_params, config.num_steps)
@@ -210,7 +195,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
                 acting.shares,
                 acting.scale,
                 hparams,
-                lr,
+                hparams.lr,
             )
             return (acting._replace(params=params), optimiser), metrics
 
@@ -223,7 +208,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         )
         observations = rollouts.statistics(state.observations, steps)
         metrics = jax.tree.map(jnp.mean, metrics)
-        metrics |= {"epsilon": acting.epsilon, "learning_rate": lr, "reset_reuse": reused.astype(jnp.float32)}
+        metrics |= {"epsilon": acting.epsilon, "learning_rate": hparams.lr, "reset_reuse": reused.astype(jnp.float32)}
         return PQNState(acting, optimiser, observations, carry), metrics
 
     def warm_start(state: PQNState, policy: OffPolicyPolicy) -> PQNState:

@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
+from jaxrl.learning.optimisers import linear_share
 from jaxrl.pytrees import HParams
 
 INFINITE = math.inf
@@ -141,11 +142,20 @@ class DiscountedHParams(Settings):
 
 
 class RolloutHParams(DiscountedHParams):
-    """Base of hyper-parameters of algorithms that follow gradients by Adam, with the ranges that all of them have."""
+    """Base of hyper-parameters of algorithms that follow gradients by Adam, with the ranges that all of them have.
 
+    Attributes:
+      schedules: Fields that change linearly over `anneal_env_steps`, by the name of the field with their final
+        fraction, of which 1 keeps them constant.
+      stopping: Those names whose fraction 0 ends learning.
+    """
+
+    schedules = MappingProxyType[str, tuple[str, ...]]({"lr_end": ("lr",)})
+    stopping = ("lr_end",)
     ranges = MappingProxyType(
         {
-            "lr": Range(0, INFINITE, "[)"),
+            **dict.fromkeys(("lr", "lr_end"), Range(0, INFINITE, "[)")),
+            "anneal_env_steps": Range(1, INFINITE),
             "adam_eps": Range(1e-30, INFINITE, "[)"),
             "max_grad_norm": Range(1e-30, INFINITE),
             "observation_clip": Range(0, INFINITE),
@@ -153,19 +163,37 @@ class RolloutHParams(DiscountedHParams):
         }
     )
 
+    @property
+    def final_fractions(self) -> dict[str, Any]:
+        """Final fractions of the schedules that have an effect, by field."""
+        ends = {end: getattr(self, end) for end in type(self).schedules}
+        return {end: value for end, value in ends.items() if value is not None}
+
+    def at(self, env_steps: jax.Array) -> Self:
+        """Values after `env_steps` environment steps, `[]`, traced."""
+        values: Any = self
+        changes = {}
+        for end, fraction in self.final_fractions.items():
+            share = linear_share(env_steps, fraction, values.anneal_env_steps)
+            scaled = {name: getattr(values, name) for name in self.schedules[end]}
+            changes |= {name: value * share for name, value in scaled.items() if value is not None}
+        return dataclasses.replace(values, **changes)
+
 
 @struct.dataclass
 class TransitionsHParams(RolloutHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Step size of Adam.
+      lr: Initial step size of Adam.
       discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
       max_grad_norm: Global norm to which gradients are clipped; infinity disables clipping.
       adam_b1: Decay rate of the first moment in Adam.
       adam_b2: Decay rate of the second moment in Adam.
       adam_eps: Constant in the denominator of Adam.
       observation_clip: Bound of normalised observations.
+      lr_end: Final step size as a fraction of the initial one, reached linearly; 1 keeps it constant.
+      anneal_env_steps: Number of environment steps over which the step size falls; infinity means the whole run.
       gamma: Not a field; use `discount`.
 
     `observation_clip` is None in `Algorithm.hparams` where it has no effect.
@@ -178,6 +206,8 @@ class TransitionsHParams(RolloutHParams):
     adam_b2: Any = 0.999
     adam_eps: Any = 1e-5
     observation_clip: Any = 10.0
+    lr_end: Any = 1.0
+    anneal_env_steps: Any = INFINITE
     gamma: dataclasses.InitVar[None] = None
 
 
@@ -192,8 +222,7 @@ def prepared(
     """Hyper-parameters with a resolved discount and without those that have no effect, for `Algorithm.prepare`.
 
     Args:
-      hparams: Hyper-parameters, of one setting, or with a leading axis `[num_settings]`; `annealed_ends`, if the class
-        has it, names the annealed step sizes.
+      hparams: Hyper-parameters, of one setting, or with a leading axis `[num_settings]`.
       effects: Whether a hyper-parameter has an effect, by name, for those that do not always have one.
       discount: Resolved discount.
       num_settings: Number of settings; None for a single one.
@@ -205,14 +234,14 @@ def prepared(
         name: effective(name, getattr(hparams, name), defaults.get(name, fields[name].default), on, num_settings)
         for name, on in effects.items()
     }
-    if run_length is not None and hasattr(hparams, "annealed_ends"):
+    if run_length is not None and hasattr(hparams, "final_fractions"):
         changes["anneal_env_steps"] = annealed_over(hparams, run_length)
     return dataclasses.replace(hparams, discount=discount, **changes)
 
 
 def annealed_over(hparams: HParams, run_length: int) -> Any:
     """Effective `anneal_env_steps`: the length of the run if it is infinite and a schedule is set."""
-    anneal, ends = hparams.anneal_env_steps, hparams.annealed_ends
+    anneal, ends = hparams.anneal_env_steps, hparams.final_fractions
     xp = np if is_concrete((anneal, ends)) else jnp
     falls = functools.reduce(operator.or_, (end != 1.0 for end in ends.values()))
     return xp.where(xp.isinf(anneal) & falls, np.float32(run_length), anneal)
@@ -221,8 +250,8 @@ def annealed_over(hparams: HParams, run_length: int) -> Any:
 def stopped(hparams: HParams, env_steps: int) -> str | None:
     """Reason why some setting learns nothing after `env_steps`: a step size has fallen to 0, or its least value."""
     anneal = np.asarray(hparams.anneal_env_steps)
-    for name, end in hparams.annealed_ends.items():
-        ended = (np.asarray(end) == 0) & (anneal <= env_steps)
+    for name in hparams.stopping:
+        ended = (np.asarray(getattr(hparams, name)) == 0) & (anneal <= env_steps)
         if ended.any():
             return f"its step size fell to its least value within {int(anneal[ended].max()):,} env steps ({name}=0)"
     return None

@@ -57,8 +57,8 @@ class SACConfig(ActorCriticConfig):
     @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
-        own = ("temperature_lr", "target_entropy_fraction")
-        return super().effects | dict.fromkeys(own, self.automatic_temperature)
+        own, automatic = ("temperature_lr", "target_entropy_fraction"), self.automatic_temperature
+        return super().effects | dict.fromkeys(own, automatic) | {"temperature_end": not automatic}
 
 
 @struct.dataclass
@@ -67,17 +67,25 @@ class SACHParams(ActorCriticHParams):
 
     Attributes:
       temperature: Reward for one nat of entropy; the initial value of an automatic temperature.
-      temperature_lr: Step size of Adam for the logarithm of the temperature.
+      temperature_end: Final value of a fixed temperature as a fraction of `temperature`, reached linearly over
+        `anneal_env_steps`; 1 keeps it constant.
+      temperature_lr: Initial step size of Adam for the logarithm of the temperature.
       target_entropy_fraction: Target entropy as a fraction of a reference: for continuous actions scaled to [-1, 1], -1
         nat per component; for discrete actions, the logarithm of the number of allowed actions. None stands for 1 with
         continuous actions and 0.5 with discrete ones, the number in `Algorithm.hparams`.
     """
 
     temperature: Any = 1.0
+    temperature_end: Any = 1.0
     temperature_lr: Any = 1e-3
     target_entropy_fraction: Any = None
 
+    schedules = ActorCriticHParams.schedules | {
+        "lr_end": ("lr", "policy_lr", "temperature_lr"),
+        "temperature_end": ("temperature",),
+    }
     ranges = ActorCriticHParams.ranges | {
+        "temperature_end": Range(0, INFINITE, "[)"),
         "temperature": Range(1e-30, INFINITE, "[)"),
         "temperature_lr": Range(0, INFINITE, "[)"),
         "target_entropy_fraction": Range(-INFINITE, INFINITE, "()"),
@@ -267,7 +275,7 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
     def step(
         key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: SACHParams, env_params: EnvParams
     ) -> tuple[OffPolicyState, Metrics]:
-        hparams = agent.prepare(hparams)
+        hparams = agent.scheduled(iteration, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
         policy = agent.policy(state, hparams)
         experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
@@ -282,7 +290,8 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
 
         updates = replay.updates(learn_key, iteration)
         (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
-        return replay.finish(learner, priorities, experience, metrics)
+        state, metrics = replay.finish(learner, priorities, experience, metrics)
+        return state, metrics | {"learning_rate": hparams.lr}
 
     def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         learner = state.learner._replace(policy=policy.acting.params)

@@ -41,11 +41,15 @@ class SPOHParams(OnPolicyHParams):
 
     Attributes:
       ratio_eps: Distance from 1 of the probability ratio at which the objective of a sample is largest.
+      ratio_eps_end: Final distance as a fraction of `ratio_eps`, reached linearly over `anneal_env_steps`; 1 keeps it
+        constant.
     """
 
     ratio_eps: Any = 0.2
+    ratio_eps_end: Any = 1.0
 
-    ranges = OnPolicyHParams.ranges | {"ratio_eps": Range(0, INFINITE, "()")}
+    schedules = OnPolicyHParams.schedules | {"ratio_eps_end": ("ratio_eps",)}
+    ranges = OnPolicyHParams.ranges | dict.fromkeys(("ratio_eps", "ratio_eps_end"), Range(0, INFINITE, "()"))
 
 
 @with_hints

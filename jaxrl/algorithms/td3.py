@@ -187,7 +187,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
     def step(
         key: jax.Array, iteration: jax.Array, state: OffPolicyState, hparams: TD3HParams, env_params: EnvParams
     ) -> tuple[OffPolicyState, Metrics]:
-        hparams = agent.prepare(hparams)
+        hparams = agent.scheduled(iteration, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
         policy = agent.policy(state, hparams)
         experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
@@ -202,7 +202,8 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
 
         updates = replay.updates(learn_key, iteration)
         (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
-        return replay.finish(learner, priorities, experience, metrics)
+        state, metrics = replay.finish(learner, priorities, experience, metrics)
+        return state, metrics | {"learning_rate": hparams.lr}
 
     def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         weights = policy.acting.params
