@@ -22,6 +22,7 @@ class Critics:
         self.policy = float64.in_float64(learner.policy)
         self.critics = self.targets = float64.in_float64(learner.critics)
         self.of_policy, self.of_critics = Adam(hparams), Adam(hparams)
+        self.env_steps = 0
 
     def values(self, critics: Any, obs: Array, action: Array | None = None) -> Array:
         """Values u_k of each critic, `[C, *B, K]`, or of every discrete action, `[C, *B, ACTIONS, K]`."""
@@ -57,7 +58,12 @@ class Critics:
             return float(np.sum(each @ shares * batch.weight) / max(batch.active.sum(), 1))
 
         self.replay.learned(batch, np.mean(np.abs(errors(self.critics) @ shares), axis=0))
-        self.critics = self.of_critics(self.critics, float64.gradient(loss, self.critics), float(self.hparams.lr))
+        self.critics = self.of_critics(self.critics, float64.gradient(loss, self.critics), self.annealed("lr"))
+
+    def annealed(self, name: str, end: str = "lr_end") -> float:
+        """Value of a hyper-parameter with a schedule in this iteration."""
+        h = self.hparams
+        return float(getattr(h, name)) * float64.linear(self.env_steps, getattr(h, end), h.anneal_env_steps)
 
     def move_targets(self) -> None:
         """Moves the target networks of the critics."""

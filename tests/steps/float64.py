@@ -41,6 +41,11 @@ def gradient(loss: Callable[[Tree], float], params: Tree) -> Array:
     return slopes
 
 
+def linear(step: float, end: Any, steps: Any) -> float:
+    """Factor of a schedule after `step` of `steps` steps: on the line from 1 to `end`."""
+    return 1.0 if step <= 0 else float(np.interp(step / float(steps), [0.0, 1.0], [1.0, float(end)]))
+
+
 class Adam:
     """Adam after clipping by the global norm.
 

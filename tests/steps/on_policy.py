@@ -7,7 +7,7 @@ from typing import Any
 import float64
 import jax
 import numpy as np
-from float64 import Adam, Nodes, Statistics
+from float64 import Adam, Nodes, Statistics, linear
 from recorded_env import ACTIONS, RecordedEnv, Walk
 from reference.advantages import ugae
 
@@ -106,7 +106,7 @@ class OnPolicy:
         rows = self._collect(collect_key)
         h = self.hparams
         fallen = min(self.env_steps / float(h.anneal_env_steps), 1.0)
-        self.lr = float(h.lr) * (1 + (float(h.lr_end) - 1) * fallen)
+        self.lr = self.annealed("lr")
         self.entropy_coef = float(h.entropy_coef) * 0.1 ** (self.env_steps / float(h.entropy_decay_env_steps))
         self.fallen = fallen
         self.complete.append(rows.weight.sum())
@@ -114,6 +114,11 @@ class OnPolicy:
             rows.advantage = standardised(rows.advantage, rows.weight)
         self.learn(learn_key, rows)
         self.env_steps += self.config.num_envs * self.config.num_steps
+
+    def annealed(self, name: str) -> float:
+        """Value of a hyper-parameter with a schedule in this iteration."""
+        h = self.hparams
+        return float(getattr(h, name)) * linear(self.env_steps, getattr(h, f"{name}_end"), h.anneal_env_steps)
 
     def _collect(self, key: jax.Array) -> Rows:
         config = self.config

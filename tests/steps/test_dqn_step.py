@@ -20,6 +20,7 @@ GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
 NETWORK = {"hidden": (3,), "activation": "tanh"}
 SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "prefill": 16, "buffer_size": 32, "batch_size": 16}
 HPARAMS = {"lr": 0.05, "adam_eps": 0.1, "max_grad_norm": 0.5, "epsilon_start": 0.8, "epsilon_end": 0.2}
+HPARAMS |= {"lr_end": 0.5, "anneal_env_steps": 16.0}  # two iterations
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "prioritised, 3 steps": (
         RecordedEnv(),
@@ -77,6 +78,8 @@ class DQN:
         share = min(iteration * self.config.steps_per_iteration / float(self.hparams.epsilon_anneal_env_steps), 1.0)
         start, end = float(self.hparams.epsilon_start), float(self.hparams.epsilon_end)
         self.epsilon = start + (end - start) * share
+        annealed = self.hparams.lr_end, self.hparams.anneal_env_steps
+        self.lr = float(self.hparams.lr) * float64.linear(iteration * self.config.steps_per_iteration, *annealed)
         collect_key, learn_key = jax.random.split(key)
         self._collect(collect_key, self.config.num_steps)
         for _, batch in self.replay.batches(learn_key):
@@ -98,7 +101,7 @@ class DQN:
             return float(np.sum(each @ shares * batch.weight) / max(batch.active.sum(), 1))
 
         self.replay.learned(batch, np.abs(errors(self.params) @ shares))
-        self.params = self.adam(self.params, float64.gradient(loss, self.params), float(self.hparams.lr))
+        self.params = self.adam(self.params, float64.gradient(loss, self.params), self.lr)
         self.count += 1
         if self.config.target_update == "soft":
             self.target = float64.towards(self.target, self.params, float(self.hparams.target_rate))

@@ -30,7 +30,7 @@ class PPO(OnPolicy):
         self.stops: list[int] = []
 
     def policy_loss(self, scores: Any, log_ratio: Any, batch: Rows) -> float:
-        ratio, eps = np.exp(log_ratio), float(self.hparams.clip_eps)
+        ratio, eps = np.exp(log_ratio), self.annealed("clip_eps")
         clipped = np.clip(ratio, 1 - eps, 1 + eps)
         return -weighted_mean(np.minimum(ratio * batch.advantage, clipped * batch.advantage), batch.weight)
 
@@ -62,7 +62,7 @@ class SPO(OnPolicy):
 
     def policy_loss(self, scores: Any, log_ratio: Any, batch: Rows) -> float:
         ratio, advantage = np.exp(log_ratio), batch.advantage
-        penalty = np.abs(advantage) * (ratio - 1) ** 2 / (2 * float(self.hparams.ratio_eps))
+        penalty = np.abs(advantage) * (ratio - 1) ** 2 / (2 * self.annealed("ratio_eps"))
         return -weighted_mean(advantage * ratio - penalty, batch.weight)
 
 
@@ -150,7 +150,8 @@ CASES = {
         jaxrl.ppo,
         SINGLE,
         jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8),
-        {"value_clip": 0.05, "clip_eps": 0.1, "lr_end": 0.5, "anneal_env_steps": 40, "entropy_decay_env_steps": 50},
+        {"value_clip": 0.05, "clip_eps": 0.1, "lr_end": 0.5, "anneal_env_steps": 40, "entropy_decay_env_steps": 50}
+        | {"clip_eps_end": 0.3},
     ),
     "ppo, ugae, rewound": Case(
         PPO,
@@ -183,7 +184,7 @@ CASES = {
         jaxrl.spo,
         CROWD,
         jaxrl.SPOConfig(**EPOCHS, **NETWORK, **MIXTURE, num_envs=2, num_steps=8, reset_pool=8),
-        {"ratio_eps": 0.1},
+        {"ratio_eps": 0.1, "ratio_eps_end": 0.5, "anneal_env_steps": 40},
     ),
     "mdpo": Case(
         MDPO,

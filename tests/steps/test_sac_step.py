@@ -22,6 +22,7 @@ GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
 NETWORK = {"hidden": (3,), "activation": "tanh"}
 SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "prefill": 16, "buffer_size": 32, "batch_size": 16}
 HPARAMS = {"lr": 0.05, "policy_lr": 0.04, "adam_eps": 0.1, "target_rate": 0.2, "temperature": 0.3}
+HPARAMS |= {"lr_end": 0.5, "anneal_env_steps": 16.0}  # two iterations
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     # Here rows drawn twice in a batch have different errors, by the noise of their next actions.
     "continuous": (RecordedEnv(discrete=False), {"replay": "prioritised"}, {"max_grad_norm": 0.7}),
@@ -29,7 +30,7 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "continuous crowd": (
         RecordedEnv(discrete=False, num_agents=2),
         {"heads": "joint", "num_heads": 3, "automatic_temperature": False, "time_limits": "terminal"},
-        {},
+        {"temperature_end": 0.4},
     ),
     "discrete crowd": (RecordedEnv(num_agents=2), {"heads": "joint", "num_heads": 3}, {"temperature_lr": 0.1}),
 }
@@ -77,8 +78,11 @@ class SAC(Critics):
         """One iteration."""
         collect_key, learn_key = jax.random.split(key)
         self._collect(collect_key, self.config.num_steps)
+        if self.of_temperature is None:
+            self.log_temperature = math.log(self.annealed("temperature", "temperature_end"))
         for own_key, batch in self.replay.batches(learn_key):
             self._learn(own_key, batch)
+        self.env_steps += self.config.steps_per_iteration
 
     def _learn(self, key: jax.Array, batch: Batch) -> None:
         temperature, agents = math.exp(self.log_temperature), batch.active.astype(np.float64)
@@ -111,12 +115,12 @@ class SAC(Critics):
 
         entropy = both(self.policy)[1]
         slopes = float64.gradient(lambda policy: both(policy)[0], self.policy)
-        self.policy = self.of_policy(self.policy, slopes, float(self.hparams.policy_lr))
+        self.policy = self.of_policy(self.policy, slopes, self.annealed("policy_lr"))
         if self.of_temperature is not None:
             # The least surplus of entropy is none: a temperature falls where the policy is more random than it should.
             most = float64.weighted_mean(np.log(batch.mask.sum(-1)), agents) if batch.mask is not None else -2.0
             surplus = entropy - float(self.hparams.target_entropy_fraction) * most
-            lr, before = float(self.hparams.temperature_lr), np.array([self.log_temperature])
+            lr, before = self.annealed("temperature_lr"), np.array([self.log_temperature])
             self.log_temperature = float(self.of_temperature(before, np.array([surplus]), lr)[0])
         self.move_targets()
 

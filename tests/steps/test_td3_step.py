@@ -20,6 +20,7 @@ GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
 NETWORK = {"hidden": (3,), "activation": "tanh"}
 SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "prefill": 16, "buffer_size": 32, "batch_size": 16}
 HPARAMS = {"lr": 0.05, "policy_lr": 0.04, "adam_eps": 0.1, "target_rate": 0.2, "noise_std": 0.4}
+HPARAMS |= {"lr_end": 0.5, "anneal_env_steps": 16.0}  # two iterations
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "td3, 3 steps": (
         RecordedEnv(discrete=False),
@@ -71,6 +72,7 @@ class TD3(Critics):
         self.replay.collect(collect_key, self.config.num_steps, normal, act)
         for own_key, batch in self.replay.batches(learn_key):
             self._learn(own_key, batch)
+        self.env_steps += self.config.steps_per_iteration
 
     def _learn(self, key: jax.Array, batch: Batch) -> None:
         action = np.tanh(self.outputs(self.target_policy, batch.next_obs))
@@ -89,7 +91,7 @@ class TD3(Critics):
             first = self.values(self.critics, batch.obs, action)[0]
             return -float64.weighted_mean(first @ self.nodes.shares, batch.active.astype(np.float64))
 
-        self.policy = self.of_policy(self.policy, float64.gradient(loss, self.policy), float(self.hparams.policy_lr))
+        self.policy = self.of_policy(self.policy, float64.gradient(loss, self.policy), self.annealed("policy_lr"))
         self.move_targets()
         self.target_policy = float64.towards(self.target_policy, self.policy, float(self.hparams.target_rate))
 
