@@ -222,8 +222,11 @@ class ActorCritic(NamedTuple):
         return Acting(params, number("noise_std"), number("noise_correlation") if self.correlated_noise else None)
 
     def policy(self, state: OffPolicyState, hparams: HParams) -> OffPolicyPolicy:
-        """Policy that acts, for `Algorithm.policy`."""
-        return self.replay.policy_of(self.acting(state.learner.policy, hparams), state.observations, hparams)
+        """Policy that acts, for `Algorithm.policy`; with the noise of the last iteration, if the learner has it."""
+        noise_std = getattr(state.learner, "noise_std", None)
+        own = {} if noise_std is None else {"noise_std": noise_std}
+        acting = self.acting(state.learner.policy, dataclasses.replace(hparams, **own))
+        return self.replay.policy_of(acting, state.observations, hparams)
 
     def outputs(self, params: Params, obs: Any) -> jax.Array:
         """Outputs of the policy for observations with any leading axes."""

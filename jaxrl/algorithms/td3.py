@@ -58,16 +58,20 @@ class TD3HParams(ActorCriticHParams):
 
     Attributes:
       noise_std: Standard deviation of the exploration noise, for actions scaled to [-1, 1].
+      noise_std_end: Final deviation as a fraction of `noise_std`, reached linearly over `anneal_env_steps`; 1 keeps it
+        constant.
       target_noise: Standard deviation of the noise of actions in targets, on the same scale.
       target_noise_clip: Bound of the absolute noise of actions in targets.
     """
 
     noise_std: Any = 0.1
+    noise_std_end: Any = 1.0
     target_noise: Any = 0.2
     target_noise_clip: Any = 0.5
 
+    schedules = ActorCriticHParams.schedules | {"noise_std_end": ("noise_std",)}
     ranges = ActorCriticHParams.ranges | {
-        **dict.fromkeys(("noise_std", "target_noise", "target_noise_clip"), Range(0, INFINITE, "[)")),
+        **dict.fromkeys(("noise_std", "noise_std_end", "target_noise", "target_noise_clip"), Range(0, INFINITE, "[)")),
     }
 
 
@@ -80,6 +84,7 @@ class Learner(NamedTuple):
       critics: Parameters of the critics, leaves `[num_critics, ...]`.
       targets: Parameters of the target networks of the critics.
       optimisers: States of Adam for the policy and for the critics.
+      noise_std: Standard deviation of the exploration noise, float32 `[]`.
     """
 
     policy: Params
@@ -87,6 +92,7 @@ class Learner(NamedTuple):
     critics: Params
     targets: Params
     optimisers: tuple[Any, Any]
+    noise_std: jax.Array
 
 
 @with_hints
@@ -135,7 +141,8 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         network_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
         policy, critics = agent.init(network_key)
         optimiser = adam(hparams, hparams.lr)
-        learner = Learner(policy, policy, critics, critics, (optimiser.init(policy), optimiser.init(critics)))
+        states = optimiser.init(policy), optimiser.init(critics)
+        learner = Learner(policy, policy, critics, critics, states, jnp.float32(hparams.noise_std))
         keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
         return replay.init(keys, learner, acting, actor, uniform_actor(actor, agent.head), hparams, env_params)
 
@@ -164,7 +171,8 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         policy: Any = optax.apply_updates(learner.policy, updates)
         targets = optax.incremental_update(learner.critics, learner.targets, hparams.target_rate)
         target_policy = optax.incremental_update(policy, learner.target_policy, hparams.target_rate)
-        return Learner(policy, target_policy, learner.critics, targets, (of_policy, of_critics))
+        optimisers = of_policy, of_critics
+        return learner._replace(policy=policy, target_policy=target_policy, targets=targets, optimisers=optimisers)
 
     def learn(
         key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: TD3HParams, count: jax.Array
@@ -189,7 +197,8 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
     ) -> tuple[OffPolicyState, Metrics]:
         hparams = agent.scheduled(iteration, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
-        policy = agent.policy(state, hparams)
+        learner = state.learner._replace(noise_std=jnp.float32(hparams.noise_std))
+        policy = agent.policy(state._replace(learner=learner), hparams)
         experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
 
         def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
@@ -201,7 +210,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
             return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
 
         updates = replay.updates(learn_key, iteration)
-        (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
+        (learner, priorities), metrics = jax.lax.scan(update, (learner, experience.priorities), updates)
         state, metrics = replay.finish(learner, priorities, experience, metrics)
         return state, metrics | {"learning_rate": hparams.lr}
 

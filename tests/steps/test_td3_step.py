@@ -20,7 +20,7 @@ GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
 NETWORK = {"hidden": (3,), "activation": "tanh"}
 SIZES = {"num_envs": 2, "num_steps": 4, "reset_pool": 4, "prefill": 16, "buffer_size": 32, "batch_size": 16}
 HPARAMS = {"lr": 0.05, "policy_lr": 0.04, "adam_eps": 0.1, "target_rate": 0.2, "noise_std": 0.4}
-HPARAMS |= {"lr_end": 0.5, "anneal_env_steps": 16.0}  # two iterations
+HPARAMS |= {"lr_end": 0.5, "noise_std_end": 0.2, "anneal_env_steps": 16.0}  # two iterations
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "td3, 3 steps": (
         RecordedEnv(discrete=False),
@@ -50,7 +50,7 @@ class TD3(Critics):
         curve = (lambda t: GAMMA**t) if algo.config.heads == "single" else (lambda t: 1 / (1 + K * t))
         _, reset_key, collect_key = jax.random.split(key, 3)
         super().__init__(algo, hparams, learner, curve, reset_key)
-        self.target_policy, self.count = self.policy, 0
+        self.target_policy, self.count, self.noise_std = self.policy, 0, float(hparams.noise_std)
 
         def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.uniform(key, (*shape, 2), minval=-1.0, maxval=1.0)
@@ -62,9 +62,11 @@ class TD3(Critics):
         """One iteration."""
         collect_key, learn_key = jax.random.split(key)
 
+        self.noise_std = self.annealed("noise_std", "noise_std_end")
+
         def act(noise: Any, obs: Any, mask: Any) -> Any:
             mean = np.tanh(self.outputs(self.policy, obs))
-            return np.clip(mean + float(self.hparams.noise_std) * noise, -1, 1)
+            return np.clip(mean + self.noise_std * noise, -1, 1)
 
         def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.normal(key, (*shape, 2))
@@ -115,6 +117,7 @@ def test_an_iteration_of_td3_is_that_of_float64(name: str) -> None:
         # error by at most lr / eps = 0.5 at each of two or three updates an iteration.
         atol = 1e-5 * (1 + iteration)
         reference.assert_same(state, atol)
+        np.testing.assert_allclose(algo.policy(state, hparams).acting.noise_std, reference.noise_std, rtol=1e-6)
         float64.assert_same(state.learner.target_policy, reference.target_policy, atol)
     moves = float64.vector_of((reference.policy, reference.critics)) - float64.vector_of(start)
     assert np.median(np.abs(moves)) > 100 * atol
