@@ -332,7 +332,9 @@ def returned(name: str, network: Any, *inputs: Any) -> Any:
       TypeError, ValueError: It is not a flax module, has other variables than parameters, or draws random numbers.
     """
     if not isinstance(network, nn.Module):
-        raise UserTypeError(f"{name} must be a flax.linen module, got {type(network).__name__}")
+        is_class = isinstance(network, type)
+        got = f"the class {network.__name__}, of which it takes an instance" if is_class else type(network).__name__
+        raise UserTypeError(f"{name} must be a flax.linen module, got {got}")
     variables = jax.eval_shape(network.init, jax.random.key(0), *inputs)
     if others := sorted(variables.keys() - {"params"}):
         raise UserValueError(

@@ -232,6 +232,13 @@ REFUSED: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     (
         "dqn",
         CHOICES,
+        Linear,
+        {},
+        "network must be a flax.linen module, got the class Linear, of which it takes an instance",
+    ),
+    (
+        "dqn",
+        CHOICES,
         "mlp",
         {},
         r"network takes your own flax module, got 'mlp'; .*: dqn\(env, DQNConfig\(network='mlp'\)\)",
