@@ -114,9 +114,9 @@ def _described(directory: Path, names: Sequence[str], trust: bool) -> tuple[dict
     missing = [name for name in names if not (directory / name).is_file()]
     if missing:
         if (directory / SEARCH).is_file():
-            raise ResultError(
-                f"{directory} holds a search: the result of its best setting is in {directory / 'incumbent'}."
-            )
+            best = directory / "incumbent"
+            where = f"is in {best}" if best.is_dir() else f"comes with its end: jaxrl resume {directory}"
+            raise ResultError(f"{directory} holds a search: the result of its best setting {where}.")
         raise ResultError(f"{directory} does not hold a complete result: {', '.join(missing)} is missing.")
     config = _read(directory / CONFIG, lambda file: read_sealed(file, trust=trust))
     if not isinstance(config, dict) or "algorithm" not in config:

@@ -208,7 +208,10 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
     (tmp_path / "empty" / "search.json").touch()
     with pytest.raises(ResultError, match=r"it holds a search, which jaxrl resume in the shell"):
         jaxrl.resume(tmp_path / "empty")
-    with pytest.raises(ResultError, match=r"empty holds a search: the result of its best setting is in .*incumbent"):
+    with pytest.raises(ResultError, match=r"empty holds a search: .* comes with its end: jaxrl resume .*empty\.$"):
+        jaxrl.load_result(tmp_path / "empty")
+    (tmp_path / "empty" / "incumbent").mkdir()
+    with pytest.raises(ResultError, match=r"empty holds a search: the result of its best setting is in .*incumbent\.$"):
         jaxrl.load_result(tmp_path / "empty")
     with pytest.raises(ValueError, match="resume takes out, the directory with the checkpoint"):
         jaxrl.train(algo, **RUN, resume=True)
