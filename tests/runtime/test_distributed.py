@@ -122,8 +122,9 @@ def test_a_killed_process_ends_the_other_with_a_sentence_and_one_process_finishe
         took = time.monotonic() - killed
     finally:
         end(processes)
-    lines = said(tmp_path, 1 - victim)
-    assert status == 1 and len(lines) == 1, (status, lines)
+    # JAX's service may notice it as well, and writes lines of its own before.
+    lines = [line for line in said(tmp_path, 1 - victim) if line.startswith("jaxrl: ")]
+    assert status == 1 and len(lines) == 1, (status, said(tmp_path, 1 - victim))
     assert re.match(rf"jaxrl: .*process {victim} of the run is gone.*; its last checkpoint is whole$", lines[0])
     print(f"killed process {victim}; the other ended after {took:.1f} s: {lines[0]}")
     assert not (out / "config.json").exists() or jaxrl.load_result(out).metrics.attrs["interrupted"] == 1
@@ -194,7 +195,7 @@ def test_a_directory_that_process_0_cannot_use_is_refused_by_both(tmp_path: Path
         assert [process.wait(PATIENCE) for process in processes] == [2, 2]
     finally:
         end(processes)
-    assert said(tmp_path, 0)[-1] == said(tmp_path, 1)[-1] and "holds a result already" in said(tmp_path, 0)[-1]
+    assert said(tmp_path, 0)[-1] == said(tmp_path, 1)[-1] and "which jaxrl did not write" in said(tmp_path, 0)[-1]
 
 
 @pytest.mark.slow

@@ -185,7 +185,9 @@ def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: P
         match=r"got a result of ppo on cartpole, whose \.params\[.*\] is float32\[.*5.*\] in place of float32\[.*4.*\]",
     ):
         jaxrl.train(ppo, warm_start=kept, **RUN)
-    with pytest.raises(ResultError, match=r"npz does not fit the algorithm ppo on cartpole: \.params"):
+    with pytest.raises(
+        ResultError, match=r"npz is of ppo on cartpole, and does not fit the algorithm ppo on cartpole: \.params"
+    ):
         jaxrl.train(ppo, warm_start=tmp_path / "wider", **RUN)
     with pytest.raises(ValueError, match="takes an algorithm that has `warm_start`, which wander does not have"):
         jaxrl.train(algo._replace(warm_start=None), warm_start=source, **RUN)

@@ -151,7 +151,7 @@ CASES = {
         SINGLE,
         jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8),
         {"value_clip": 0.05, "clip_eps": 0.1, "lr_end": 0.5, "anneal_env_steps": 40, "entropy_decay_env_steps": 50}
-        | {"clip_eps_end": 0.3},
+        | {"clip_eps_end": 0.02},
     ),
     "ppo, ugae, rewound": Case(
         PPO,

@@ -277,7 +277,7 @@ def test_the_claims_are_judged_by_matching_combinations(monkeypatch: pytest.Monk
     }
     assert (arguments["seeds"], arguments["env_steps"], arguments["eval_episodes"]) == (4, 400, 1)
     claims = pandas.read_csv(tmp_path / "claims.csv").set_index(["claim", "scenario"])
-    won = "1.00 [1.00, 1.00] better"
+    won = "1.00 [0.81, 1.00] better"
     expected = {
         "neighbours against rays": ([8, 8, 16], won),
         "egocentric polar against absolute cartesian": ([4, 4, 8], won),

@@ -13,6 +13,27 @@ EVOLVE = "tests/steps/test_evolve_step.py::test_a_generation_is_that_of_float64"
 
 FAULTS = (
     Fault(
+        "policy-step-size-not-annealed",
+        "jaxrl/algorithms/actor_critic.py",
+        '{"lr_end": ("lr", "policy_lr")}',
+        '{"lr_end": ("lr",)}',
+        f"{TD3}[td3, 3 steps]",
+    ),
+    Fault(
+        "clip-annealed-by-the-end-of-the-step-size",
+        "jaxrl/algorithms/ppo.py",
+        '{"clip_eps_end": ("clip_eps",)}',
+        '{"lr_end": ("lr", "clip_eps"), "clip_eps_end": ()}',
+        f"{ON_POLICY}[ppo]",
+    ),
+    Fault(
+        "noise-of-the-policy-one-iteration-late",
+        "jaxrl/algorithms/td3.py",
+        "policy = agent.policy(state._replace(learner=learner), hparams)",
+        "policy = agent.policy(state, hparams)",
+        f"{TD3}[td3, 3 steps]",
+    ),
+    Fault(
         "target-network-one-step-early",
         "jaxrl/algorithms/dqn.py",
         "due = (count + 1) % config.target_interval == 0",
