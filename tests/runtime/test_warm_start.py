@@ -138,7 +138,7 @@ def test_blocks_shards_and_a_stop_change_no_bit(algo: Algorithm, source: Result,
     assert_same_bits(jaxrl.resume(tmp_path / "y", algo=algo, progress=False), whole)
     config = json.loads((tmp_path / "y" / "config.json").read_text())
     assert config["attributes"]["start"] == whole.metrics.attrs["start"]
-    assert re.fullmatch(r"a result of wander \(sha256 [0-9a-f]{16}\)", whole.metrics.attrs["start"])
+    assert re.fullmatch(r"a result of wander on Crowd \(sha256 [0-9a-f]{16}\)", whole.metrics.attrs["start"])
 
 
 def test_a_run_without_a_checkpoint_asks_for_its_start(algo: Algorithm, source: Result, tmp_path: Path) -> None:
