@@ -523,8 +523,8 @@ def test_the_finished_parts_of_the_rewards_have_the_published_tables(
     printed = re.findall(r"^\| ([a-z-]+) \| (\d.*) \|$", page, flags=re.MULTILINE)
     assert len(printed) == 10
     for reward, published in printed:
-        cells = published.split(" | ")
-        for place, share, ratio in zip(least, cells[::2], cells[1::2], strict=True):
+        numbers = published.split(" | ")
+        for place, share, ratio in zip(least, numbers[::2], numbers[1::2], strict=True):
             row = rewards.loc[(place, reward, "exp:gamma=0.99")]
             assert float(share) == pytest.approx(float(row["success"].split()[0]), abs=0.0051), (reward, place)
             assert row[crowds.RATIO].startswith(ratio), (reward, place)
