@@ -107,7 +107,7 @@ def measure(sampler: BanditAlgorithm, settings: Settings) -> xarray.Dataset:
         def advance(run: Any, chunk: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
             start, end = chunk
             run = loop.advance(run, key, hparams, params, start, end - start)
-            return run, errors(run.policy.rewards, run.env.values, beta)
+            return run, errors(run.policy.rewards, run.env.values[run.order], beta)  # in the policy's order of arms
 
         return jax.lax.scan(advance, loop.init(key, hparams, params), chunks)[1]
 

@@ -102,6 +102,16 @@ def test_settings_that_make_no_sense_are_refused(settings: dict, sentence: str) 
         Settings(**settings)
 
 
+def test_a_model_approaches_the_rewards_of_its_own_arms() -> None:
+    measured = preference_sampling.measure(
+        preference_sampling.SAMPLERS[0], Settings(arms=3, comparisons=200, at=(30,), runs=8)
+    )
+    # 67 comparisons of each of three pairs: errors of differences near 1 / sqrt(67 * 0.2) = 0.27, and rewards of the
+    # scale 1, whose deviation is near 0.8 where the model has learned nothing of them, or of other arms.
+    last = measured["uniform_error"].isel(comparison=-1)
+    assert float(last.mean()) < 0.4
+
+
 @pytest.mark.slow
 def test_a_small_study_writes_its_tables_and_its_figure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     settings = Settings(arms=3, betas=(0.5, 1.0), comparisons=60, at=(30,), runs=40)
@@ -112,11 +122,9 @@ def test_a_small_study_writes_its_tables_and_its_figure(tmp_path: Path, capsys: 
     for name in samplers:
         of = xarray.load_dataset(tmp_path / "run" / name, engine="h5netcdf")
         for error in preference_sampling.ERRORS:
-            assert np.all(np.isfinite(of[error])), (name, error)
+            mean = of[error].mean("run").values
+            assert np.all(mean[:, -1] < mean[:, 0]), (name, error)  # each learns
     uniform = xarray.load_dataset(tmp_path / "run" / "uniform-pairs.nc", engine="h5netcdf")
-    # It learns: by 3 standard errors of 40 runs; PILAF's errors fall by less than one between so few comparisons.
-    mean = uniform["uniform_error"].mean("run")
-    assert np.all(mean.isel(comparison=-1) < mean.isel(comparison=0))
     # Uniform pairs know of no temperature, and equal runs of equal rewards.
     np.testing.assert_array_equal(uniform["uniform_error"][0], uniform["uniform_error"][1])
     assert "as ratios between samplers" in capsys.readouterr().out

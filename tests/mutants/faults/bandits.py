@@ -4,6 +4,13 @@ from planting import Fault
 
 FAULTS = (
     Fault(
+        "rewards-compared-in-another-order-of-arms",
+        "bench/studies/preference_sampling.py",
+        "run.env.values[run.order]",
+        "run.env.values",
+        "tests/studies/test_preference_sampling.py::test_a_model_approaches_the_rewards_of_its_own_arms",
+    ),
+    Fault(
         "bonus-without-its-root",
         "jaxrl/bandits/policies/ucb.py",
         "sums * inverse + jnp.sqrt(level * inverse)",
