@@ -33,10 +33,10 @@ def observed(show: Show, env: Any, config: Any, network: Any = None, shards: Any
         collect_key, learn_key = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
         evaluation = agent.evaluate(policy, state, rolled_out, hparams)
-        hparams, lr = agent.scheduled(iteration, hparams)
+        hparams = agent.scheduled(iteration, hparams)
         metrics = show(agent, learn_key, state.weights, evaluation.samples, hparams)
         learner = Learner(state.weights, state.optimiser)
-        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams)
 
     def part(shards: Any) -> Algorithm:
         return observed(show, env, config, network, shards)

@@ -104,10 +104,10 @@ def _build(
         collect_key, _ = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
         evaluation = agent.evaluate(policy, state, rolled_out, hparams)
-        hparams, lr = agent.scheduled(iteration, hparams)
+        hparams = agent.scheduled(iteration, hparams)
         learner = Learner(state.weights, state.optimiser)
-        learner, metrics = agent.descent(loss, hparams, lr)(learner, evaluation.samples)
-        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+        learner, metrics = agent.descent(loss, hparams)(learner, evaluation.samples)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams)
 
     def part(shards: EnvShards) -> Algorithm:
         return _build(env, config, network, agents, shards)

@@ -222,11 +222,8 @@ class ActorCritic(NamedTuple):
         return Acting(params, number("noise_std"), number("noise_correlation") if self.correlated_noise else None)
 
     def policy(self, state: OffPolicyState, hparams: HParams) -> OffPolicyPolicy:
-        """Policy that acts, for `Algorithm.policy`; with the noise of the last iteration, if the learner has it."""
-        noise_std = getattr(state.learner, "noise_std", None)
-        own = {} if noise_std is None else {"noise_std": noise_std}
-        acting = self.acting(state.learner.policy, dataclasses.replace(hparams, **own))
-        return self.replay.policy_of(acting, state.observations, hparams)
+        """Policy that acts, for `Algorithm.policy`."""
+        return self.replay.policy_of(self.acting(state.learner.policy, hparams), state.observations, hparams)
 
     def outputs(self, params: Params, obs: Any) -> jax.Array:
         """Outputs of the policy for observations with any leading axes."""
@@ -333,7 +330,14 @@ class ActorCritic(NamedTuple):
     # The result.
 
     def algorithm(
-        self, builder: str, hparams: Callable[..., HParams], init: Any, step: Any, warm_start: Any, actor: Actor
+        self,
+        builder: str,
+        hparams: Callable[..., HParams],
+        init: Any,
+        step: Any,
+        warm_start: Any,
+        actor: Actor,
+        policy: Any = None,
     ) -> Algorithm:
         """Algorithm of functions whose learner has the parameters of its policy in the field `policy`.
 
@@ -342,6 +346,7 @@ class ActorCritic(NamedTuple):
           hparams: Class of the hyper-parameters, a subclass of `ActorCriticHParams`.
           init, step, warm_start: Functions, as in `Algorithm`.
           actor: Actor of the policy.
+          policy: Function `Algorithm.policy`; None for that of this class.
         """
 
         def of_fields(**fields: Any) -> HParams:
@@ -355,7 +360,7 @@ class ActorCritic(NamedTuple):
             self.config.effects,
             init=init,
             step=step,
-            policy=self.policy,
+            policy=policy or self.policy,
             actor=actor,
             env_steps_per_iteration=self.config.steps_per_iteration,
             prepare=self.prepare,

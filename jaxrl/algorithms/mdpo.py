@@ -119,13 +119,13 @@ def _build(
         collect_key, learn_key = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
         evaluation = agent.evaluate(policy, state, rolled_out, hparams)
-        hparams, lr = agent.scheduled(iteration, hparams)
+        hparams = agent.scheduled(iteration, hparams)
         samples = evaluation.samples._replace(scores=evaluation.scores)
         samples = samples._replace(advantage=advantages(agent, samples, "batch"))
         learner = Learner(state.weights, state.optimiser)
-        learner, metrics = epochs(agent, learn_key, samples, agent.descent(loss, hparams, lr), learner)
+        learner, metrics = epochs(agent, learn_key, samples, agent.descent(loss, hparams), learner)
         metrics |= {"current_step_size": hparams.step_size}
-        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams)
 
     def part(shards: EnvShards) -> Algorithm:
         return _build(env, config, network, agents, shards)

@@ -208,10 +208,9 @@ class OnPolicy(NamedTuple):
         samples = Samples(*samples, None, reset, start, global_obs, steps.behaviour)
         return Evaluation(samples, scores, next_start)
 
-    def scheduled(self, iteration: jax.Array, hparams: HParams) -> tuple[Any, jax.Array]:
-        """Hyper-parameters of an iteration, and the step size of Adam `[]`."""
-        hparams = hparams.at(jnp.float32(self.config.steps_per_iteration) * iteration)
-        return hparams, hparams.lr
+    def scheduled(self, iteration: jax.Array, hparams: HParams) -> Any:
+        """Hyper-parameters of an iteration."""
+        return hparams.at(jnp.float32(self.config.steps_per_iteration) * iteration)
 
     def finish(
         self,
@@ -221,7 +220,6 @@ class OnPolicy(NamedTuple):
         evaluation: Evaluation,
         metrics: Metrics,
         hparams: HParams,
-        lr: jax.Array,
     ) -> tuple[OnPolicyState, Metrics]:
         """State after an iteration, with updated statistics, and its metrics with those of all algorithms."""
         steps = rolled_out.steps
@@ -236,7 +234,7 @@ class OnPolicy(NamedTuple):
         value, target = (self.critic.whole(hparams.discount, values) for values in (rows.value, rows.target))
         metrics = metrics | {
             "explained_variance": explained_variance(value, target, rows.weight, self.shards),
-            "learning_rate": lr,
+            "learning_rate": hparams.lr,
             "reset_reuse": summed(rolled_out.reused, self.shards).astype(jnp.float32),
         }
         after = state._replace(
@@ -316,7 +314,7 @@ class OnPolicy(NamedTuple):
         return jax.tree.map(lambda leaf: leaf.reshape(count, *leaf.shape[axes:]), alone)
 
     def descent(
-        self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: HParams, lr: jax.Array
+        self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: HParams
     ) -> Callable[[Learner, Any], tuple[Learner, Metrics]]:
         """Function that makes a step of Adam on a minibatch.
 
@@ -324,12 +322,11 @@ class OnPolicy(NamedTuple):
           loss: Function `(weights, minibatch, hparams) -> (loss [], metrics)`; the minibatch has weights of samples
             `.weight`.
           hparams: Hyper-parameters, prepared.
-          lr: Step size, `[]`.
 
         Returns:
           Function `(learner, minibatch) -> (learner, metrics)`; the metrics include `grad_norm`.
         """
-        transformation = adam(hparams, lr)
+        transformation = adam(hparams, hparams.lr)
 
         def one_minibatch(learner: Learner, minibatch: Any) -> tuple[Learner, Metrics]:
             weights = learner.weights

@@ -109,7 +109,8 @@ class OnPolicyHParams(RolloutHParams):
     Attributes:
       lr: Initial step size of Adam.
       lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
-      anneal_env_steps: Number of environment steps over which the step size falls; infinity means the whole run.
+      anneal_env_steps: Number of environment steps over which `lr_end` and other final fractions are reached; infinity
+        means the whole run.
       discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
       lam: Lambda of the advantage estimator, in [0, 1]; 1 is Monte Carlo.
       value_coef: Weight of the value loss.

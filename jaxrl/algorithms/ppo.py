@@ -159,15 +159,13 @@ def _build(
             "clip_fraction": weighted_mean(outside.astype(jnp.float32), rows.weight),
         }
 
-    def learn(
-        key: jax.Array, learner: Learner, samples: Samples, hparams: PPOHParams, lr: jax.Array
-    ) -> tuple[Learner, Metrics]:
+    def learn(key: jax.Array, learner: Learner, samples: Samples, hparams: PPOHParams) -> tuple[Learner, Metrics]:
         samples = samples._replace(advantage=advantages(agent, samples, "batch"))
         if staged:  # a new optimiser for the second stage: the old one would still move the belief
             begins = (hparams.belief_env_steps <= 0) & (hparams.belief_env_steps > -config.num_envs * config.num_steps)
             new = jax.tree.map(jnp.zeros_like, learner.optimiser)
             learner = learner._replace(optimiser=_select(begins, new, learner.optimiser))
-        one_minibatch = agent.descent(loss, hparams, lr)
+        one_minibatch = agent.descent(loss, hparams)
 
         def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
             learner, before, stopped = carry
@@ -207,10 +205,10 @@ def _build(
         collect_key, learn_key = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
         evaluation = agent.evaluate(policy, state, rolled_out, hparams)
-        hparams, lr = agent.scheduled(iteration, hparams)
+        hparams = agent.scheduled(iteration, hparams)
         learner = Learner(state.weights, state.optimiser)
-        learner, metrics = learn(learn_key, learner, evaluation.samples, hparams, lr)
-        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+        learner, metrics = learn(learn_key, learner, evaluation.samples, hparams)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams)
 
     def part(shards: EnvShards) -> Algorithm:
         return _build(env, config, network, agents, shards)

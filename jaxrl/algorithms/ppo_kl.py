@@ -124,16 +124,16 @@ def _build(
         collect_key, learn_key = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
         evaluation = agent.evaluate(policy, state, rolled_out, hparams)
-        hparams, lr = agent.scheduled(iteration, hparams)
+        hparams = agent.scheduled(iteration, hparams)
         samples, kl_coef = evaluation.samples._replace(scores=evaluation.scores), state.own
         samples = samples._replace(advantage=advantages(agent, samples, "batch"))
-        one_minibatch = agent.descent(functools.partial(loss, kl_coef=kl_coef), hparams, lr)
+        one_minibatch = agent.descent(functools.partial(loss, kl_coef=kl_coef), hparams)
         learner = Learner(state.weights, state.optimiser)
         learner, metrics = epochs(agent, learn_key, samples, one_minibatch, learner)
         kl = divergence(scores_of(agent, learner, samples), samples, shards)
         metrics |= {"kl_old_new": kl, "current_kl_coef": kl_coef}
         state = state._replace(own=next_coefficient(kl_coef, kl, hparams.kl_target))
-        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams)
 
     def part(shards: EnvShards) -> Algorithm:
         return _build(env, config, network, agents, shards)

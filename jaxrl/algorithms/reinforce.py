@@ -136,14 +136,14 @@ def _build(
         evaluation = evaluation._replace(samples=samples)
         if config.baseline == "off":
             samples = samples._replace(advantage=samples.target)
-        hparams, lr = agent.scheduled(iteration, hparams)
+        hparams = agent.scheduled(iteration, hparams)
         learner = Learner(state.weights, state.optimiser)
-        learned, metrics = agent.descent(loss, hparams, lr)(learner, samples)
+        learned, metrics = agent.descent(loss, hparams)(learner, samples)
         complete = summed(jnp.sum(samples.weight), shards)
         learner = jax.tree.map(lambda new, old: jnp.where(complete > 0, new, old), learned, learner)
         count = samples.weight.size * (1 if shards is None else shards.count)
         metrics |= {"complete_share": complete / count}
-        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams, lr)
+        return agent.finish(state, learner, rolled_out, evaluation, metrics, hparams)
 
     def part(shards: EnvShards) -> Algorithm:
         return _build(env, config, network, agents, shards)

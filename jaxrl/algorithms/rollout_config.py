@@ -145,9 +145,9 @@ class RolloutHParams(DiscountedHParams):
     """Base of hyper-parameters of algorithms that follow gradients by Adam, with the ranges that all of them have.
 
     Attributes:
-      schedules: Fields that change linearly over `anneal_env_steps`, by the name of the field with their final
-        fraction, of which 1 keeps them constant.
-      stopping: Those names whose fraction 0 ends learning.
+      schedules: Names of the fields that fall linearly over `anneal_env_steps`, by the name of the field that has their
+        final fraction; a fraction of 1 keeps them constant.
+      stopping: Names of the fractions of which 0 ends learning.
     """
 
     schedules = MappingProxyType[str, tuple[str, ...]]({"lr_end": ("lr",)})
@@ -193,7 +193,8 @@ class TransitionsHParams(RolloutHParams):
       adam_eps: Constant in the denominator of Adam.
       observation_clip: Bound of normalised observations.
       lr_end: Final step size as a fraction of the initial one, reached linearly; 1 keeps it constant.
-      anneal_env_steps: Number of environment steps over which the step size falls; infinity means the whole run.
+      anneal_env_steps: Number of environment steps over which `lr_end` and other final fractions are reached; infinity
+        means the whole run.
       gamma: Not a field; use `discount`.
 
     `observation_clip` is None in `Algorithm.hparams` where it has no effect.

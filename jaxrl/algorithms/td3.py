@@ -136,6 +136,11 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
 
     actor = noisy_actor(scores, act, agent.head, agent.correlated_noise)
 
+    def policy_of(learner: Learner, observations: Any, hparams: TD3HParams) -> OffPolicyPolicy:
+        """Policy with the exploration noise of the last iteration."""
+        acting = agent.acting(learner.policy, hparams)._replace(noise_std=learner.noise_std)
+        return replay.policy_of(acting, observations, hparams)
+
     def init(key: jax.Array, hparams: TD3HParams, env_params: EnvParams) -> OffPolicyState:
         hparams = agent.prepare(hparams)
         network_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
@@ -198,7 +203,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         hparams = agent.scheduled(iteration, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
         learner = state.learner._replace(noise_std=jnp.float32(hparams.noise_std))
-        policy = agent.policy(state._replace(learner=learner), hparams)
+        policy = policy_of(learner, state.observations, hparams)
         experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
 
         def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
@@ -219,4 +224,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         learner = state.learner._replace(policy=weights, target_policy=weights)
         return state._replace(learner=learner, observations=policy.observations)
 
-    return agent.algorithm(f"{__name__}:td3", TD3HParams, init, step, warm_start, actor)
+    def policy(state: OffPolicyState, hparams: TD3HParams) -> OffPolicyPolicy:
+        return policy_of(state.learner, state.observations, hparams)
+
+    return agent.algorithm(f"{__name__}:td3", TD3HParams, init, step, warm_start, actor, policy)

@@ -92,10 +92,10 @@ class ValueFunction(NamedTuple):
 
     def init(self, key: jax.Array, shapes: Any) -> Params:
         """Parameters, from the shapes of one input of the network."""
-        keys = None if self.num_members is None else jax.random.split(key, self.num_members)
         examples = self._arguments(zeros(shapes))
-        if keys is None:
+        if self.num_members is None:
             return self.network.init(key, *examples)
+        keys = jax.random.split(key, self.num_members)
         return jax.vmap(self.network.init, in_axes=(0, *[None] * len(examples)))(keys, *examples)
 
     def outputs(self, params: Params, inputs: Any, num_axes: int) -> jax.Array:

@@ -29,8 +29,8 @@ FAULTS = (
     Fault(
         "noise-of-the-policy-one-iteration-late",
         "jaxrl/algorithms/td3.py",
-        "policy = agent.policy(state._replace(learner=learner), hparams)",
-        "policy = agent.policy(state, hparams)",
+        "policy = policy_of(learner, state.observations, hparams)",
+        "policy = policy_of(state.learner, state.observations, hparams)",
         f"{TD3}[td3, 3 steps]",
     ),
     Fault(
