@@ -14,7 +14,7 @@ from jaxrl.report.saving import check_place
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare results: final values, who is better than whom, and the settings that differ."""
+    """Compare results: final values, P(better), and the settings that differ."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]RUN [[NAME=]RUN ...]")]
     """Run directories, also on several tasks; those of one name are results of one algorithm. Without names,

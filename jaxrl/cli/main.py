@@ -159,7 +159,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best ones on separate seeds.
   resume RUN                    Resume a run or a search that was stopped or killed, or extend a finished run.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
-  compare RUN RUN ...           Compare results: final values, who is better than whom, settings that differ, figures.
+  compare RUN RUN ...           Compare results: final values, P(better), settings that differ, figures.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   plot RUN ...                  Draw the learning curves of a run directory, or of several in one figure.
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
