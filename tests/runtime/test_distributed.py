@@ -45,9 +45,9 @@ def launch_two(args: list[str], folder: Path) -> list[subprocess.Popen[bytes]]:
 
 
 def said(folder: Path, process: int) -> list[str]:
-    """Output of a process, without messages of the collectives."""
+    """Output of a process, without messages of the collectives and the line that names the settings."""
     lines = (folder / f"log-{process}").read_text().splitlines()
-    return [line for line in lines if line.strip() and not line.startswith("[Gloo]")]
+    return [line for line in lines if line.strip() and not line.startswith(("[Gloo]", "Starting from the defaults"))]
 
 
 def wait_for_checkpoint(out: Path, processes: list[subprocess.Popen[bytes]]) -> None:
