@@ -55,6 +55,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] += " --xla_backend_optimization_level=1"
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """Searches for no garbage while tests are collected, never among what that made, and less often from then on.
+
+    Searching a million objects that stay takes a third of the time of the collection and a tenth of that of the tests.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(5000, 20, 20)
+        gc.enable()
+
+
 pytest_plugins = ["suite.rows", "suite.parts", "suite.skips", "suite.limits"]
 
 
