@@ -40,6 +40,7 @@ _ELSEWHERE = {
     "evals": ("eval_freq", "num_evals", "n_evals"),
     "eval_episodes": ("n_eval_episodes", "num_eval_episodes"),
     "search": ("sweep", "tune", "optimize", "optimise"),
+    "devices": ("device", "gpu", "cuda", "tpu", "accelerator", "platform"),
     "out": ("log_dir", "save_dir", "output_dir"),
     "dueling": ("duelling",),
 }

@@ -1,6 +1,7 @@
 """Argument checks of all packages; messages name the argument, its value and the accepted values."""
 
 import dataclasses
+import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near_or_all, own_names
 from jaxrl.pytrees import PyTree
 
+F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
 
 __all__ = [
@@ -35,6 +37,7 @@ __all__ = [
     "random_key",
     "ranged",
     "short",
+    "with_example",
 ]
 
 
@@ -93,6 +96,25 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
     for value in values:
         if known is not None and value not in known:
             raise UserValueError(f"{name} has {value!r}{near_or_all(value, known)}")
+
+
+def with_example(example: str) -> Callable[[F], F]:
+    """Decorates a function, so that the error for arguments that it does not take has an example of a call."""
+
+    def decorated(function: F) -> F:
+        takes = inspect.signature(function)
+
+        @functools.wraps(function)
+        def called(*arguments: Any, **named: Any) -> Any:
+            try:
+                takes.bind(*arguments, **named)
+            except TypeError as error:
+                raise UserTypeError(f"{error}; the call is {example}") from None
+            return function(*arguments, **named)
+
+        return cast(F, called)
+
+    return decorated
 
 
 def check_function(name: str, function: Any, arguments: Sequence[str], error: type[Exception] = UserTypeError) -> None:
@@ -196,6 +218,18 @@ class Settings:
 
     def __str__(self) -> str:
         return self._text(lambda value, _: value is not None)
+
+    def replace(self, **changes: Any) -> Self:
+        """Copy with other values of some fields, checked like those of a new one.
+
+        Raises:
+          TypeError: There is no field of this name.
+          ValueError: A value is out of range.
+        """
+        for name in changes:
+            if name not in vars(type(self))["__dataclass_fields__"]:
+                raise UserTypeError(f"{type(self).__name__} has no field {name!r}{_other_field(type(self), name)}")
+        return dataclasses.replace(cast(Any, self), **changes)
 
     def _text(self, shown: Callable[[Any, Any], bool]) -> str:
         fields = [(field, getattr(self, field.name)) for field in dataclasses.fields(cast(Any, self))]

@@ -40,7 +40,8 @@ def attach(
         if name not in names:
             # `envs.spelling` is not used here, because the installed `envs` may be another package, which `before`
             # rejects.
-            near = difflib.get_close_matches(name, public, n=3)
+            same = [each for each in public if each.lower() == name.lower()]
+            near = same or difflib.get_close_matches(name, public, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else ""
             raise AttributeError(f"module {package!r} has no attribute {name!r}{hint}", name=name)
         before()

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from chaotic_algorithm import wandering
@@ -21,6 +22,7 @@ from envs.spelling import near
 from jaxrl.bandits import POLICIES, policy
 from jaxrl.cli.parsing import CommandError
 from jaxrl.cli.train import asked
+from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.statistics import Interval
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.options import ResumeOptions, RunOptions, checked
@@ -176,11 +178,18 @@ def test_every_name_of_sb3_and_cleanrl_off_policy_is_on_the_page() -> None:
         ("--config.gradient-steps 3", "--config.num-updates"),
         ("--hparams.ent-coef auto", "--config.automatic-temperature or --hparams.temperature"),
         ("--total-timesteps 10", "--env-steps"),
+        ("--gpu", "--devices"),
     ],
 )
 def test_options_of_other_libraries_get_the_name_here(options: str, hint: str) -> None:
     with pytest.raises(CommandError, match=rf"^unrecognized options: .*; did you mean {hint}\? \(see jaxrl train"):
         asked(["sac", "pendulum", *options.split()], "train")
+
+
+def test_widths_with_commas_get_the_spelling_with_spaces() -> None:
+    sentence = r"^--config.hidden takes its values apart, such as --config.hidden 64 32, got 64,32 \(see jaxrl train"
+    with pytest.raises(CommandError, match=sentence):
+        asked(["sac", "pendulum", "--config.hidden", "64,32"], "train")
 
 
 @pytest.mark.parametrize(
@@ -297,7 +306,7 @@ def test_members_are_checked_alike(use: Any, changes: dict[str, Any], sentence: 
 
 def test_a_name_is_not_an_algorithm() -> None:
     with pytest.raises(
-        TypeError, match=r"algo takes an algorithm, such as jaxrl\.ppo\(envs\.make\('cartpole'\)\), got 'ppo'"
+        TypeError, match=r"algo takes an algorithm, such as jaxrl\.ppo\(envs\.make\('cartpole'\)\), or .*, got 'ppo'"
     ):
         jaxrl.train(cast(Any, "ppo"), env_steps=16)
     with pytest.raises(TypeError, match=r"^algo takes an algorithm, .* got 'ppo'$"):
@@ -391,9 +400,59 @@ def test_another_envs_is_named_when_jaxrl_is_imported(tmp_path: Path) -> None:
         ),
         ({"num_env": 8}, "^PPOConfig has no field 'num_env'; did you mean 'num_envs'"),
         ({"lr": 1e-3}, r"^PPOConfig has no field 'lr'; PPOHParams has it"),
+        (
+            {"hparams": 1},
+            r"^ppo takes .*, got hparams; they are .* of the training: train\(algo, hparams, \.\.\.\)$",
+        ),
+        ({"network": {"hidden": (8,)}}, r"^network takes your own flax module, got \{'hidden': \(8,\)\}$"),
         ({"network": "cnn"}, r"^network takes your own flax module, got 'cnn'; .* PPOConfig\(network='cnn'\)"),
     ],
 )
 def test_ppo_says_where_an_argument_belongs(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(TypeError, match=sentence):
         jaxrl.ppo(envs.make("cartpole"), **arguments)
+
+
+HPARAMS = jaxrl.PPOHParams()
+POLICY = TrainedPolicy(wandering(), jnp.zeros((8, 8)))
+# A newcomer's calls, as above.
+evaluate: Any = jaxrl.evaluate
+grid: Any = jaxrl.grid
+sample: Any = jaxrl.sample
+
+
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: jaxrl.train("ppo"), r"^algo takes .*, or its name .*, such as train\('ppo', 'cartpole'\), got 'ppo'$"),
+        (lambda: evaluate(POLICY, "cartpole"), r"such as envs.make\('cartpole'\), got 'cartpole'\.$"),
+        (lambda: evaluate("runs/ppo"), r"such as jaxrl.load_result\('runs/ppo'\), got 'runs/ppo'\.$"),
+        (lambda: evaluate(POLICY, env_params={"env.pay": [1]}), "without 'env.', such as 'pay', got"),
+        (
+            lambda: jaxrl.train(wandering(), env_steps=8, env_params={"env.pay": 1.0}),
+            r"got dict; env_params=env.default_params.replace\(pay=...\), or a sweep of 'env.pay'$",
+        ),
+        (
+            lambda: grid(HPARAMS, lr=[1e-3]),
+            r"'values'; the call is grid\(hparams, \{'lr': \[3e-4, 1e-3\]\}\)$",
+        ),
+        (lambda: sample(HPARAMS, 3, {}, lr=[1e-3]), r"argument 'lr'; the call is sample\(hparams, 100, \{'lr': "),
+        (lambda: jaxrl.PPOConfig().replace(num_env=3), "^PPOConfig has no field 'num_env'; did you mean 'num_envs'"),
+        (lambda: jaxrl.PPOConfig().replace(lr=1e-3), "^PPOConfig has no field 'lr'; PPOHParams has it: PPOHParams"),
+        (
+            lambda: jaxrl.DQNConfig(network=cast(Any, object())),
+            r"; your own flax module .*config, network=module\)$",
+        ),
+        (lambda: POLICY.predict, r"'predict'; policy\(obs\) is an action, and policy\(obs, key, greedy=False"),
+        (lambda: jaxrl.PPO, "no attribute 'PPO'; did you mean ppo\\?$"),
+    ],
+)
+def test_what_a_newcomer_tries_first_gets_a_sentence(call: Any, sentence: str) -> None:
+    with pytest.raises((TypeError, ValueError, AttributeError), match=sentence):
+        call()
+
+
+def test_a_copy_of_a_configuration_is_checked() -> None:
+    assert jaxrl.PPOConfig(num_envs=4).replace(num_steps=8) == jaxrl.PPOConfig(num_envs=4, num_steps=8)
+    with pytest.raises(ValueError, match=r"^num_envs\b"):
+        jaxrl.PPOConfig().replace(num_envs=0)

@@ -298,6 +298,11 @@ def with_hints(build: Build) -> Build:
                         f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of network: "
                         f"{build.__name__}(env, network=jaxrl.{kind.__name__}({name}=...))"
                     )
+            if name == "hparams":
+                raise UserTypeError(
+                    f"{build.__name__} takes {', '.join(takes)}, got hparams; they are an argument of the training: "
+                    "train(algo, hparams, ...)"
+                )
             if name not in config.__dataclass_fields__:
                 config(**{name: None})  # raises the error with near matches
             raise UserTypeError(
@@ -344,6 +349,8 @@ def checked_network(network: N) -> N:
     try:
         hash(network)
     except TypeError:
+        if isinstance(network, dict):
+            raise UserTypeError(f"network takes your own flax module, got {network!r}") from None
         raise UserTypeError("network must be hashable; use tuples instead of lists in its fields") from None
     return network
 
@@ -356,7 +363,11 @@ def check_members(algo: Any) -> None:
       ContractError: A member violates the contract.
     """
     if not isinstance(algo, Algorithm):
-        raise UserTypeError(f"algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), got {algo!r}")
+        example = f"train({algo!r}, 'cartpole')" if isinstance(algo, str) else "train('ppo', 'cartpole')"
+        raise UserTypeError(
+            "algo takes an algorithm, such as jaxrl.ppo(envs.make('cartpole')), or its name with that of an "
+            f"environment, such as {example}, got {algo!r}"
+        )
     kinds = {"env": (Environment, "an environment"), "actor": (Actor, "a jaxrl.learning.actor.Actor")}
     for name, (kind, text) in kinds.items():
         if not isinstance(getattr(algo, name), kind):

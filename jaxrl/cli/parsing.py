@@ -186,4 +186,8 @@ def _sentence(box: str) -> str:
         near = [match[0] for section in sections[1:] for line in section if (match := re.match(r"--[\w.-]+", line))]
         message += f"; did you mean {' or '.join(near[:3])}?" if near else ""
     message = re.sub(r"^Error parsing (config: )?", "", message)
+    commas = re.fullmatch(r"(--\S+): Could not find valid parse for arguments: \['([^' ]+,[^' ]*)'\]", message)
+    if commas is not None:
+        option, values = commas.groups()
+        message = f"{option} takes its values apart, such as {option} {values.replace(',', ' ').strip()}, got {values}"
     return message[:1].lower() + message[1:]

@@ -10,7 +10,7 @@ import jax
 from envs.arguments import check_flags, described
 from envs.choices import choices_of
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.checks import Range, Settings, check_choice, check_count, check_range
+from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, short
 from jaxrl.learning.cells import CELLS, cell_of
 from jaxrl.learning.centralised import CentralisedActorCritic, critic_observation
 from jaxrl.learning.networks import (
@@ -87,6 +87,11 @@ class NetworkConfig(Settings):
 
     def __post_init__(self) -> None:
         check_flags(self)
+        if not isinstance(self.network, str):
+            raise UserTypeError(
+                f"network takes the name of a network, such as 'mlp', got {short(self.network)}; your own flax module "
+                "is an argument of the algorithm, such as ppo(env, config, network=module)"
+            )
         check_choice("network", self.network, ("auto", "mlp", "relation", "cnn", "simba"))
         for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides", "memory_hidden"):
             value, what = getattr(self, name), "strides" if name == "strides" else "widths of layers"

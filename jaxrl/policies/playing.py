@@ -62,6 +62,12 @@ def random_actions(env: Environment, params: EnvParams) -> Callable[[jax.Array],
     return lambda key: sample(space, key, agents) if agents else space.sample(key)
 
 
+def not_an_environment(env: Any) -> str:
+    """Message for a value that is passed as an environment, such as the name of one."""
+    example, got = (env, repr(env)) if isinstance(env, str) else ("cartpole", type(env).__name__)
+    return f"env must be an environment, such as envs.make({example!r}), got {got}."
+
+
 def check_fit(env: Any, trained: Environment | None) -> None:
     """Check before a policy is called that an environment has the observations and the actions of its training.
 
@@ -74,7 +80,7 @@ def check_fit(env: Any, trained: Environment | None) -> None:
       ValueError: Its observations or actions are unlike those of the training.
     """
     if not isinstance(env, Environment):
-        raise UserTypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
+        raise UserTypeError(not_an_environment(env))
     if trained is None or _interface(trained) == _interface(env):
         return
     if isinstance(env, Crowd) and isinstance(trained, Crowd):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -92,9 +93,11 @@ def runs_of(policy: Any, env: Environment | None, env_params: Any, key: Any) -> 
     elif isinstance(policy, Result):
         trained = _of_result(policy)
     else:
+        place = isinstance(policy, str | Path)
+        example = f"jaxrl.load_result({str(policy)!r})" if place else "result.policy(seed=0)"
         raise UserTypeError(
-            "policy must be a trained policy, such as result.policy(seed=0), or a result with one for each run, got "
-            f"{type(policy).__name__}."
+            f"policy must be a trained policy or a result with one for each run, such as {example}, got "
+            f"{repr(str(policy)) if place else type(policy).__name__}."
         )
     algo, seeds = trained.algo, trained.seeds
     env = algo.env if env is None else env
@@ -164,6 +167,9 @@ def _values(env_params: Any) -> dict[str, Sequence[Any]]:
         return {}
     if not env_params:
         raise UserValueError("env_params takes at least one name, such as {'gravity': [5.0, 15.0]}, got none.")
+    for name in env_params:
+        if str(name).startswith("env."):
+            raise UserValueError(f"env_params takes names without 'env.', such as {name[4:]!r}, got {name!r}.")
     return {f"env.{name}": values for name, values in env_params.items()}
 
 

@@ -17,6 +17,7 @@ from envs.errors import MissingPackageError, UserTypeError, UserValueError, inst
 from envs.files import replacing
 from envs.settings import in_own_settings
 from jaxrl.policies.labelling import LENGTH
+from jaxrl.policies.playing import not_an_environment
 
 if TYPE_CHECKING:
     import pandas
@@ -95,7 +96,7 @@ def to_minari(data: xarray.Dataset, dataset_id: str, env: Environment, *, descri
 
     _check_steps(data)
     if not isinstance(env, Environment):
-        raise UserTypeError(f"env must be an environment, such as envs.make('cartpole'), got {type(env).__name__}.")
+        raise UserTypeError(not_an_environment(env))
     agents = [str(dim) for dim in data.sizes if str(dim).startswith("agent")]
     if agents:
         raise UserValueError(f"data has {data.sizes[agents[0]]} agents, but Minari's datasets have one.")

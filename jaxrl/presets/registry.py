@@ -25,6 +25,11 @@ def find(algorithm: str, environment: str) -> Preset | None:
     return next((entry for entry in PRESETS if (entry.algorithm, entry.environment) == (algorithm, row)), None)
 
 
+def env_steps_of(origin: str) -> int | None:
+    """Number of environment steps of the preset with this text on its origin, None without one."""
+    return next((entry.env_steps for entry in PRESETS if entry.origin == origin), None)
+
+
 def named(algorithm: str, environment: str) -> tuple[Algorithm, Preset | None]:
     """The algorithm on the environment with its preset, and the preset; or with its defaults, and None."""
     known = find(algorithm, environment)

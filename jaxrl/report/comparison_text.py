@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import html
+from collections.abc import Sequence
 
 import numpy as np
 
+from jaxrl.presets.registry import env_steps_of
 from jaxrl.report.compared import Compared
 from jaxrl.report.entries import runs_on
+from jaxrl.report.runs import Run
 from jaxrl.results.tables import Table
 
 MOST_ROWS = 12  # settings that the text lists
@@ -48,6 +51,8 @@ def notes_on(comparison: Compared) -> list[str]:
         longer = [f"{run.name} to {run.last_step:,}" for run in runs if (run.steps > step).sum() > 1]
         if longer:
             sentences.append(f"Some results{on} are longer than is compared ({', '.join(longer)}).")
+        if shorter := _shorter_than_presets(runs):
+            sentences.append(f"Some results{on} have fewer environment steps than their preset ({', '.join(shorter)}).")
     if comparison.references:
         how = "" if comparison.given else ", its lowest and highest compared run"
         ends = [f"{low:.5g} and {high:.5g} on {task}" for task, (low, high) in comparison.references.items()]
@@ -59,6 +64,17 @@ def notes_on(comparison: Compared) -> list[str]:
     if not comparison.direction:
         sentences.append(f"It is unknown whether higher or lower values of {comparison.metric} are better (better=).")
     return sentences
+
+
+def _shorter_than_presets(runs: Sequence[Run]) -> list[str]:
+    """Runs that end before the number of environment steps for which their preset is tuned."""
+    parts = []
+    for run in runs:
+        origin = str(run.attributes.get("settings_from", ""))
+        tuned_for = env_steps_of(origin) if origin.startswith("preset ") else None
+        if tuned_for is not None and run.last_step < tuned_for:
+            parts.append(f"{run.name} {run.last_step:,} of {tuned_for:,}")
+    return parts
 
 
 def _tables(comparison: Compared) -> list[Table]:

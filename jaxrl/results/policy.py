@@ -106,6 +106,12 @@ class TrainedPolicy:
     def __reduce__(self) -> tuple[Any, ...]:
         return TrainedPolicy, (self.algo, self.params, self.setting, self.seed, self.env_params, self.env_steps)
 
+    def __getattr__(self, name: str) -> Any:
+        """Raises the error for an unknown attribute; it states how to act where the name is that of other libraries."""
+        habits = ("predict", "act", "get_action", "select_action", "sample_action", "apply")
+        hint = "; policy(obs) is an action, and policy(obs, key, greedy=False) a sampled one" * (name in habits)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+
     @property
     def remembers(self) -> bool:
         """Whether the policy has a memory, which every call takes and returns."""

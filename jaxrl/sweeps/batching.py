@@ -64,7 +64,9 @@ def batched_env_params(env: Environment, env_params: EnvParams, sweep: Sweep | N
     env_params = env.default_params if env_params is None else env_params
     if not isinstance(env_params, type(env.default_params)):
         kind, got = class_names(type(env.default_params), env_params)
-        raise UserTypeError(f"env_params must be {kind} of {env.name}, got {got}")
+        path = next((str(name).removeprefix("env.") for name in env_params), "name") if got == "dict" else ""
+        hint = f"; env_params=env.default_params.replace({path}=...), or a sweep of 'env.{path}'" * bool(path)
+        raise UserTypeError(f"env_params must be {kind} of {env.name}, got {got}{hint}")
     num_settings = 1 if sweep is None else len(sweep)
 
     def repeat(leaf: Any) -> np.ndarray:

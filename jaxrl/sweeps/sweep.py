@@ -13,7 +13,7 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
-from jaxrl.checks import check_count
+from jaxrl.checks import check_count, with_example
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
 from jaxrl.pytrees import HParams
 from jaxrl.sweeps.choosing import choose_setting
@@ -90,6 +90,7 @@ class Sweep:
         )
 
 
+@with_example("grid(hparams, {'lr': [3e-4, 1e-3]})")
 def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
     """Every combination of values.
 
@@ -125,6 +126,7 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
     return _sweep(base, columns, tuple(axes), shape, coords)
 
 
+@with_example("sample(hparams, 100, {'lr': LogUniform(1e-5, 1e-2)})")
 def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: int = 0) -> Sweep:
     """A random design of `n` settings.
 

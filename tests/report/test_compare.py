@@ -326,6 +326,23 @@ def test_a_metric_without_a_direction_has_no_probabilities(results):
     np.testing.assert_allclose(lower, 1 - jaxrl.compare(results).matrix()["better"], rtol=1e-12)  # equal values
 
 
+def test_results_with_fewer_environment_steps_than_their_presets_are_named():
+    tuned_for = jaxrl.preset("dqn", "cartpole").env_steps
+    ends = {"short": tuned_for - 1, "whole": tuned_for, "untuned": 300}
+    origins = {name: "defaults" if name == "untuned" else "preset of dqn on cartpole" for name in ends}
+    sources = {}
+    for at, (name, end) in enumerate(ends.items()):
+        attrs = {"algorithm": "dqn", "environment": "cartpole", "settings_from": origins[name]}
+        values = np.arange(8.0).reshape(1, 4, 2) + at
+        data = metrics_dataset({"return": values}, seeds=range(4), env_steps=[100, end], attrs=attrs)
+        sources[name] = Result(data, {})
+    del sources["untuned"].metrics.attrs["settings_from"]  # as in an older result
+    sentences = jaxrl.compare(sources, env_steps=300).notes
+    shorter = f"short {tuned_for - 1:,} of {tuned_for:,}"
+    assert f"Some results have fewer environment steps than their preset ({shorter})." in sentences
+    assert not [each for each in jaxrl.compare([sources["whole"], sources["untuned"]]).notes if "preset" in each]
+
+
 def test_settings_that_differ_are_listed_and_presets_against_defaults_warned_of(results):
     origins = {"dqn": "preset of dqn on cartpole", "mine": "defaults"}
     sources = {}
