@@ -98,7 +98,8 @@ def test_what_is_no_size_is_refused(text: Any) -> None:
 
 
 def test_sizes_for_a_reader() -> None:
-    assert [size(n) for n in (3 * MIB, 0.96 * GIB, 12.34 * GIB)] == ["3 MiB", "1.0 GiB", "12.3 GiB"]
+    numbers = (3 * KIB, 3 * MIB, 0.96 * GIB, 12.34 * GIB)
+    assert [size(n) for n in numbers] == ["3 KiB", "3 MiB", "1.0 GiB", "12.3 GiB"]
 
 
 def file_system(root: Path, files: Mapping[str, str]) -> Path:

@@ -39,6 +39,8 @@ def parse_size(memory: int | str, name: str = "memory") -> int:
 
 def size(num_bytes: float) -> str:
     """Number of bytes as text, such as `2.9 GiB`."""
+    if num_bytes < 0.95 * MIB:
+        return f"{num_bytes / KIB:.0f} KiB"
     return f"{num_bytes / GIB:.1f} GiB" if num_bytes >= 0.95 * GIB else f"{num_bytes / MIB:.0f} MiB"
 
 
