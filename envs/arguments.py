@@ -111,10 +111,10 @@ def _after_flags(method: Callable[..., None]) -> Callable[..., None]:
 
 def class_names(kind: type, value: Any) -> tuple[str, str]:
     """Names of a class and of the class of a value, with their modules where both are the same."""
-    given = type(value)
-    if kind.__name__ != given.__name__:
-        return kind.__name__, given.__name__
-    return f"{kind.__module__}.{kind.__name__}", f"{given.__module__}.{given.__name__}"
+    got = type(value)
+    if kind.__name__ != got.__name__:
+        return kind.__name__, got.__name__
+    return f"{kind.__module__}.{kind.__name__}", f"{got.__module__}.{got.__name__}"
 
 
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:

@@ -35,7 +35,7 @@ class Nearest:
 class _SoFar(NamedTuple):
     """The nearest agents by the cell lists so far, `complete` where they are final, `crowded` where a list was full."""
 
-    found: Nearest
+    neighbours: Nearest
     complete: jax.Array
     crowded: jax.Array
     reach: jax.Array
@@ -104,10 +104,12 @@ def _by_cells(
         agents, square, left_out = pairs.around(position, walking, reach, _SLOTS_PER_NEIGHBOUR * num_neighbours)
         near = square <= reach * reach
         listed = _sorted(position[agents] - position[:, None], ahead, near, agents, sight_radius, least, num_neighbours)
-        found = jax.tree.map(lambda old, new: jnp.where(so_far.complete[:, None], old, new), so_far.found, listed)
+        neighbours = jax.tree.map(
+            lambda old, new: jnp.where(so_far.complete[:, None], old, new), so_far.neighbours, listed
+        )
         crowded = so_far.crowded | jnp.any(left_out > 0, axis=1)
         complete = ~crowded & (listed.valid[:, -1] | (reach >= sight_radius))
-        return _SoFar(found, so_far.complete | complete, crowded, reach)
+        return _SoFar(neighbours, so_far.complete | complete, crowded, reach)
 
     nobody = Nearest(
         index=jnp.zeros((num_agents, num_neighbours), jnp.int32), valid=jnp.zeros((num_agents, num_neighbours), bool)
@@ -117,15 +119,15 @@ def _by_cells(
     so_far = jax.lax.while_loop(many_are_short, widen, start)
     incomplete_first = jnp.argsort(so_far.complete)
 
-    def compare_with_all(i: jax.Array, found: Nearest) -> Nearest:
+    def compare_with_all(i: jax.Array, neighbours: Nearest) -> Nearest:
         who = jax.lax.dynamic_slice(incomplete_first, (i * block,), (block,))
         others = walking[who, None] & walking & (everyone != who[:, None])
         index = jnp.broadcast_to(everyone, others.shape)
         new = _sorted(position - position[who, None], ahead[who], others, index, sight_radius, least, num_neighbours)
-        return jax.tree.map(lambda old, rows: old.at[who].set(rows), found, new)
+        return jax.tree.map(lambda old, rows: old.at[who].set(rows), neighbours, new)
 
     blocks = -(-jnp.sum(~so_far.complete) // block)
-    return jax.lax.fori_loop(0, blocks, compare_with_all, so_far.found)
+    return jax.lax.fori_loop(0, blocks, compare_with_all, so_far.neighbours)
 
 
 def _sorted(

@@ -168,14 +168,14 @@ def _episodes(data: xarray.Dataset) -> Iterator[dict[str, np.ndarray]]:
 
 def _tree(like: Any, steps: dict[str, np.ndarray], name: str) -> Any:
     """Arrays of the variables of an observation or an action, in the environment's structure."""
-    found = []
+    arrays = []
     for path, leaf in jax.tree.leaves_with_path(like):
         text = jax.tree_util.keystr(path, simple=True, separator=".")
         array = steps.get(f"{name}.{text}" if text else name)
         if array is None or array.shape[1:] != leaf.shape:
             raise UserValueError(f"data has other shapes of {name} than env; env takes the environment of the steps.")
-        found.append(array)
-    return jax.tree.unflatten(jax.tree.structure(like), found)
+        arrays.append(array)
+    return jax.tree.unflatten(jax.tree.structure(like), arrays)
 
 
 def _table(data: xarray.Dataset) -> pandas.DataFrame:

@@ -93,7 +93,7 @@ def compare(
         steps=steps,
         left_out=tuple(task for task in every if task not in tasks),
         references=_references(normalise, entries, metric, steps),
-        given=normalise is not None,
+        own_references=normalise is not None,
     )
 
 

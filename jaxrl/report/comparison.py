@@ -43,7 +43,7 @@ class Comparison:
       steps: Environment step at which values are compared, for each task that all lines have.
       left_out: Tasks that only some of the lines have.
       references: Values that count as 0 and as 1 on each task; empty for values as they are.
-      given: Whether these were given by the caller.
+      own_references: Whether the caller passed them.
     """
 
     metric: str
@@ -54,7 +54,7 @@ class Comparison:
     steps: Mapping[str, int]
     left_out: tuple[str, ...]
     references: Mapping[str, tuple[float, float]]
-    given: bool
+    own_references: bool
 
     @property
     def names(self) -> list[str]:

@@ -161,7 +161,7 @@ FAULTS = (
         "tasks-on-scales-of-their-own",
         "jaxrl/report/comparison.py",
         "if values.size and self.references else values",
-        "if values.size and self.given else values",
+        "if values.size and self.own_references else values",
         "tests/report/test_compare.py::test_several_tasks_are_normalised_and_averaged",
     ),
     Fault(
