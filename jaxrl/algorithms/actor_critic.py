@@ -14,7 +14,7 @@ from flax import struct
 
 from envs.base import Environment, spaces
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.algorithms.contract import Algorithm, Metrics, assembled
+from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_network
 from jaxrl.algorithms.off_policy import (
     OffPolicy,
     OffPolicyConfig,
@@ -46,7 +46,15 @@ from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
-__all__ = ["Acting", "ActorCritic", "ActorCriticConfig", "ActorCriticHParams", "actor_critic", "common_space"]
+__all__ = [
+    "Acting",
+    "ActorCritic",
+    "ActorCriticConfig",
+    "ActorCriticHParams",
+    "actor_critic",
+    "checked_networks",
+    "common_space",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -401,10 +409,6 @@ def actor_critic(
         head, discrete = action_head(space), True
     else:
         head = _bounded_head(name, space, "Discrete or a Box of floats" if takes_discrete else "a Box of floats")
-    if own is not None and not isinstance(own, Networks):
-        raise UserTypeError(
-            f"network takes the networks of {name} as jaxrl.Networks(actor=..., critic=...), got {type(own).__name__}"
-        )
     replay = off_policy(env, config, agents)
     shapes, (loss, num_heads) = replay.obs_shape, outputs_of(config)
     num_outputs, num_values = outputs_per_component * head.num_outputs, num_heads * loss.num_outputs
@@ -424,6 +428,21 @@ def actor_critic(
         encoder = config.encoder(with_action(shapes, _shape_of(head)), with_action=True)
         critics = ValueFunction(OutputNetwork(encoder, num_values), *values_of)
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)
+
+
+def checked_networks(name: str, network: Networks | None) -> Networks | None:
+    """Custom networks of the builder `name`, which keeps what it builds by its arguments.
+
+    Raises:
+      TypeError: They are not `Networks`, or one is not hashable.
+      ValueError: There is none.
+    """
+    takes = f"network takes the networks of {name} as jaxrl.Networks(actor=..., critic=...)"
+    if not isinstance(network, Networks | None):
+        raise UserTypeError(f"{takes}, got {getattr(network, '__name__', type(network).__name__)}")
+    if network == Networks():
+        raise UserValueError(f"{takes}, of which one suffices, got none")
+    return checked_network(network)
 
 
 def _shape_of(head: ActionHead) -> jax.ShapeDtypeStruct:

@@ -20,6 +20,7 @@ from envs.spelling import near
 from jaxrl.checks import carried_over, check_function, extends
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
+from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
@@ -289,26 +290,18 @@ def with_hints(build: Build) -> Build:
     def hinting(*values: Any, **named: Any) -> Any:
         hints = get_type_hints(build)
         config = next(kind for kind in get_args(hints["config"]) if kind is not type(None))
-        parts = [kind for kind in get_args(hints.get("network")) if kind.__module__.startswith("jaxrl.")]
+        parts = Networks.__dataclass_fields__ if Networks in get_args(hints.get("network")) else ()
         example = f"{build.__name__}(env, {config.__name__}({{}}))"
         for name in named.keys() - takes.keys():
-            for kind in parts:
-                if name in kind.__dataclass_fields__:
-                    raise UserTypeError(
-                        f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of network: "
-                        f"{build.__name__}(env, network=jaxrl.{kind.__name__}({name}=...))"
-                    )
-            if name == "hparams":
-                raise UserTypeError(
-                    f"{build.__name__} takes {', '.join(takes)}, got hparams; they are an argument of the training: "
-                    "train(algo, hparams, ...)"
-                )
-            if name not in config.__dataclass_fields__:
-                config(**{name: None})  # raises the error with near matches
-            raise UserTypeError(
-                f"{build.__name__} takes {', '.join(takes)}, got {name}; it is a field of the configuration: "
-                f"{example.format(f'{name}=...')}"
-            )
+            if name in parts:
+                place = f"it is a field of network: {build.__name__}(env, network=jaxrl.Networks({name}=...))"
+            elif name == "hparams":
+                place = "they are an argument of the training: train(algo, hparams, ...)"
+            else:
+                if name not in config.__dataclass_fields__:
+                    config(**{name: None})  # raises the error with near matches
+                place = f"it is a field of the configuration: {example.format(f'{name}=...')}"
+            raise UserTypeError(f"{build.__name__} takes {', '.join(takes)}, got {name}; {place}")
         network = named.get("network", values[2] if len(values) > 2 else None)
         if isinstance(network, str):
             raise UserTypeError(

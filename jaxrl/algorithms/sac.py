@@ -13,8 +13,14 @@ from envs.base import Environment, spaces
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.threefry import unrolled
-from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic, common_space
-from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, checked_network, with_hints
+from jaxrl.algorithms.actor_critic import (
+    ActorCriticConfig,
+    ActorCriticHParams,
+    actor_critic,
+    checked_networks,
+    common_space,
+)
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes, Target
@@ -128,7 +134,7 @@ def sac(env: Environment, config: SACConfig | None = None, network: Networks | N
     Source: Haarnoja et al. (2018), arXiv 1801.01290 and 1812.05905; Christodoulou (2019), arXiv 1910.07207, for
     discrete actions.
     """
-    return _build(env, checked_config(config, SACConfig), checked_network(network), check_abstractly(env))
+    return _build(env, checked_config(config, SACConfig), checked_networks("sac", network), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> SearchSpace:

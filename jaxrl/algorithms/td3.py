@@ -12,8 +12,14 @@ from flax import struct
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.threefry import unrolled
-from jaxrl.algorithms.actor_critic import ActorCriticConfig, ActorCriticHParams, actor_critic, common_space
-from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, checked_network, with_hints
+from jaxrl.algorithms.actor_critic import (
+    ActorCriticConfig,
+    ActorCriticHParams,
+    actor_critic,
+    checked_networks,
+    common_space,
+)
+from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes
@@ -112,7 +118,7 @@ def td3(env: Environment, config: TD3Config | None = None, network: Networks | N
 
     Source: Fujimoto et al. (2018), arXiv 1802.09477; Lillicrap et al. (2016), arXiv 1509.02971, for DDPG.
     """
-    return _build(env, checked_config(config, TD3Config), checked_network(network), check_abstractly(env))
+    return _build(env, checked_config(config, TD3Config), checked_networks("td3", network), check_abstractly(env))
 
 
 def search_space(algo: Algorithm) -> SearchSpace:

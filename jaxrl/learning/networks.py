@@ -1,8 +1,9 @@
 """Actor-critic networks and their layers, shapes of observations, and the check of custom flax modules."""
 
 import functools
+import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import chex
@@ -320,29 +321,38 @@ def apply_over(network: nn.Module, params: Params, obs: Any, num_axes: int, *oth
     return function(params, obs, *others)
 
 
-def returned(name: str, network: Any, *inputs: Any) -> Any:
-    """Shapes that a custom network returns for the shapes of its inputs, with parameters as its only variables.
+def returned(name: str, network: Any, inputs: Mapping[str, Any]) -> Any:
+    """Shapes that a network returns for those of its inputs, with parameters as its only variables.
 
     Args:
       name: Name of the argument, for error messages.
-      network: Flax module.
-      *inputs: Shapes of its arguments.
+      network: Flax module, called as `network.apply(params, *inputs.values())`.
+      inputs: Shapes of its arguments, by name.
 
     Raises:
-      TypeError, ValueError: It is not a flax module, has other variables than parameters, or draws random numbers.
+      TypeError, ValueError: It is not a flax module, takes other arguments, has other variables than parameters, or
+        draws random numbers.
     """
     if not isinstance(network, nn.Module):
         is_class = isinstance(network, type)
         got = f"the class {network.__name__}, of which it takes an instance" if is_class else type(network).__name__
         raise UserTypeError(f"{name} must be a flax.linen module, got {got}")
-    variables = jax.eval_shape(network.init, jax.random.key(0), *inputs)
+    taken = inspect.signature(network.__call__)  # pyright: ignore
+    try:
+        taken.bind(*inputs)
+    except TypeError:
+        raise UserTypeError(
+            f"{name} must be a module that is called with ({', '.join(inputs)}), got {type(network).__name__}, "
+            f"which takes ({', '.join(taken.parameters)})"
+        ) from None
+    variables = jax.eval_shape(network.init, jax.random.key(0), *inputs.values())
     if others := sorted(variables.keys() - {"params"}):
         raise UserValueError(
             f"{name} must have parameters as its only variables, got {type(network).__name__} with "
             f"{', '.join(map(repr, others))}, such as those of batch normalisation; nn.LayerNorm has none"
         )
     try:
-        return jax.eval_shape(network.apply, variables, *inputs)
+        return jax.eval_shape(network.apply, variables, *inputs.values())
     except InvalidRngError:
         raise UserValueError(
             f"{name} must compute its outputs without random numbers, got {type(network).__name__}, which draws some, "
@@ -364,7 +374,7 @@ def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: in
     """
     values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
     required = f"(outputs [{num_outputs}], {values})"
-    got = returned("network", network, obs)
+    got = returned("network", network, {"obs": obs})
     if not isinstance(got, tuple) or len(got) != 2:
         raise UserTypeError(f"network must return {required} for one observation, got {jax.tree.map(jnp.shape, got)}")
     shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got)

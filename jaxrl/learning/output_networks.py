@@ -1,7 +1,6 @@
 """Networks with outputs of one kind: policies without a critic, critics of actions, and values of every action."""
 
 import dataclasses
-import inspect
 from typing import Any
 
 import chex
@@ -153,23 +152,9 @@ def check_outputs(name: str, network: Any, inputs: dict[str, Any], outputs: str,
     Raises:
       TypeError, ValueError: The network is not a flax module, takes other arguments, or returns other shapes.
     """
-    if isinstance(network, Module):
-        _check_arguments(name, network, list(inputs))
-    of_one = returned(name, network, *inputs.values())
+    of_one = returned(name, network, inputs)
     required = f"{outputs} {list(shape)} for one {' and one '.join(_WORDS[word] for word in inputs)}"
     if not hasattr(of_one, "shape"):
         raise UserTypeError(f"{name} must return {required}, got {jax.tree.map(jnp.shape, of_one)}")
     if of_one.shape != shape:
         raise UserValueError(f"{name} must return {required}, got shape {of_one.shape}")
-
-
-def _check_arguments(name: str, network: Module, arguments: list[str]) -> None:
-    """Rejects a network that is called with other arguments."""
-    taken = inspect.signature(network.__call__)
-    try:
-        taken.bind(*arguments)
-    except TypeError:
-        raise UserTypeError(
-            f"{name} must be a module that is called with ({', '.join(arguments)}), got {type(network).__name__}, "
-            f"which takes ({', '.join(taken.parameters)})"
-        ) from None

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.learning.networks import last_layers, perceptron
+from jaxrl.learning.networks import last_layers, perceptron, returned
 from jaxrl.learning.rollout import remembered
 from jaxrl.pytrees import Memory, Params
 
@@ -167,8 +167,6 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
     """
     values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
     takes = f"(outputs [{num_outputs}], {values}, memory) for one observation and memory"
-    if not isinstance(network, nn.Module):
-        raise UserTypeError(f"network must be a flax.linen module, got {type(network).__name__}")
     cell = getattr(network, "cell", None)
     if isinstance(cell, nn.RNNCellBase):
         raise UserTypeError(
@@ -183,9 +181,7 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
                 f"network.initial_memory() must give real arrays, got {leaf.dtype}{list(leaf.shape)}; "
                 "keep real and imaginary parts apart"
             )
-    got: Any = jax.eval_shape(
-        lambda key, obs, memory: network.init_with_output(key, obs, memory)[0], jax.random.key(0), obs, start
-    )
+    got = returned("network", network, {"obs": obs, "memory": start})
     if not isinstance(got, tuple) or len(got) != 3:
         raise UserTypeError(f"network must return {takes}, got {jax.tree.map(jnp.shape, got)}")
     shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got[:2])

@@ -17,9 +17,10 @@ from same_bits import assert_same_bits
 
 import envs
 import jaxrl
+from envs import wrappers
 from jaxrl.algorithms.registry import ROWS, config_class
 from jaxrl.cli import main as cli
-from jaxrl.learning.networks import MLPActorCritic, dense
+from jaxrl.learning.networks import MLPActorCritic, dense, flatten_observation
 from jaxrl.learning.output_networks import PolicyHead
 
 ENCODER = MLPActorCritic(None, (8,), "relu")
@@ -93,7 +94,12 @@ CASES = {
     "pqn": Case("pqn", CHOICES, Q, layer_norm=False),
     "sac": Case("sac", NUMBERS, jaxrl.Networks(actor=Policy(ENCODER, 4), critic=Value(ENCODER))),
     "sac, choices": Case("sac", CHOICES, jaxrl.Networks(actor=Policy(ENCODER, 2), critic=Q)),
-    "td3": Case("td3", NUMBERS, jaxrl.Networks(actor=Policy(ENCODER, 2), critic=Value(ENCODER))),
+    "td3": Case(
+        "td3",
+        NUMBERS,
+        jaxrl.Networks(actor=Policy(ENCODER, 2), critic=Value(ENCODER)),
+        normalise_observation=True,
+    ),
     "td3, joint heads of quantiles": Case(
         "td3",
         NUMBERS,
@@ -158,7 +164,8 @@ class Linear(nn.Module):
 
     @nn.compact
     def __call__(self, obs: Any, *action: jax.Array) -> jax.Array:
-        return nn.Dense(int(np.prod(self.shape)), name="linear")(jnp.concatenate([obs, *action])).reshape(self.shape)
+        numbers = jnp.concatenate([flatten_observation(obs), *action])
+        return nn.Dense(int(np.prod(self.shape)), name="linear")(numbers).reshape(self.shape)
 
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
@@ -182,6 +189,26 @@ def test_agents_of_a_crowd_share_a_custom_network() -> None:
     algo = Case("dqn", Crowd(num_agents=2), Linear((3,))).build(own=True)
     state = jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, algo.env.default_params)
     assert state.learner.acting.params["params"]["linear"]["kernel"].shape == (2, 3)
+
+
+NAMED = wrappers.transform_observation(NUMBERS, lambda obs: {"first": obs[:1], "second": obs[1:]}, -9, 9)
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "network"),
+    [
+        ("sac", Crowd(num_agents=2, masked=True), jaxrl.Networks(actor=Linear((3,)), critic=Linear((3,)))),
+        ("td3", NAMED, jaxrl.Networks(actor=Linear((2,)), critic=Linear(()))),
+    ],
+    ids=["mask", "dictionary"],
+)
+def test_masks_and_dictionaries_leave_custom_networks_as_they_are(name: str, env: Any, network: Any) -> None:
+    algo = Case(name, env, network).build(own=True)
+    hparams, params = algo.prepare(algo.hparams), env.default_params
+    state = jax.eval_shape(algo.init, jax.random.key(0), hparams, params)
+    after, _ = jax.eval_shape(algo.step, jax.random.key(0), jnp.int32(0), state, hparams, params)
+    assert layers(algo) == {"policy": {"linear"}, "critics": {"linear"}}
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
 
 
 class Listed(nn.Module):
@@ -227,7 +254,10 @@ REFUSED: list[tuple[str, Any, Any, dict[str, Any], str]] = [
     ),
     ("pqn", CHOICES, Two(), {}, r"network must return action values \[2\] for one observation, got \(\(2,\), \(\)\)"),
     ("dqn", CHOICES, Linear((2,)), JOINT, r"network must return action values \[2, 3\] for .*, got shape \(2,\)"),
-    ("pqn", CHOICES, Value(ENCODER), {}, r"network .* called with \(obs\), got Value, which takes \(obs, action\)"),
+    *(
+        (name, CHOICES, Value(ENCODER), {}, r"network .* called with \(obs\), got Value, which takes \(obs, action\)")
+        for name in ("pqn", "ppo", "evolve")
+    ),
     ("dqn", CHOICES, jaxrl.Networks(), {}, "network must be a flax.linen module, got Networks"),
     (
         "dqn",
@@ -248,8 +278,11 @@ REFUSED: list[tuple[str, Any, Any, dict[str, Any], str]] = [
         NUMBERS,
         Q,
         {},
-        r"network takes the networks of sac as jaxrl.Networks\(actor=..., critic=...\), got Action",
+        r"network takes the networks of sac as jaxrl.Networks\(actor=..., critic=...\), got ActionValues$",
     ),
+    ("sac", NUMBERS, ActionValues, {}, r"network takes the networks of sac as jaxrl.Networks\(.*, got ActionValues$"),
+    ("td3", NUMBERS, {"hidden": (8,)}, {}, r"network takes the networks of td3 as jaxrl.Networks\(.*, got dict$"),
+    ("td3", NUMBERS, jaxrl.Networks(), {}, "network takes the networks of td3 as .*, of which one suffices, got none$"),
     (
         "sac",
         NUMBERS,

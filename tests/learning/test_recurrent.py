@@ -307,6 +307,8 @@ class Odd(Counting):
 
     @nn.compact
     def __call__(self, obs: jax.Array, memory: Any) -> Any:
+        if self.wrong == "counts":
+            obs = nn.BatchNorm(use_running_average=False)(obs)
         outputs, value = nn.Dense(self.num_outputs)(obs), nn.Dense(1)(obs)[0]
         if self.wrong == "forgets":
             return outputs, value
@@ -328,6 +330,7 @@ class Odd(Counting):
         (Odd(3), r"network must return \(outputs \[2\], .* got shapes \(3,\) and \(\)"),
         (Odd(2, wrong="shrinks"), r"memory like its initial_memory, {'memory': 'float32\[2\]'}, got .*'float32\[1\]'"),
         (Odd(2, wrong="complex"), r"network.initial_memory\(\) must give real arrays, got complex64\[2\]"),
+        (Odd(2, wrong="counts"), "network must have parameters as its only variables, got Odd with 'batch_stats'"),
     ],
 )
 def test_a_network_that_cannot_be_used_gets_a_sentence(network: Any, sentence: str) -> None:
