@@ -1,6 +1,7 @@
 """Algorithms by name, and their descriptions in run directories."""
 
 import dataclasses
+import functools
 import sys
 import typing
 from collections.abc import Callable, Mapping
@@ -201,6 +202,8 @@ def config_class(builder: Builder) -> Any:
     Raises:
       TypeError: The annotation does not contain a dataclass.
     """
+    while isinstance(builder, functools.partial):
+        builder = builder.func
     annotation = typing.get_type_hints(builder).get("config")
     choices = [kind for kind in (annotation, *typing.get_args(annotation)) if dataclasses.is_dataclass(kind)]
     if not choices:

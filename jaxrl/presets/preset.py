@@ -70,8 +70,9 @@ class Preset(NamedTuple):
         """Another algorithm with all settings of the preset, such as one from a copied file of the same algorithm.
 
         Args:
-          build: Function that builds the algorithm from an environment and a configuration, such as `my_dqn.dqn`, or
-            its path, "my_dqn:dqn". Fields that the preset does not know keep their defaults.
+          build: Function that builds the algorithm from an environment and a configuration, such as `my_dqn.dqn` or,
+            with a custom network, `functools.partial(jaxrl.dqn, network=...)`; or its path, "my_dqn:dqn". Fields that
+            the preset does not know keep their defaults.
           env: Environment; None for the preset's.
           **static: Static fields of the preset's environment to change.
 

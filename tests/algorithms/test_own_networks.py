@@ -1,5 +1,6 @@
 """Custom networks of every algorithm: shapes, errors, and training equal to that with an equal built-in network."""
 
+import functools
 import importlib
 import pickle
 from pathlib import Path
@@ -209,6 +210,13 @@ def test_masks_and_dictionaries_leave_custom_networks_as_they_are(name: str, env
     after, _ = jax.eval_shape(algo.step, jax.random.key(0), jnp.int32(0), state, hparams, params)
     assert layers(algo) == {"policy": {"linear"}, "critics": {"linear"}}
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
+
+
+def test_a_preset_takes_a_custom_network() -> None:
+    preset = jaxrl.preset("dqn", "cartpole")
+    algo = preset.of(functools.partial(jaxrl.dqn, network=Q))
+    assert algo.network == Q and algo.settings_from == preset.origin
+    assert algo.config == preset.config and algo.hparams == preset.algo.hparams
 
 
 class Listed(nn.Module):
