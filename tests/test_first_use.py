@@ -187,7 +187,9 @@ def test_options_of_other_libraries_get_the_name_here(options: str, hint: str) -
 
 
 def test_widths_with_commas_get_the_spelling_with_spaces() -> None:
-    sentence = r"^--config.hidden takes its values apart, such as --config.hidden 64 32, got 64,32 \(see jaxrl train"
+    sentence = (
+        r"^--config.hidden takes values with spaces .*, such as --config.hidden 64 32, got 64,32 \(see jaxrl train"
+    )
     with pytest.raises(CommandError, match=sentence):
         asked(["sac", "pendulum", "--config.hidden", "64,32"], "train")
 
@@ -414,7 +416,7 @@ def test_ppo_says_where_an_argument_belongs(arguments: dict[str, Any], sentence:
 
 
 HPARAMS = jaxrl.PPOHParams()
-POLICY = TrainedPolicy(wandering(), jnp.zeros((8, 8)))
+POLICY: Any = TrainedPolicy(wandering(), jnp.zeros((8, 8)))
 # A newcomer's calls, as above.
 evaluate: Any = jaxrl.evaluate
 grid: Any = jaxrl.grid

@@ -189,5 +189,6 @@ def _sentence(box: str) -> str:
     commas = re.fullmatch(r"(--\S+): Could not find valid parse for arguments: \['([^' ]+,[^' ]*)'\]", message)
     if commas is not None:
         option, values = commas.groups()
-        message = f"{option} takes its values apart, such as {option} {values.replace(',', ' ').strip()}, got {values}"
+        apart = values.replace(",", " ").strip()
+        message = f"{option} takes values with spaces between them, such as {option} {apart}, got {values}"
     return message[:1].lower() + message[1:]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -106,11 +106,13 @@ class TrainedPolicy:
     def __reduce__(self) -> tuple[Any, ...]:
         return TrainedPolicy, (self.algo, self.params, self.setting, self.seed, self.env_params, self.env_steps)
 
-    def __getattr__(self, name: str) -> Any:
-        """Raises the error for an unknown attribute; it states how to act where the name is that of other libraries."""
-        habits = ("predict", "act", "get_action", "select_action", "sample_action", "apply")
-        hint = "; policy(obs) is an action, and policy(obs, key, greedy=False) a sampled one" * (name in habits)
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
+    if not TYPE_CHECKING:  # or type checkers would take any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raises the error for an unknown attribute; for a name of other libraries, it states how to act."""
+            habits = ("predict", "act", "get_action", "select_action", "sample_action", "apply")
+            hint = "; policy(obs) is an action, and policy(obs, key, greedy=False) a sampled one" * (name in habits)
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)
 
     @property
     def remembers(self) -> bool:
