@@ -134,7 +134,8 @@ def presets(name: str) -> str:
         for row in known
     ]
     links = [f"[{_title(page)}](../results/{page}.md)" for page in dict.fromkeys(row.page for row in known)]
-    about = "The interquartile mean (IQM) or the mean of greedy returns, measured as described on"
+    share = ", or the share of agents that arrive" * any("Arrive" in row.cells for row in known)
+    about = f"The interquartile mean (IQM) or the mean of greedy returns{share}, measured as described on"
     return f"{about} {', '.join(links)}:\n\n{table(head, rows)}"
 
 
@@ -143,18 +144,16 @@ def _title(page: str) -> str:
     return (DOCS / f"results/{page}.md").read_text().partition("\n")[0].removeprefix("# ")
 
 
-def _first_sentence(text: str) -> str:
-    """First sentence of the description of a setting, without what follows a semicolon after no list of choices."""
-    sentence = re.split(r"\. (?=[A-Z`])", text)[0]
-    return (sentence if '"' in sentence else sentence.partition("; ")[0]).rstrip(".")
+def _meaning(text: str) -> str:
+    """Description of a setting as a cell, with asterisks that are no emphasis."""
+    return re.sub(r"(`[^`]*`)|\*", lambda part: part[1] or r"\*", text).rstrip(".")
 
 
 def _fields(names: Iterable[str], kind: type, defaults: Any, idle: Iterable[str] = ()) -> str:
     """Table of settings: name, default, meaning; a star where the default configuration makes no use of one."""
     texts = field_texts(kind)
     rows = [
-        (f"`{name}`" + " \\*" * (name in idle), shown(getattr(defaults, name)), _first_sentence(texts[name]))
-        for name in names
+        (f"`{name}`" + " \\*" * (name in idle), shown(getattr(defaults, name)), _meaning(texts[name])) for name in names
     ]
     return table(("Name", "Default", "Meaning"), rows)
 
@@ -186,7 +185,7 @@ def network(_: str) -> str:
     """Fields of the configuration of every network."""
     texts = field_texts(NetworkConfig)
     rows = [
-        (f"`{field.name}`", shown(field.default), texts[field.name].rstrip("."))
+        (f"`{field.name}`", shown(field.default), _meaning(texts[field.name]))
         for field in dataclasses.fields(NetworkConfig)
     ]
     return table(("Name", "Default", "Meaning"), rows)
