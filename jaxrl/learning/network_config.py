@@ -219,7 +219,7 @@ class NetworkConfig(Settings):
             last = (self.shared_trunk, num_values, self.layer_norm, choices)
             return kind_of(num_outputs, self.hidden, self.activation, *last)
         if kind == "cnn":
-            image = obs["observation"] if with_action and isinstance(obs, dict) else obs
+            image = obs.get("observation", obs) if with_action else obs  # absent where there are neighbours
             if len(getattr(image, "shape", ())) != 3:
                 raise UserValueError(
                     f"network 'cnn' takes observations [height, width, channels], got {described(image)}"

@@ -11,6 +11,7 @@ import envs
 import jaxrl
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, ResidualActorCritic
+from jaxrl.learning.output_networks import with_action
 from jaxrl.learning.relation import RelationActorCritic
 
 GRID = jax.ShapeDtypeStruct((10, 10, 4), jnp.float32)
@@ -36,6 +37,12 @@ NEIGHBOURS = {
 )
 def test_a_name_gives_its_network(fields: dict[str, Any], obs: Any, kind: type) -> None:
     assert type(NetworkConfig(**fields).actor_critic(obs, 2, None)) is kind
+
+
+@pytest.mark.parametrize("obs", [FLAT, NEIGHBOURS], ids=["vector", "neighbours"])
+def test_convolutions_of_a_critic_take_images_only(obs: Any) -> None:
+    with pytest.raises(ValueError, match=r"^network 'cnn' takes observations \[height, width, channels\], got "):
+        NetworkConfig(network="cnn").encoder(with_action(obs, FLAT), with_action=True)
 
 
 @pytest.mark.parametrize("obs", [FLAT, NEIGHBOURS, GRID], ids=["mlp", "relation", "cnn"])
