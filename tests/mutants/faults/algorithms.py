@@ -27,6 +27,13 @@ FAULTS = (
         f"{ON_POLICY}[ppo]",
     ),
     Fault(
+        "runs-extended-whose-step-sizes-ended",
+        "jaxrl/algorithms/actor_critic.py",
+        "            stopped=stopped,\n",
+        "",
+        "tests/algorithms/test_schedules.py::test_a_step_size_of_0_ends_learning[td3]",
+    ),
+    Fault(
         "noise-of-the-policy-one-iteration-late",
         "jaxrl/algorithms/td3.py",
         "policy = policy_of(learner, state.observations, hparams)",
