@@ -19,6 +19,7 @@ from same_bits import assert_same_bits
 import envs
 import jaxrl
 from envs import wrappers
+from jaxrl.algorithms import registry
 from jaxrl.algorithms.registry import ROWS, config_class
 from jaxrl.cli import main as cli
 from jaxrl.learning.networks import MLPActorCritic, dense, flatten_observation
@@ -384,6 +385,19 @@ class Linear(nn.Module):
 def dqn(env, config: jaxrl.DQNConfig | None = None):
     return jaxrl.dqn(env, config, network=Linear())
 """
+
+
+def test_a_function_in_a_file_may_be_the_builder_of_its_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = FILE.replace("network=Linear())", "network=Linear())._replace(builder='built_networks:dqn', network=None)")
+    (tmp_path / "built_networks.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    algo = importlib.import_module("built_networks").dqn(envs.make("cartpole"))
+    assert pickle.loads(pickle.dumps(algo)).step is algo.step
+    loaded = registry.build(registry.describe(algo), allow="built_networks")  # as `jaxrl evaluate --allow` does
+    assert loaded.builder == "built_networks:dqn" and loaded.step is algo.step
+    assert registry.modules_to_allow(algo) == ["built_networks"]
 
 
 @pytest.mark.slow
