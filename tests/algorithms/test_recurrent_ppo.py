@@ -269,8 +269,8 @@ def test_memories_are_recomputed_under_other_parameters_and_no_gradient_runs_thr
     reset = jnp.array([[False, True, False], [False, False, False]])
     first = jax.tree.map(lambda leaf: jax.random.normal(keys[1], (2, *leaf.shape)), network.initial_memory())
     params = network.init(keys[2], obs[0, 0], network.initial_memory())
-    of_the_network: Any = (None, config, None, None, network, None, None, None, (), 2, 24)
-    agent = OnPolicy(*of_the_network)
+    unused: Any = dict.fromkeys(OnPolicy._fields)
+    agent = OnPolicy(**{**unused, "config": config, "network": network, "agents": (), "num_envs": 2, "num_rows": 24})
 
     def recomputed(params: Any) -> Any:
         return agent.start_memory(params, Start(first, obs, reset))
