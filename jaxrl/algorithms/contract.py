@@ -20,7 +20,6 @@ from envs.spelling import near
 from jaxrl.checks import carried_over, check_function, extends
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.actor import Actor
-from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.shards import EnvShards
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
@@ -290,11 +289,12 @@ def with_hints(build: Build) -> Build:
     def hinting(*values: Any, **named: Any) -> Any:
         hints = get_type_hints(build)
         config = next(kind for kind in get_args(hints["config"]) if kind is not type(None))
-        parts = Networks.__dataclass_fields__ if Networks in get_args(hints.get("network")) else ()
+        kinds = [kind for kind in get_args(hints.get("network")) if kind.__module__.startswith("jaxrl.")]
+        parts = {name: kind.__name__ for kind in kinds for name in kind.__dataclass_fields__}
         example = f"{build.__name__}(env, {config.__name__}({{}}))"
         for name in named.keys() - takes.keys():
             if name in parts:
-                place = f"it is a field of network: {build.__name__}(env, network=jaxrl.Networks({name}=...))"
+                place = f"it is a field of network: {build.__name__}(env, network=jaxrl.{parts[name]}({name}=...))"
             elif name == "hparams":
                 place = "they are an argument of the training: train(algo, hparams, ...)"
             else:

@@ -249,7 +249,7 @@ def test_what_cannot_play_is_refused(tmp_path):
 
     with pytest.raises(TypeError, match=r"policy must be a function .* result\.policy\(seed=0\), or None, got Result"):
         render(CartPole(), Result(), tmp_path / "x.gif")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match=r"env must be an environment, such as envs\.make\('cartpole'\), got str"):
+    with pytest.raises(TypeError, match=r"env must be .* such as envs\.make\('cartpole'\), got 'cartpole'"):
         render("cartpole", None, tmp_path / "x.gif")
     with pytest.raises(TypeError, match="env_params must be CartPoleParams of cartpole, got dict"):
         render(CartPole(), None, tmp_path / "x.gif", env_params={"gravity": 1.0})
