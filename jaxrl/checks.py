@@ -15,6 +15,7 @@ from jax.core import Tracer
 from envs.arguments import check_choice, check_count, check_flag, in_interval
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near_or_all, own_names
+from jaxrl.importing import name_of
 from jaxrl.pytrees import PyTree
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -233,8 +234,13 @@ class Settings:
 
     def _text(self, shown: Callable[[Any, Any], bool]) -> str:
         fields = [(field, getattr(self, field.name)) for field in dataclasses.fields(cast(Any, self))]
-        parts = [f"{field.name}={short(value)}" for field, value in fields if shown(value, field.default)]
+        parts = [f"{field.name}={_named(value)}" for field, value in fields if shown(value, field.default)]
         return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _named(value: Any) -> str:
+    """Short text of a value, or the name of a function."""
+    return name_of(value) if callable(value) else short(value)
 
 
 def _other_field(kind: Any, name: str) -> str:

@@ -256,11 +256,10 @@ def action_values(name: str, toolbox: OffPolicy, own: Module | None = None) -> A
     if own is None:
         num_values = num_heads * loss.num_outputs
         layers = (config.dueling, config.activation, config.layer_norm)
-        values = ValueFunction(
-            QNetwork(config.encoder(obs_shape), space.n, num_values, *layers), loss, num_heads, space.n
-        )
+        network = QNetwork(config.encoder(obs_shape), space.n, num_values, *layers)
+        values = ValueFunction(network, loss, num_heads, space.n, optimiser=config.optimiser)
     else:
-        values = ValueFunction(own, loss, num_heads, space.n)
+        values = ValueFunction(own, loss, num_heads, space.n, optimiser=config.optimiser)
         check_outputs("network", own, {"obs": obs_shape}, "action values", values.shape)
     return ActionValues(config, values, space.n, obs_shape, longest_episode(env))
 

@@ -304,11 +304,11 @@ class ActorCritic(NamedTuple):
         nodes: Nodes,
         hparams: HParams,
     ) -> tuple[Params, optax.OptState, jax.Array, Metrics]:
-        """One step of Adam of all critics towards the rewards and the values that follow.
+        """One step of the optimiser of all critics towards the rewards and the values that follow.
 
         Args:
           params: Parameters.
-          optimiser: State of Adam.
+          optimiser: State of the optimiser.
           batch: Transitions.
           next_values: Distribution of values after the last step of each window, `[B, *A, K, M]`.
           weight: Weights of the transitions in the loss, `[B, *A]`.
@@ -316,7 +316,7 @@ class ActorCritic(NamedTuple):
           hparams: Hyper-parameters, prepared.
 
         Returns:
-          Parameters, state of Adam, mean absolute error of each row `[B]`, and metrics.
+          Parameters, state of the optimiser, mean absolute error of each row `[B]`, and metrics.
         """
         atoms = window_atoms(batch, batch.reward, next_values.atoms, nodes, self.config.time_limits)
         action = batch.raw_action
@@ -420,13 +420,14 @@ def actor_critic(
         check_outputs("network.actor", policy, {"obs": shapes}, "outputs", (num_outputs,))
     values_of = (loss, num_heads, head.num_outputs if discrete else None, config.num_critics)
     if critic is not None:
-        critics = ValueFunction(critic, *values_of, takes_pairs=not discrete)
+        critics = ValueFunction(critic, *values_of, takes_pairs=not discrete, optimiser=config.optimiser)
         check_outputs("network.critic", critic, inputs, "action values" if discrete else "a value", critics.shape)
     elif discrete:
-        critics = ValueFunction(QNetwork(config.encoder(shapes), head.num_outputs, num_values), *values_of)
+        q_network = QNetwork(config.encoder(shapes), head.num_outputs, num_values)
+        critics = ValueFunction(q_network, *values_of, optimiser=config.optimiser)
     else:
         encoder = config.encoder(with_action(shapes, _shape_of(head)), with_action=True)
-        critics = ValueFunction(OutputNetwork(encoder, num_values), *values_of)
+        critics = ValueFunction(OutputNetwork(encoder, num_values), *values_of, optimiser=config.optimiser)
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)
 
 

@@ -7,6 +7,7 @@ from envs import registry as environments
 from envs.errors import UserTypeError, UserValueError
 
 OURS = ("envs", "jaxrl")
+_OF_OPTIMISERS = "optax"  # library of optimisers that need no permission
 # Environments of Gymnasium that create an environment of another library, which their field env_id names.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
@@ -66,6 +67,8 @@ def custom_modules(spec: Mapping[str, Any], own: Collection[str]) -> Iterator[tu
     """
     named = [("algorithm", spec["algorithm"])] if spec["algorithm"] not in own else []
     named += [("environment", name) for name in _environments(spec["environment"])]
+    optimiser = (spec.get("config") or {}).get("optimiser")
+    named += [("optimiser", optimiser)] if isinstance(optimiser, str) else []
     for what, name in named:
         if (module := _module(what, str(name))) is not None:
             yield what, name, module
@@ -87,4 +90,5 @@ def _module(what: str, name: str) -> str | None:
     if ":" not in name or (what == "environment" and slash and library in environments.LIBRARIES):
         return None
     module = name.partition(":")[0]
-    return None if what == "environment" and module.partition(".")[0] in OURS else module
+    known = {"environment": OURS, "optimiser": (_OF_OPTIMISERS,)}.get(what, ())
+    return None if module.partition(".")[0] in known else module

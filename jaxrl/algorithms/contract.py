@@ -2,9 +2,7 @@
 
 import dataclasses
 import functools
-import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args, get_type_hints
@@ -16,9 +14,9 @@ from envs.base import Environment
 from envs.checking import ContractError
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
-from envs.spelling import near
 from jaxrl.checks import carried_over, check_function, extends
 from jaxrl.discounts.parsing import prepare
+from jaxrl.importing import imported
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.shards import EnvShards
@@ -64,7 +62,6 @@ __all__ = [
     "checked_config",
     "checked_network",
     "codes",
-    "imported",
     "policy_shapes",
     "prepared_for",
     "with_hints",
@@ -169,26 +166,6 @@ class Algorithm(NamedTuple):
         """Functions of the algorithm; algorithms with equal environments and functions share compiled programs."""
         rules = tuple(self.metric_rules.items())
         return self.init, self.step, self.policy, self.actor, self.discount, rules, self.env_steps_per_iteration
-
-
-def imported(path: str) -> Any:
-    """Function of a path `module:name`.
-
-    Raises:
-      ValueError: There is no such module, or no function of this name in it.
-    """
-    module, _, name = path.partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name, None)
-    except ModuleNotFoundError as error:
-        if error.name is None or not (module == error.name or module.startswith(f"{error.name}.")):
-            raise  # a module that it imports is missing
-        raise UserValueError(f"The algorithm {path!r} cannot be found: there is no module {module!r} here") from error
-    if not callable(function):
-        functions = [word for word, value in vars(sys.modules[module]).items() if inspect.isfunction(value)]
-        hint = near(name, functions) or "."
-        raise UserValueError(f"The algorithm {path!r} cannot be found: {module} has no function {name!r}{hint}")
-    return function
 
 
 def again(builder: Callable[..., Any], env: Any, config: Any = None, network: Any = None) -> Any:

@@ -23,7 +23,7 @@ from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning import value_losses
 from jaxrl.learning.actor import Memory, Scores
 from jaxrl.learning.networks import Module
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import transformation
 from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import EnvParams, Params
@@ -108,7 +108,7 @@ class Learner(NamedTuple):
     Attributes:
       acting: Parameters of the policy.
       target: Parameters of the target network.
-      optimiser: State of Adam.
+      optimiser: State of the optimiser.
     """
 
     acting: EpsilonGreedy
@@ -156,7 +156,8 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
         hparams = q.prepare(hparams)
         network_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
         acting = q.initial(network_key, hparams)
-        learner = Learner(acting, acting.params, adam(hparams, hparams.lr).init(acting.params))
+        optimiser = transformation(config.optimiser, hparams, hparams.lr).init(acting.params)
+        learner = Learner(acting, acting.params, optimiser)
         keys, random_actor = (reset_key, collect_key), actor._replace(scores=random_scores)
         return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params)
 

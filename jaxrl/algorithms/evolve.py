@@ -27,6 +27,7 @@ from jaxrl.learning.episodes import Episodes, population_episodes
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import Module, apply_over, check_network, leading_axes, observation_shapes, zeros
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise
+from jaxrl.learning.optimisers import Optimiser, check_optimiser, check_transformation
 from jaxrl.learning.output_networks import OutputNetwork, PolicyHead
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent, step_over
 from jaxrl.learning.rollout import longest_episode
@@ -45,6 +46,9 @@ class EvolveConfig(NetworkConfig):
       num_episodes: Number of episodes of each policy in a generation.
       common_random_numbers: Whether all policies of a generation have the same first states and random numbers.
       normalise_observation: Whether observations are normalised by their running statistics over the population.
+      optimiser: Optimiser of a strategy with one, in place of its own: a function of the step size that returns an
+        optax.GradientTransformation, such as `optax.adamw`, or its path, such as "optax:adamw"; None for Adam, and for
+        the steps of a natural gradient.
 
     The other fields are those of `NetworkConfig`. There is no critic, so `memory_hidden` contains only layers of the
     actor.
@@ -55,6 +59,7 @@ class EvolveConfig(NetworkConfig):
     num_episodes: int = 1
     common_random_numbers: bool = False
     normalise_observation: bool = False
+    optimiser: Optimiser = None
     hidden: tuple[int, ...] = (32,)
 
     def __post_init__(self) -> None:
@@ -63,6 +68,7 @@ class EvolveConfig(NetworkConfig):
             raise UserTypeError(f"strategy takes the name of a strategy, such as 'open-es', got {self.strategy!r}")
         check_count("population_size", self.population_size, 2)
         check_count("num_episodes", self.num_episodes)
+        check_optimiser(self.optimiser)
 
 
 @struct.dataclass
@@ -70,8 +76,8 @@ class EvolveHParams(DiscountedHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Step size of the strategy's optimiser, Adam; for "snes", "xnes", "simple-es" and "discovered-es", the factor
-        of the natural gradient, usually 1.
+      lr: Step size of the strategy's optimiser, Adam by default; for "snes", "xnes", "simple-es" and "discovered-es",
+        the factor of the natural gradient, usually 1.
       std: Standard deviation of each parameter in a population; the initial one if the strategy adapts it.
       std_decay: Factor of `std` after each generation, for strategies that do not adapt it.
       discount: Discount of the returns: a number (exponential), a string such as "hyperbolic:k=0.02", or a Discount.
@@ -177,7 +183,9 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
     def first_params(key: jax.Array) -> Any:
         return network.init(key, example, *([first_memory()] if remembers else []))
 
-    strategy = make_strategy(config.strategy, config.population_size, jax.eval_shape(first_params, jax.random.key(0)))
+    check_transformation(config.optimiser)
+    shapes = jax.eval_shape(first_params, jax.random.key(0))
+    strategy = make_strategy(config.strategy, config.population_size, shapes, config.optimiser)
     # The normal distribution of a continuous action head has no width: actions are the outputs.
     log_std = jnp.full(head.num_outputs, -jnp.inf) if head.continuous else None
 

@@ -16,6 +16,7 @@ from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.networks import observation_shapes
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
+from jaxrl.learning.optimisers import check_transformation
 from jaxrl.learning.priorities import (
     Priorities,
     init_priorities,
@@ -412,6 +413,7 @@ def off_policy(env: Environment, config: RolloutConfig, agents: tuple[int, ...])
     Raises:
       ValueError: Observations with neighbours are normalised.
     """
+    check_transformation(config.optimiser)
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation, obs_shape)
     return OffPolicy(env, config, agents, obs_shape, _has_mask(env))

@@ -41,7 +41,7 @@ from jaxrl.learning.normalisation import (
     scale_rewards,
     update_statistics,
 )
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import check_transformation, transformation
 from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import episode_ends, longest_episode, reset_all, rollout, value_ends
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
@@ -124,7 +124,7 @@ class OnPolicy(NamedTuple):
         return OnPolicyState(
             weights=weights,
             observations=init_statistics(self.obs_shape) if normalised else None,
-            optimiser=adam(hparams, hparams.lr).init(weights),
+            optimiser=self.transformation(hparams).init(weights),
             carry=carry,
             rewards=init_reward_scale((self.num_envs, *self.agents)) if scaled else None,
             start=nothing_before(carry, burn_in, self.agents) if burn_in else (),
@@ -250,6 +250,10 @@ class OnPolicy(NamedTuple):
 
     # Learning from samples.
 
+    def transformation(self, hparams: HParams) -> optax.GradientTransformation:
+        """Optimiser of the configuration, with the step size of prepared hyper-parameters."""
+        return transformation(self.config.optimiser, hparams, hparams.lr)
+
     def forward(self, params: Params, batch: Samples) -> tuple[jax.Array, jax.Array]:
         """Outputs and values of the network for samples, with the leading axes of `batch.weight`."""
         if not self.remembers:
@@ -316,7 +320,7 @@ class OnPolicy(NamedTuple):
     def descent(
         self, loss: Callable[..., tuple[jax.Array, Metrics]], hparams: HParams
     ) -> Callable[[Learner, Any], tuple[Learner, Metrics]]:
-        """Function that makes a step of Adam on a minibatch.
+        """Function that makes a step of the optimiser on a minibatch.
 
         Args:
           loss: Function `(weights, minibatch, hparams) -> (loss [], metrics)`; the minibatch has weights of samples
@@ -326,14 +330,14 @@ class OnPolicy(NamedTuple):
         Returns:
           Function `(learner, minibatch) -> (learner, metrics)`; the metrics include `grad_norm`.
         """
-        transformation = adam(hparams, hparams.lr)
+        descent = self.transformation(hparams)
 
         def one_minibatch(learner: Learner, minibatch: Any) -> tuple[Learner, Metrics]:
             weights = learner.weights
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, minibatch, hparams)
             metrics, gradient = averaged((metrics, gradient), minibatch.weight, self.shards)
             metrics["grad_norm"] = jnp.linalg.norm(ravel_pytree(gradient)[0])
-            updates, optimiser = transformation.update(gradient, learner.optimiser, weights)
+            updates, optimiser = descent.update(gradient, learner.optimiser, weights)
             return learner._replace(weights=optax.apply_updates(weights, updates), optimiser=optimiser), metrics
 
         return one_minibatch
@@ -421,6 +425,7 @@ def on_policy(
     Raises:
       TypeError, ValueError: The network, or a field of the configuration, does not fit the environment.
     """
+    check_transformation(config.optimiser)
     head = action_head(env.action_space(env.default_params))
     critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
     obs_shape, global_shape = shapes_of(env, config, agents)

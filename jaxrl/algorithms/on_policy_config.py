@@ -107,7 +107,7 @@ class OnPolicyHParams(RolloutHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Initial step size of Adam.
+      lr: Initial step size of the optimiser, Adam by default.
       lr_end: Final step size as a fraction of `lr`, reached linearly; 1 keeps it constant.
       anneal_env_steps: Number of environment steps over which `lr_end` and other final fractions are reached; infinity
         means the whole run.

@@ -163,7 +163,10 @@ def _build(
         samples = samples._replace(advantage=advantages(agent, samples, "batch"))
         if staged:  # a new optimiser for the second stage: the old one would still move the belief
             begins = (hparams.belief_env_steps <= 0) & (hparams.belief_env_steps > -config.num_envs * config.num_steps)
-            new = jax.tree.map(jnp.zeros_like, learner.optimiser)
+            if config.optimiser is None:
+                new = jax.tree.map(jnp.zeros_like, learner.optimiser)
+            else:
+                new = agent.transformation(hparams).init(learner.weights)
             learner = learner._replace(optimiser=_select(begins, new, learner.optimiser))
         one_minibatch = agent.descent(loss, hparams)
 

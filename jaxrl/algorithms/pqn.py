@@ -24,7 +24,7 @@ from jaxrl.learning import value_losses
 from jaxrl.learning.minibatches import over_epochs, row_minibatches
 from jaxrl.learning.networks import Module
 from jaxrl.learning.normalisation import RunningStatistics
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import transformation
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, value_ends
 from jaxrl.pytrees import EnvParams
@@ -88,7 +88,7 @@ class PQNState(NamedTuple):
 
     Attributes:
       acting: Parameters with which the policy acts.
-      optimiser: State of Adam.
+      optimiser: State of the optimiser.
       observations: Running statistics of observations, None without normalisation.
       carry: States and observations of the environments.
     """
@@ -155,7 +155,8 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         network_key, reset_key = jax.random.split(unrolled(key))
         acting, observations = q.initial(network_key, hparams), rollouts.first_statistics()
         carry = reset_all(env, reset_key, env_params, config.num_envs)
-        return PQNState(acting, adam(hparams, hparams.lr).init(acting.params), observations, carry)
+        optimiser = transformation(config.optimiser, hparams, hparams.lr).init(acting.params)
+        return PQNState(acting, optimiser, observations, carry)
 
     def targets(policy: OffPolicyPolicy, steps: Transition, hparams: PQNHParams) -> jax.Array:
         """Lambda-returns `[T, num_envs, *A, K]`, from values of the observations before any reset."""

@@ -13,7 +13,8 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.algorithms.allowed_modules import Allow, check_allowed, custom_modules
-from jaxrl.algorithms.contract import Algorithm, again, codes, imported
+from jaxrl.algorithms.contract import Algorithm, again, codes
+from jaxrl.importing import imported, name_of, path_of
 
 Builder = Callable[..., Algorithm]
 
@@ -134,8 +135,8 @@ def describe(algo: Algorithm) -> dict[str, Any]:
     """Description of plain values from which `build` makes an equal algorithm in another process.
 
     Raises:
-      ValueError: A part of it cannot be found by name: a network, an environment from a
-        notebook, an edited copy of an algorithm.
+      ValueError: A part of it cannot be found by name: a network, an environment or an optimiser from
+        a notebook, an edited copy of an algorithm.
     """
     if algo.builder is None or algo.builder.startswith("__main__:"):
         raise UserValueError(f"the algorithm {algo.name!r} cannot be imported by name")
@@ -147,7 +148,11 @@ def describe(algo: Algorithm) -> dict[str, Any]:
     if algo.config is not None:
         config = {field.name: getattr(algo.config, field.name) for field in dataclasses.fields(algo.config)}
         for field, value in config.items():
-            if not _is_plain(value):
+            if callable(value):
+                config[field] = path_of(value)
+                if config[field] is None:
+                    raise UserValueError(f"its {field} is the user's own {name_of(value)}, which has no path to import")
+            elif not _is_plain(value):
                 raise UserValueError(f"its configuration's {field} is an object, {type(value).__name__}")
     return {"algorithm": named, "environment": _describe_environment(algo.env), "config": config}
 

@@ -19,7 +19,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.optimisers import linear_share
+from jaxrl.learning.optimisers import ADAM, Optimiser, check_optimiser, linear_share
 from jaxrl.pytrees import HParams
 
 INFINITE = math.inf
@@ -59,6 +59,9 @@ class RolloutConfig(NetworkConfig):
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
         treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.
+      optimiser: Optimiser in place of Adam: a function of the step size that returns an optax.GradientTransformation,
+        such as `optax.adamw` or `lambda lr: optax.sgd(lr, momentum=0.9)`, or its path, such as "optax:adamw"; None for
+        Adam.
       gamma: Not a field; discounts are hyper-parameters.
     """
 
@@ -67,6 +70,7 @@ class RolloutConfig(NetworkConfig):
     normalise_observation: bool = False
     reset_pool: int | None = None
     time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
+    optimiser: Optimiser = None
     gamma: dataclasses.InitVar[None] = None
 
     def __post_init__(self, gamma: None) -> None:
@@ -78,6 +82,7 @@ class RolloutConfig(NetworkConfig):
         if self.reset_pool is not None:
             check_count("reset_pool", self.reset_pool)
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
+        check_optimiser(self.optimiser)
 
     @property
     def steps_per_iteration(self) -> int:
@@ -87,7 +92,8 @@ class RolloutConfig(NetworkConfig):
     @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
-        return {"observation_clip": self.normalise_observation}
+        of_adam = {} if self.optimiser is None else dict.fromkeys(ADAM, False)
+        return {"observation_clip": self.normalise_observation, **of_adam}
 
     def _refuse_memory(self) -> None:
         """Rejects fields of networks that do not fit transitions drawn one by one."""
@@ -137,12 +143,13 @@ class DiscountedHParams(Settings):
             value = getattr(self, name)
             if inspect.isroutine(value):
                 end = f"; {name}_end anneals it" if f"{name}_end" in vars(self) else ""
+                end += ", and optimiser= of the configuration takes schedules of optax" if name == "lr" and end else ""
                 raise UserTypeError(f"{name} takes a number, got a function, {short(value)}{end}")
             check_range(name, value, allowed)
 
 
 class RolloutHParams(DiscountedHParams):
-    """Base of hyper-parameters of algorithms that follow gradients by Adam, with the ranges that all of them have.
+    """Base of hyper-parameters of algorithms that follow gradients, with the ranges that all of them have.
 
     Attributes:
       schedules: Names of the fields that fall linearly over `anneal_env_steps`, by the name of the field that has their
@@ -185,7 +192,7 @@ class TransitionsHParams(RolloutHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      lr: Initial step size of Adam.
+      lr: Initial step size of the optimiser, Adam by default.
       discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
       max_grad_norm: Global norm to which gradients are clipped; infinity disables clipping.
       adam_b1: Decay rate of the first moment in Adam.

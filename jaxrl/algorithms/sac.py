@@ -29,7 +29,7 @@ from jaxrl.learning.action_heads import sample_squashed
 from jaxrl.learning.actor import Scores, head_actor
 from jaxrl.learning.exploration import noisy_actor, persistent_actor, uniform_actor, uniform_discrete_actor
 from jaxrl.learning.losses import weighted_mean
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import ADAM, adam, transformation
 from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.replay import Window
@@ -64,7 +64,8 @@ class SACConfig(ActorCriticConfig):
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         own, automatic = ("temperature_lr", "target_entropy_fraction"), self.automatic_temperature
-        return super().effects | dict.fromkeys(own, automatic) | {"temperature_end": not automatic}
+        of_adam = dict.fromkeys(ADAM, automatic or self.optimiser is None)  # which moves the temperature
+        return super().effects | dict.fromkeys(own, automatic) | {"temperature_end": not automatic} | of_adam
 
 
 @struct.dataclass
@@ -106,7 +107,8 @@ class Learner(NamedTuple):
       critics: Parameters of the critics, leaves `[num_critics, ...]`.
       targets: Parameters of the target networks of the critics.
       log_temperature: Logarithm of an automatic temperature, float32 `[]`; None for a fixed one.
-      optimisers: States of Adam for the policy, the critics, and the logarithm of the temperature.
+      optimisers: States of the optimiser for the policy and for the critics, and of Adam for the logarithm of the
+        temperature.
     """
 
     policy: Params
@@ -194,8 +196,9 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         policy, critics = agent.init(network_key)
         automatic = config.automatic_temperature
         log_temperature = jnp.log(jnp.asarray(hparams.temperature, jnp.float32)) if automatic else None
-        optimiser = adam(hparams, hparams.lr)
-        states = optimiser.init(policy), optimiser.init(critics), optimiser.init(jnp.zeros(()))
+        optimiser = transformation(config.optimiser, hparams, hparams.lr)
+        of_temperature = optimiser if config.optimiser is None else adam(hparams, hparams.lr)
+        states = optimiser.init(policy), optimiser.init(critics), of_temperature.init(jnp.zeros(()))
         learner = Learner(policy, critics, critics, log_temperature, states)
         keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
         return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params)
@@ -267,7 +270,8 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         (loss, entropy), gradient = jax.value_and_grad(policy_loss, has_aux=True)(
             learner.policy, key, critics, batch, temperature, nodes, scale
         )
-        updates, of_policy = adam(hparams, hparams.policy_lr).update(gradient, of_policy, learner.policy)
+        descent = transformation(config.optimiser, hparams, hparams.policy_lr)
+        updates, of_policy = descent.update(gradient, of_policy, learner.policy)
         policy: Any = optax.apply_updates(learner.policy, updates)
         if log_temperature is not None:
             surplus = entropy - hparams.target_entropy_fraction * target_entropy(batch)

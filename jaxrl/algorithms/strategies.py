@@ -15,6 +15,7 @@ import optax
 from envs.errors import MissingPackageError, UserValueError, installing
 from envs.spelling import near
 from jaxrl.checks import check_count
+from jaxrl.learning.optimisers import Optimiser, custom
 from jaxrl.pytrees import HParams, Params
 
 # Strategies that take parts of episodes, or arguments of their own.
@@ -81,17 +82,18 @@ def strategy_names() -> dict[str, str]:
     return {_name(kind): kind for kind in sorted(kinds, key=str.lower)}
 
 
-def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
+def make_strategy(name: str, population_size: int, params: Params, custom_optimiser: Optimiser = None) -> Strategy:
     """Strategy of a name.
 
     Args:
       name: Name of the strategy, such as "open-es"; case, "-" and "_" do not matter.
       population_size: Number of members of a generation.
       params: Parameters that are evolved, or their shapes.
+      custom_optimiser: Optimiser of a strategy with one; None for Adam, or the steps of a natural gradient.
 
     Raises:
       MissingPackageError: evosax is not installed.
-      ValueError: There is no such strategy, or not with this population size or number of parameters.
+      ValueError: There is no such strategy, or not with this population size, number of parameters or optimiser.
     """
     names = strategy_names()
     meant = {_plain(known): known for known in names}.get(_plain(name))
@@ -109,9 +111,11 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
     kind = getattr(_algorithms(), names[meant])
     takes = inspect.signature(kind.__init__).parameters
     natural = names[meant] in _NATURAL
+    if custom_optimiser is not None and "optimizer" not in takes:
+        raise UserValueError(f"optimiser has no effect with strategy={meant!r}, which has none; leave it out")
     try:
         with jax.ensure_compile_time_eval():
-            optimiser = {"optimizer": _optimiser(natural, 1.0)} if "optimizer" in takes else {}
+            optimiser = {"optimizer": _optimiser(natural, 1.0, custom_optimiser)} if "optimizer" in takes else {}
             made = kind(population_size, example, **optimiser)
             defaults = made.default_params
     except (AssertionError, ValueError, TypeError) as error:
@@ -130,7 +134,7 @@ def make_strategy(name: str, population_size: int, params: Params) -> Strategy:
         strategy, own = copy.copy(made), defaults
         std = hparams.std if own_std == 1.0 else own_std * hparams.std
         if has_lr:
-            strategy.optimizer = _optimiser(natural, hparams.lr)
+            strategy.optimizer = _optimiser(natural, hparams.lr, custom_optimiser)
         if has_decay:
             strategy.std_schedule = lambda counted: std * hparams.std_decay ** (counted + generation)
         if has_init:
@@ -218,7 +222,9 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-def _optimiser(natural: bool, lr: Any) -> optax.GradientTransformation:
+def _optimiser(natural: bool, lr: Any, custom_optimiser: Optimiser) -> optax.GradientTransformation:
+    if custom_optimiser is not None:
+        return custom(custom_optimiser, lr)
     return optax.sgd(lr) if natural else optax.adam(lr)
 
 

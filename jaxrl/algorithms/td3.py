@@ -27,7 +27,7 @@ from jaxrl.checks import Range, check_count
 from jaxrl.learning.actor import Scores
 from jaxrl.learning.exploration import noisy_actor, uniform_actor
 from jaxrl.learning.losses import weighted_mean
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import transformation
 from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import EnvParams, Params
@@ -89,7 +89,7 @@ class Learner(NamedTuple):
       target_policy: Parameters of the target network of the policy.
       critics: Parameters of the critics, leaves `[num_critics, ...]`.
       targets: Parameters of the target networks of the critics.
-      optimisers: States of Adam for the policy and for the critics.
+      optimisers: States of the optimiser for the policy and for the critics.
       noise_std: Standard deviation of the exploration noise, float32 `[]`.
     """
 
@@ -151,7 +151,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         hparams = agent.prepare(hparams)
         network_key, reset_key, collect_key = jax.random.split(unrolled(key), 3)
         policy, critics = agent.init(network_key)
-        optimiser = adam(hparams, hparams.lr)
+        optimiser = transformation(config.optimiser, hparams, hparams.lr)
         states = optimiser.init(policy), optimiser.init(critics)
         learner = Learner(policy, policy, critics, critics, states, jnp.float32(hparams.noise_std))
         keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
@@ -178,7 +178,8 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
 
         of_policy, of_critics = learner.optimisers
         gradient = jax.grad(loss)(learner.policy)
-        updates, of_policy = adam(hparams, hparams.policy_lr).update(gradient, of_policy, learner.policy)
+        descent = transformation(config.optimiser, hparams, hparams.policy_lr)
+        updates, of_policy = descent.update(gradient, of_policy, learner.policy)
         policy: Any = optax.apply_updates(learner.policy, updates)
         targets = optax.incremental_update(learner.critics, learner.targets, hparams.target_rate)
         target_policy = optax.incremental_update(policy, learner.target_policy, hparams.target_rate)

@@ -18,7 +18,7 @@ from jaxrl.learning import value_losses
 from jaxrl.learning.critics import discount_name, head_sizes
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import Module, apply_over, zeros
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import Optimiser, transformation
 from jaxrl.learning.q_targets import mixture_values, n_step_targets
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import HParams, Params
@@ -75,6 +75,7 @@ class ValueFunction(NamedTuple):
         action.
       num_members: Number of networks C of an ensemble; None for one network, without the axis.
       takes_pairs: Whether inputs are pairs of an observation and an action, which the network takes as two arguments.
+      optimiser: Factory of the optimiser, None for Adam.
     """
 
     network: Module
@@ -83,6 +84,7 @@ class ValueFunction(NamedTuple):
     num_actions: int | None
     num_members: int | None = None
     takes_pairs: bool = False
+    optimiser: Optimiser = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -147,11 +149,11 @@ class ValueFunction(NamedTuple):
         hparams: HParams,
         lr: Any,
     ) -> tuple[Params, optax.OptState, jax.Array, Metrics]:
-        """One step of Adam towards a target.
+        """One step of the optimiser towards a target.
 
         Args:
           params: Parameters.
-          optimiser: State of Adam.
+          optimiser: State of the optimiser.
           inputs: Inputs of the network, leaves `[*B, ...]`.
           action: Actions taken, int32 `[*B]`; None where the inputs contain them.
           target: Target, `[*B, K, M]`.
@@ -159,14 +161,15 @@ class ValueFunction(NamedTuple):
           weight: Weights of the losses, `[*B]`, 0 where not active.
           shares: Weights of the outputs in a value, `[K]`.
           scale: Parameters of the value loss.
-          hparams: Hyper-parameters of Adam, prepared.
+          hparams: Hyper-parameters of the optimiser, prepared.
           lr: Step size, `[]`.
 
         Returns:
-          Parameters, state of Adam, absolute errors of the values before the step, `[*B]`, and metrics; errors and
-          values of an ensemble are means over its networks, and its `value_loss` is a sum.
+          Parameters, state of the optimiser, absolute errors of the values before the step, `[*B]`, and metrics; errors
+          and values of an ensemble are means over its networks, and its `value_loss` is a sum.
         """
-        descent, mask, target = adam(hparams, lr), active.astype(jnp.float32), jax.lax.stop_gradient(target)
+        descent, mask = transformation(self.optimiser, hparams, lr), active.astype(jnp.float32)
+        target = jax.lax.stop_gradient(target)
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
             outputs = self.taken(params, inputs, action, active.ndim)

@@ -2,12 +2,13 @@
 
 import ast
 import dataclasses
+import functools
 import inspect
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
 import tyro
@@ -15,6 +16,7 @@ import tyro
 from envs.errors import UserValueError
 from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, option_words, whole_number
 from jaxrl.discounts.parsing import Discount, as_discount
+from jaxrl.importing import name_of
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import numbers
 
@@ -77,9 +79,9 @@ def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
         return []
     kind, texts = type(config), field_texts(type(config))
     types = get_type_hints(kind)
+    defaults = {field.name: _in_a_shell(getattr(config, field.name)) for field in dataclasses.fields(kind)}
     fields = [
-        option(field.name, types[field.name], getattr(config, field.name), texts.get(field.name, ""))
-        for field in dataclasses.fields(kind)
+        option(name, _of_a_shell(types[name]), default, texts.get(name, "")) for name, default in defaults.items()
     ]
     made = dataclasses.make_dataclass(kind.__name__, fields, frozen=True)
     return [("config", Annotated[made, tyro.conf.arg(help=text)], dataclasses.field(default_factory=made))]
@@ -87,7 +89,26 @@ def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
 
 def config_of(options: Any, config: Any) -> Any:
     """Configuration from parsed options, of the type of `config`; None for an algorithm without one."""
-    return None if config is None else type(config)(**vars(options.config))
+    if config is None:
+        return None
+    values = {name: getattr(config, name) for name in vars(options.config)}
+    same = {name: value for name, value in values.items() if _in_a_shell(value) == getattr(options.config, name)}
+    return type(config)(**{**vars(options.config), **same})
+
+
+def _of_a_shell(kind: Any) -> Any:
+    """Type of the option of a field: one that also takes a function takes its path in a shell."""
+    functions = [each for each in get_args(kind) if get_origin(each) is Callable]
+    return (
+        functools.reduce(operator.or_, (each for each in get_args(kind) if each not in functions))
+        if functions
+        else kind
+    )
+
+
+def _in_a_shell(value: Any) -> Any:
+    """Default of an option: the value of a field, or the name of a function."""
+    return name_of(value) if callable(value) else value
 
 
 def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:

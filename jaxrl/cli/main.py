@@ -262,12 +262,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _names_a_module(arg: str) -> bool:
-    """Whether an argument is `--allow`, or names a user module as `module:name` or `--option=module:name`."""
+    """Whether an argument is `--allow`, or names user modules as `module:name`, after `option=` too."""
     option, equals, value = arg.partition("=")
     if option == "--allow":
         return True
-    module, _, name = (value if equals and option.startswith("--") else arg).partition(":")
-    return all(part.isidentifier() for part in (*module.split("."), name))
+    named = [word.partition(":") for word in (value if equals else arg).split(",")]
+    return any(all(part.isidentifier() for part in (*module.split("."), name)) for module, _, name in named)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,13 +111,26 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
             f"{parsed.run} holds a search that began in Python or with --storage: the same call of jaxrl.search, or "
             "the same command, resumes it"
         )
-    check_allowed({"algorithm": words[0], "environment": {"name": words[1]}}, set(ROWS), parsed.allow)
+    spec = {"algorithm": words[0], "environment": {"name": words[1]}}
+    for config in [{}, *({"optimiser": name} for name in _optimisers(words))]:
+        check_allowed(spec | {"config": config}, set(ROWS), parsed.allow)
     options = ["--devices", *parsed.devices] if parsed.devices else []
     options += ["--memory", str(parsed.memory)] if parsed.memory is not None else []
     options += ["--no-progress"] if parsed.no_progress else []
     # Of a directory from elsewhere, no option that names another place is taken.
     kept = without_options(words, (*OF_THE_MACHINE, "storage"))
     return run_search([*kept, *options, "--out", str(parsed.run)])
+
+
+def _optimisers(words: Sequence[str]) -> list[str]:
+    """Paths of optimisers in the options of a command, of its search space too."""
+    names, option = [], ""
+    for word in words:
+        if word.startswith("--"):
+            option, _, word = word.partition("=")
+        if option.endswith(".optimiser") or word.startswith("config.optimiser="):
+            names += re.findall(r"[\w.]+:\w+", word)
+    return names
 
 
 def shard_and_directory(shard: str | None, out: str | None) -> tuple[str | None, str | None]:

@@ -17,6 +17,7 @@ from envs.settings import own_settings
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import default_space
 from jaxrl.checks import check_choice, check_count
+from jaxrl.importing import name_of
 from jaxrl.pytrees import EnvParams
 from jaxrl.results.checksums import checksum_of_file
 from jaxrl.results.description import plain
@@ -368,5 +369,6 @@ def _identity(tuning: Tuning, algo: Algorithm, env_params: EnvParams) -> dict[st
 
 
 def _fields(config: Any) -> dict[str, Any]:
-    """Fields of a configuration; empty for a user-defined algorithm without one."""
-    return vars(config) if dataclasses.is_dataclass(config) else {}
+    """Fields of a configuration, functions by their names; empty for a user-defined algorithm without one."""
+    fields = vars(config) if dataclasses.is_dataclass(config) else {}
+    return {name: name_of(value) if callable(value) else value for name, value in fields.items()}

@@ -20,6 +20,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_function
 from jaxrl.discounts.parsing import Discount, as_discount
+from jaxrl.importing import path_of
 from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.batching import batched_env_params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace, Uniform
@@ -328,4 +329,6 @@ def _plain(value: Any) -> Any:
         return str(value)
     if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
         value = np.asarray(value).item()
+    if callable(value):
+        return path_of(value) or str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

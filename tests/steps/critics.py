@@ -5,7 +5,7 @@ from typing import Any
 import float64
 import jax
 import numpy as np
-from float64 import Adam, Nodes
+from float64 import Nodes
 from recorded_env import ACTIONS
 from replaying import Batch, Replay
 
@@ -21,7 +21,7 @@ class Critics:
         self.replay = Replay(algo, hparams, self.nodes, reset_key)
         self.policy = float64.in_float64(learner.policy)
         self.critics = self.targets = float64.in_float64(learner.critics)
-        self.of_policy, self.of_critics = Adam(hparams), Adam(hparams)
+        self.of_policy, self.of_critics = (float64.descent(algo, hparams) for _ in range(2))
         self.env_steps = 0
 
     def values(self, critics: Any, obs: Array, action: Array | None = None) -> Array:

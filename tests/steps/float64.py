@@ -5,10 +5,12 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 Array = np.ndarray
 Tree = Any
 
+SHARE = 0.9  # of the step size of `falling` after each step
 STEP = 1e-6  # of central differences: their error, 1e-16 / STEP + STEP^2, is below 1e-9 for losses of the size of 1
 
 
@@ -46,29 +48,68 @@ def linear(step: float, end: Any, steps: Any) -> float:
     return 1.0 if step <= 0 else float(np.interp(step / float(steps), [0.0, 1.0], [1.0, float(end)]))
 
 
-class Adam:
-    """Adam after clipping by the global norm.
+class Clipping:
+    """Clipping by the global norm.
 
     Attributes:
       clipped: Whether each gradient so far was clipped.
     """
 
     def __init__(self, hparams: Any):
+        self.most, self.clipped = float(hparams.max_grad_norm), []
+
+    def clip(self, slopes: Array) -> Array:
+        """Gradient `[size]` with a norm of at most `max_grad_norm`."""
+        norm = np.sqrt(np.sum(slopes**2))
+        self.clipped.append(bool(norm > self.most))
+        return slopes * min(1.0, self.most / norm) if norm > 0 else slopes
+
+
+class Adam(Clipping):
+    """Adam after clipping by the global norm."""
+
+    def __init__(self, hparams: Any):
+        super().__init__(hparams)
         self.b1, self.b2, self.eps = (float(getattr(hparams, name)) for name in ("adam_b1", "adam_b2", "adam_eps"))
-        self.most = float(hparams.max_grad_norm)
-        self.first, self.second = np.float64(0.0), np.float64(0.0)
-        self.count, self.clipped = 0, []
+        self.first, self.second, self.count = np.float64(0.0), np.float64(0.0), 0
 
     def __call__(self, params: Tree, slopes: Array, lr: float) -> Tree:
         """Parameters after one step along a gradient `[size]`."""
-        norm = np.sqrt(np.sum(slopes**2))
-        self.clipped.append(bool(norm > self.most))
-        slopes = slopes * min(1.0, self.most / norm) if norm > 0 else slopes
+        slopes = self.clip(slopes)
         self.first = self.b1 * self.first + (1 - self.b1) * slopes
         self.second = self.b2 * self.second + (1 - self.b2) * slopes**2
         self.count += 1
         mean, square = self.first / (1 - self.b1**self.count), self.second / (1 - self.b2**self.count)
         return tree_of(vector_of(params) - lr * mean / (np.sqrt(square) + self.eps), params)
+
+
+class Falling(Clipping):
+    """Gradient descent after clipping by the global norm, with steps that become shorter by `SHARE` each time."""
+
+    def __init__(self, hparams: Any):
+        super().__init__(hparams)
+        self.count = 0
+
+    def __call__(self, params: Tree, slopes: Array, lr: float) -> Tree:
+        """Parameters after one step along a gradient `[size]`."""
+        step = lr * SHARE**self.count * self.clip(slopes)
+        self.count += 1
+        return tree_of(vector_of(params) - step, params)
+
+
+def falling(lr: Any) -> optax.GradientTransformation:
+    """The optimiser of `Falling`."""
+    return optax.sgd(lambda count: lr * SHARE**count)
+
+
+def descent(algo: Any, hparams: Any) -> Any:
+    """Optimiser of the gradients of an algorithm: Adam, or the custom one."""
+    return Adam(hparams) if algo.config.optimiser is None else Falling(hparams)
+
+
+def effective(algo: Any, numbers: Mapping[str, Any]) -> dict[str, Any]:
+    """Hyper-parameters that have an effect."""
+    return {name: value for name, value in numbers.items() if getattr(algo.hparams, name) is not None}
 
 
 def towards(tree: Tree, other: Tree, share: float) -> Tree:

@@ -7,7 +7,7 @@ from typing import Any
 import float64
 import jax
 import numpy as np
-from float64 import Adam, Nodes, Statistics, linear
+from float64 import Nodes, Statistics, linear
 from recorded_env import ACTIONS, RecordedEnv, Walk
 from reference.advantages import ugae
 
@@ -52,7 +52,7 @@ class OnPolicy:
         self.curve = curve(np.arange(self.config.num_steps + 1))
         self.nodes = Nodes(hparams.discount, curve) if self.config.critic == "mixture" else None
         self.walk = Walk(self.env, jax.random.split(jax.random.split(key)[1], self.config.num_envs))
-        self.adam, self.env_steps = Adam(hparams), 0
+        self.descent, self.env_steps = float64.descent(algo, hparams), 0
         clip = hparams.observation_clip
         self.statistics = Statistics(self.config.normalise_observation, clip)
         self.sums, self.totals = np.zeros((0,)), np.zeros((self.config.num_envs, *self.env.agents))
@@ -200,9 +200,9 @@ class OnPolicy:
         return batches
 
     def descend(self, batch: Rows) -> None:
-        """One step of Adam."""
+        """One step of the optimiser."""
         slopes = float64.gradient(lambda weights: self.total(weights, batch), self.weights)
-        self.weights = self.adam(self.weights, slopes, self.lr)
+        self.weights = self.descent(self.weights, slopes, self.lr)
 
     def total(self, weights: Any, batch: Rows) -> float:
         """Loss of policy and critic, less the entropy bonus."""
@@ -224,9 +224,9 @@ class OnPolicy:
         """Loss of the policy."""
         raise NotImplementedError
 
-    def snapshot(self) -> tuple[Any, Adam]:
+    def snapshot(self) -> tuple[Any, Any]:
         """Weights and optimiser, to go back to."""
-        return self.weights, copy.copy(self.adam)
+        return self.weights, copy.copy(self.descent)
 
     def assert_same(self, state: Any, atol: float) -> None:
         """Check a state of jaxrl."""

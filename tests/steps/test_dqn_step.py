@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from float64 import Adam, Nodes
+from float64 import Nodes
 from quick_jit import quick_jit
 from recorded_env import ACTIONS, RecordedEnv
 from replaying import Batch, Replay
@@ -44,6 +44,7 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         {"heads": "own", "value_loss": "squared", "time_limits": "terminal", "target_interval": 1},
         {},
     ),
+    "falling": (RecordedEnv(), {"optimiser": float64.falling}, {"lr": 0.3, "max_grad_norm": 0.4}),
     "munchausen": (RecordedEnv(), {"munchausen": True, "target_interval": 2}, {"munchausen_temperature": 0.3}),
 }
 
@@ -56,7 +57,7 @@ class DQN:
         curve = (lambda t: GAMMA**t) if single else (lambda t: 1 / (1 + K * t))
         self.config, self.hparams, self.nodes = algo.config, hparams, Nodes(hparams.discount, curve)
         self.params = self.target = float64.in_float64(params)
-        self.adam, self.epsilon, self.count = Adam(hparams), 1.0, 0
+        self.descent, self.epsilon, self.count = float64.descent(algo, hparams), 1.0, 0
         _, reset_key, collect_key = jax.random.split(key, 3)
         self.replay = Replay(algo, hparams, self.nodes, reset_key)
         self._collect(collect_key, self.config.prefill // self.config.num_envs)
@@ -101,7 +102,7 @@ class DQN:
             return float(np.sum(each @ shares * batch.weight) / max(batch.active.sum(), 1))
 
         self.replay.learned(batch, np.abs(errors(self.params) @ shares))
-        self.params = self.adam(self.params, float64.gradient(loss, self.params), self.lr)
+        self.params = self.descent(self.params, float64.gradient(loss, self.params), self.lr)
         self.count += 1
         if self.config.target_update == "soft":
             self.target = float64.towards(self.target, self.params, float(self.hparams.target_rate))
@@ -141,6 +142,7 @@ def test_an_iteration_of_dqn_is_that_of_float64(name: str) -> None:
     algo = jaxrl.dqn(env, jaxrl.DQNConfig(**{**NETWORK, **SIZES, **heads, **fields}))
     discount = f"hyperbolic:k={K}" if heads else GAMMA
     numbers = {**HPARAMS, "epsilon_anneal_env_steps": 3 * algo.env_steps_per_iteration, "discount": discount, **numbers}
+    numbers = float64.effective(algo, numbers)
     hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
     state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)
@@ -158,5 +160,5 @@ def test_an_iteration_of_dqn_is_that_of_float64(name: str) -> None:
         float64.assert_same(state.learner.target, reference.target, atol)
     moves = np.abs(float64.vector_of(reference.params) - float64.vector_of(start))
     assert np.median(moves) > 100 * atol
-    assert set(reference.adam.clipped) == {True, False}
+    assert set(reference.descent.clipped) == {True, False}
     reference.replay.assert_varied()

@@ -47,7 +47,7 @@ class PPO(OnPolicy):
                 divergences.append(self._divergence(batch))
                 if how != "epoch" and divergences[-1] > most:
                     if how == "rewind":
-                        self.weights, self.adam = before
+                        self.weights, self.descent = before
                     return
                 before = self.snapshot()
                 self.descend(batch)
@@ -179,6 +179,13 @@ CASES = {
         ),
         {"target_kl": 0.00023, "max_grad_norm": np.inf},
     ),
+    "ppo, falling": Case(
+        PPO,
+        jaxrl.ppo,
+        SINGLE,
+        jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8, optimiser=float64.falling),
+        {"lr": 0.3, "lr_end": 0.5, "anneal_env_steps": 40},
+    ),
     "spo": Case(
         SPO,
         jaxrl.spo,
@@ -242,7 +249,7 @@ def test_an_iteration_is_that_of_float64(name: str) -> None:
     case = CASES[name]
     algo, env_params = case.build(case.env, case.config), case.env.default_params
     numbers = {"lr": 0.05, "adam_eps": 0.1, "lam": 0.7, "max_grad_norm": 0.5, "entropy_coef": 0.02, **case.hparams}
-    numbers = {each: value for each, value in numbers.items() if getattr(algo.hparams, each) is not None}
+    numbers = float64.effective(algo, numbers)
     numbers["discount"] = f"hyperbolic:k={K}" if name in HYPERBOLIC else GAMMA
     curve = (lambda t: 1 / (1 + K * t)) if name in HYPERBOLIC else (lambda t: GAMMA**t)
     hparams = algo.prepare(dataclasses.replace(algo.hparams, **numbers))

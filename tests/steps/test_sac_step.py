@@ -26,6 +26,11 @@ HPARAMS |= {"lr_end": 0.5, "anneal_env_steps": 16.0}  # two iterations
 CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     # Here rows drawn twice in a batch have different errors, by the noise of their next actions.
     "continuous": (RecordedEnv(discrete=False), {"replay": "prioritised"}, {"max_grad_norm": 0.7}),
+    "falling": (
+        RecordedEnv(discrete=False),
+        {"optimiser": float64.falling},
+        {"lr": 0.3, "policy_lr": 0.2, "max_grad_norm": 0.7},
+    ),
     "discrete": (RecordedEnv(), {"replay": "prioritised"}, {"target_entropy_fraction": 0.4}),
     "continuous crowd": (
         RecordedEnv(discrete=False, num_agents=2),
@@ -131,6 +136,7 @@ def test_an_iteration_of_sac_is_that_of_float64(name: str) -> None:
     env, fields, numbers = CASES[name]
     algo = jaxrl.sac(env, jaxrl.SACConfig(**{**NETWORK, **SIZES, "num_updates": 2, **fields}))
     numbers = {**HPARAMS, "discount": f"hyperbolic:k={K}" if "heads" in fields else GAMMA, **numbers}
+    numbers = float64.effective(algo, numbers)
     hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
     state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)

@@ -27,6 +27,11 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         {"num_updates": 3, "n_step": 3},
         {"target_noise": 0.5, "target_noise_clip": 0.3, "max_grad_norm": 0.7},
     ),
+    "falling": (
+        RecordedEnv(discrete=False),
+        {"num_updates": 3, "optimiser": float64.falling},
+        {"lr": 0.3, "policy_lr": 0.2, "max_grad_norm": 0.7, "target_noise": 0.5, "target_noise_clip": 0.3},
+    ),
     "ddpg of a crowd": (
         RecordedEnv(discrete=False, num_agents=2),
         {
@@ -104,6 +109,7 @@ def test_an_iteration_of_td3_is_that_of_float64(name: str) -> None:
     env, fields, numbers = CASES[name]
     algo = jaxrl.td3(env, jaxrl.TD3Config(**{**NETWORK, **SIZES, **fields}))
     numbers = {**HPARAMS, "discount": f"hyperbolic:k={K}" if "heads" in fields else GAMMA, **numbers}
+    numbers = float64.effective(algo, numbers)
     hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
     state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)

@@ -299,4 +299,32 @@ FAULTS = (
         "for number in (self.loss.num_outputs, self.num_heads) if number > 1",
         f"{OWN}::test_an_algorithm_knows_its_custom_network[dqn, joint heads of quantiles]",
     ),
+    Fault(
+        "custom-optimiser-of-unclipped-gradients",
+        "jaxrl/learning/optimisers.py",
+        "return optax.chain(optax.flatten(_clipping(hparams)), custom(optimiser, lr))",
+        "return custom(optimiser, lr)",
+        f"{DQN}[falling]",
+    ),
+    Fault(
+        "custom-optimiser-of-a-policy-with-the-step-size-of-critics",
+        "jaxrl/algorithms/td3.py",
+        "descent = transformation(config.optimiser, hparams, hparams.policy_lr)",
+        "descent = transformation(config.optimiser, hparams, hparams.lr)",
+        f"{TD3}[falling]",
+    ),
+    Fault(
+        "custom-optimiser-imported-without-permission",
+        "jaxrl/algorithms/allowed_modules.py",
+        'named += [("optimiser", optimiser)] if isinstance(optimiser, str) else []',
+        'named += [("optimiser", optimiser)] if callable(optimiser) else []',
+        "tests/algorithms/test_own_optimisers.py::test_a_function_of_a_module_is_described_by_its_path",
+    ),
+    Fault(
+        "custom-optimiser-with-decaying-temperature",
+        "jaxrl/algorithms/sac.py",
+        "of_temperature = optimiser if config.optimiser is None else adam(hparams, hparams.lr)",
+        "of_temperature = optimiser",
+        "tests/algorithms/test_own_optimisers.py::test_the_state_of_every_algorithm_has_that_of_its_optimiser[sac]",
+    ),
 )
