@@ -77,6 +77,11 @@ class QConfig(RolloutConfig):
         self._refuse_without_effect("num_heads", f"heads={self.heads!r}", self.heads != "single")
 
     @property
+    def of_networks(self) -> tuple[str, ...]:
+        """Names of the fields that only the networks of jaxrl use."""
+        return (*super().of_networks, "dueling")
+
+    @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         return super().effects | {
@@ -261,6 +266,7 @@ def action_values(name: str, toolbox: OffPolicy, own: Module | None = None) -> A
     else:
         values = ValueFunction(own, loss, num_heads, space.n, optimiser=config.optimiser)
         check_outputs("network", own, {"obs": obs_shape}, "action values", values.shape)
+        config.report_unused()
     return ActionValues(config, values, space.n, obs_shape, longest_episode(env))
 
 

@@ -428,6 +428,8 @@ def actor_critic(
     else:
         encoder = config.encoder(with_action(shapes, _shape_of(head)), with_action=True)
         critics = ValueFunction(OutputNetwork(encoder, num_values), *values_of, optimiser=config.optimiser)
+    if own is not None and own.actor is not None and own.critic is not None:
+        config.report_unused()
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)
 
 

@@ -309,6 +309,7 @@ def _network(config: EvolveConfig, own: Module | None, obs: Any, num_outputs: in
     if own is not None:
         config.check_own_network()
         (check_recurrent if is_recurrent(own) else check_network)(own, obs, num_outputs)
+        config.report_unused()
         return own
     encoder = config.encoder(obs)
     if config.memory == "none":

@@ -431,6 +431,8 @@ def on_policy(
     obs_shape, global_shape = shapes_of(env, config, agents)
     check_not_choices_alone(config.normalise_observation and global_shape is None, obs_shape)
     chosen = choose_network(config, network, obs_shape, global_shape, head.num_outputs, critic.num_values, belief)
+    if network is not None and shards is None:
+        config.report_unused()
     head = head if belief is None else believing_head(head, belief)
     if config.burn_in and not is_recurrent(chosen):
         raise UserValueError(f"burn_in has no effect on a policy that does not remember, got {config.burn_in}")

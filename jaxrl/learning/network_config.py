@@ -1,6 +1,7 @@
 """Fields of a configuration that select the network, the same for all algorithms."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -180,6 +181,11 @@ class NetworkConfig(Settings):
         scales = (self.own_scale, self.neighbour_scale)
         return CentralisedActorCritic(actor, critic, num_outputs, num_values, *scales, choices_of(obs))
 
+    @property
+    def of_networks(self) -> tuple[str, ...]:
+        """Names of the fields that only the networks of jaxrl use."""
+        return tuple(field.name for field in fields(NetworkConfig))
+
     def check_own_network(self) -> None:
         """Rejects the field `memory` with a custom network, which defines its own memory or none.
 
@@ -191,6 +197,15 @@ class NetworkConfig(Settings):
                 f"memory applies to jaxrl's own networks, got {self.memory!r} with network=; leave it out, as a "
                 "custom network defines its own memory"
             )
+
+    def report_unused(self) -> None:
+        """Warns of fields of networks that differ from their defaults beside a custom network; a preset may set them."""
+        known = type(self).__dataclass_fields__
+        names = [name for name in self.of_networks if getattr(self, name) != known[name].default]
+        if names:
+            shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
+            effect = "has no effect" if len(names) == 1 else "have no effect"
+            warnings.warn(f"{shown} {effect} with network=, which has layers of its own", RuntimeWarning, stacklevel=7)
 
     def _kind(self, obs: Any, critic: str | None = None) -> tuple[str, bool]:
         """The kind of network, and whether observations have neighbours; rejects fields that have no effect.

@@ -22,6 +22,7 @@ from envs import wrappers
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.registry import ROWS, config_class
 from jaxrl.cli import main as cli
+from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import MLPActorCritic, dense, flatten_observation
 from jaxrl.learning.output_networks import PolicyHead
 
@@ -75,8 +76,10 @@ class Case:
 
     def build(self, own: bool) -> Any:
         """The algorithm with its custom networks, or with those of the configuration."""
-        fields = {"hidden": (8,), "activation": "relu", **self.fields}
-        config = config_class(BUILDERS[self.name])(**{**ROWS[self.name].small, **fields})
+        fields = {**ROWS[self.name].small, "hidden": (8,), "activation": "relu", **self.fields}
+        if own and not (isinstance(self.network, jaxrl.Networks) and None in vars(self.network).values()):
+            fields = {name: value for name, value in fields.items() if name not in NetworkConfig().of_networks}
+        config = config_class(BUILDERS[self.name])(**fields)
         return BUILDERS[self.name](self.env, config, self.network) if own else BUILDERS[self.name](self.env, config)
 
 
@@ -342,6 +345,25 @@ def test_a_network_that_does_not_fit_is_refused(name: str, env: Any, network: An
     assert len(str(caught.value).splitlines()) == 1
 
 
+UNUSED: list[tuple[str, Any, Any, dict[str, Any], str]] = [
+    ("dqn", CHOICES, Linear((2,)), {"hidden": (5,), "dueling": True}, r"hidden=\(5,\), dueling=True have no effect"),
+    ("pqn", CHOICES, Linear((2,)), {"activation": "gelu"}, "activation='gelu' has no effect"),
+    ("ppo", CHOICES, Two(), {"shared_trunk": True}, "shared_trunk=True has no effect"),
+    ("evolve", CHOICES, Two(), {"network": "cnn"}, "network='cnn' has no effect"),
+    ("sac", CHOICES, jaxrl.Networks(actor=Linear((2,)), critic=Linear((2,))), {"hidden": ()}, r"hidden=\(\) has no e"),
+]
+
+
+@pytest.mark.parametrize(("name", "env", "network", "fields", "sentence"), UNUSED)
+def test_a_setting_without_effect_beside_a_network_is_reported(
+    name: str, env: Any, network: Any, fields: Any, sentence: str
+) -> None:
+    config = config_class(BUILDERS[name])(**fields)
+    with pytest.warns(RuntimeWarning, match=f"^{sentence}.* with network=, which has layers of its own$") as caught:
+        BUILDERS[name](env, config, network)
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 @pytest.mark.parametrize("part", ["actor", "critic"])
 def test_a_network_as_an_argument_of_its_own_is_refused(part: str) -> None:
     sentence = rf"^td3 takes env, config, network, got {part}; .*: td3\(env, network=jaxrl.Networks\({part}=...\)\)$"
@@ -401,6 +423,7 @@ def test_a_function_in_a_file_may_be_the_builder_of_its_network(
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:dueling=True has no effect with network=:RuntimeWarning")  # that of the preset
 def test_a_function_in_a_file_takes_a_network_to_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "linear_networks.py").write_text(FILE)
     monkeypatch.syspath_prepend(tmp_path)

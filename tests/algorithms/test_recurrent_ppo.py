@@ -159,7 +159,8 @@ def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kin
     config = dataclasses.replace(TINY, memory=kind, num_minibatches=1, num_epochs=2, reset_pool=None)
     obs = jax.ShapeDtypeStruct((1,), jnp.float32)
     network = config.actor_critic(obs, 1, None)
-    plain = dataclasses.replace(config, memory="none", memory_size=NetworkConfig.memory_size)
+    defaults = {"hidden": NetworkConfig.hidden, "memory_size": NetworkConfig.memory_size}
+    plain = dataclasses.replace(config, memory="none", **defaults)
     with_memory, without = jaxrl.ppo(env, config), jaxrl.ppo(env, plain, Forgetful(network))
     # With a stabiliser of 1 a step of Adam moves weights by the learning rate times the gradient at most.
     hparams = with_memory.prepare(with_memory.hparams.replace(lr=1e-2, adam_eps=1.0))
@@ -212,7 +213,8 @@ def test_the_learning_of_a_memory_across_minibatches_is_checked() -> None:
     network = TINY.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 4, None)
     with pytest.raises(ValueError, match=r"memory applies to jaxrl's own networks, got 'gru' with network="):
         jaxrl.ppo(Repeat(), TINY, network)
-    jaxrl.ppo(Repeat(), dataclasses.replace(TINY, memory="none", memory_size=64, burn_in=4), network)
+    own = dataclasses.replace(TINY, hidden=jaxrl.PPOConfig().hidden, memory="none", memory_size=64, burn_in=4)
+    jaxrl.ppo(Repeat(), own, network)
 
 
 @pytest.mark.slow

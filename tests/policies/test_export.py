@@ -30,7 +30,8 @@ from jaxrl.results.result import Result
 FORMATS = ("stablehlo", "safetensors", "onnx")
 # Sums of 16 float32 numbers below 1 in another order differ by some 1e-7; ONNX Runtime's tanh by as much again.
 TOLERANCES = {"stablehlo": 1e-6, "safetensors": 1e-6, "onnx": 1e-5}
-SMALL = {"num_envs": 2, "num_steps": 4, "num_minibatches": 1, "num_epochs": 1, "hidden": (16, 16)}
+SHORT: dict[str, Any] = {"num_envs": 2, "num_steps": 4, "num_minibatches": 1, "num_epochs": 1}
+SMALL: dict[str, Any] = {**SHORT, "hidden": (16, 16)}
 LRS, SEEDS = [1e-3, 1e-2], [3, 5]
 
 
@@ -315,7 +316,7 @@ NO_BFLOAT16 = (
     ],
 )
 def test_a_policy_in_bfloat16_is_refused_by_onnx_alone(env: Any, returned: Any, sentence: str, tmp_path: Path):
-    algo = jaxrl.ppo(env, jaxrl.PPOConfig(**SMALL), Halves(returned))
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(**SHORT), Halves(returned))
     params = jax.tree.map(lambda leaf: np.ones(leaf.shape, leaf.dtype), policy_shapes(algo))
     policy = TrainedPolicy(algo, params, {}, 0)
     with pytest.raises(ResultError, match=sentence):
@@ -544,7 +545,7 @@ def test_a_program_of_a_newer_jax_gets_one_sentence(elsewhere: dict[str, Any], m
 def test_weights_of_a_network_of_ones_own_ask_for_the_algorithm(tmp_path: Path):
     from jaxrl.learning.networks import MLPActorCritic
 
-    algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**SMALL), MLPActorCritic(2, (8,)))
+    algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**SHORT), MLPActorCritic(2, (8,)))
     policy = TrainedPolicy(algo, filled(algo, 2))
     file = jaxrl.export_policy(policy, tmp_path / "policy.safetensors")
     with pytest.raises(
