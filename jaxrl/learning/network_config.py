@@ -199,7 +199,7 @@ class NetworkConfig(Settings):
             )
 
     def report_unused(self) -> None:
-        """Warns of fields of networks that differ from their defaults beside a custom network; a preset may set them."""
+        """Warns of fields of networks that differ from their defaults beside a custom one, as those of presets may."""
         known = type(self).__dataclass_fields__
         names = [name for name in self.of_networks if getattr(self, name) != known[name].default]
         if names:
