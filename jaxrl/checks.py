@@ -5,6 +5,7 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 import jax
@@ -193,7 +194,12 @@ class Settings:
 
     Fields made by `ranged` are checked, and unknown fields raise an error of one sentence. The repr shows the fields
     that differ from their defaults, and `str`, which `print` uses, all fields that are not None.
+
+    Attributes:
+      elsewhere: Clauses on fields that other configurations alone have, by name, for error messages.
     """
+
+    elsewhere = MappingProxyType[str, str]({})
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -206,7 +212,8 @@ class Settings:
             raise UserTypeError(f"{cls.__name__} takes its fields by name, such as {example}, got {values[0]!r}")
         for name in fields:
             if name not in known:
-                raise UserTypeError(f"{cls.__name__} has no field {name!r}{_other_field(cls, name)}")
+                hint = f"; {cls.elsewhere[name]}" if name in cls.elsewhere else _other_field(cls, name)
+                raise UserTypeError(f"{cls.__name__} has no field {name!r}{hint}")
         return super().__new__(cls)
 
     def __post_init__(self) -> None:

@@ -3,7 +3,8 @@
     python tests/algorithm_pages.py        writes them
 
 Each of these pages is written by hand, but for the parts between `<!-- NAME:begin -->` and `<!-- NAME:end -->`: the
-source, the default search space, the presets with their published returns, the hyper-parameters and the configuration.
+source, the default search space, the presets with their published returns, the hyper-parameters, the configuration, and
+the table of capabilities.
 """
 
 import dataclasses
@@ -14,6 +15,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import capabilities as found
 
 import envs
 from jaxrl.algorithms import registry
@@ -191,6 +194,23 @@ def network(_: str) -> str:
     return table(("Name", "Default", "Meaning"), rows)
 
 
+def capabilities(_: str) -> str:
+    """Capabilities of all algorithms."""
+    names = found.names()
+    rows = [(title, *("no" if found.refusal(name, title) else "yes" for name in names)) for title in found.CAPABILITIES]
+    return table(("", *(f"[{name}]({name}.md)" for name in names)), rows)
+
+
+def refusals(_: str) -> str:
+    """Messages on capabilities that an algorithm lacks, of the first that lacks it."""
+    rows = []
+    for title, each in found.CAPABILITIES.items():
+        texts = {name: text for name in found.names() if (text := found.refusal(name, title)) is not None}
+        if texts and each.group != "Schedules":
+            rows.append((title, *next((f"`{name}`", text) for name, text in texts.items())))
+    return table(("Capability", "Algorithm", "Message"), rows)
+
+
 PARTS: dict[str, Callable[[str], str]] = {
     "source": source,
     "space": space,
@@ -198,6 +218,8 @@ PARTS: dict[str, Callable[[str], str]] = {
     "hparams": hparams,
     "config": config,
     "network": network,
+    "capabilities": capabilities,
+    "refusals": refusals,
 }
 
 

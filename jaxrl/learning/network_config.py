@@ -4,6 +4,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from types import MappingProxyType
 from typing import Any, Literal
 
 import jax
@@ -69,6 +70,8 @@ class NetworkConfig(Settings):
         number for "lru".
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
     """
+
+    elsewhere = MappingProxyType({"critic_sees": "ppo, a2c and other on-policy algorithms have centralised critics"})
 
     network: Literal["auto", "mlp", "relation", "cnn", "simba"] = "auto"
     hidden: tuple[int, ...] = (64, 64)

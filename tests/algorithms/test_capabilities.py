@@ -1,0 +1,61 @@
+"""Every algorithm trains with what the table of capabilities states, and refuses the rest in one sentence."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from capabilities import CAPABILITIES, refusal
+
+from jaxrl.algorithms.registry import ROWS
+
+# Sentences of the capabilities that some algorithm lacks; {} stands for its configuration or hyper-parameters.
+SENTENCES = {
+    "Actions: discrete": r"\w+ takes an environment whose action space is a Box of floats, got Discrete\(2",
+    "Actions: continuous": r"\w+ takes an environment with a Discrete action space, got Box\(",
+    "Actions: masked": r"\w+ takes an environment whose action space is a Box of floats, got Discrete\(15",
+    "Policies: memory": r"memory must be 'none' in {}Config, whose policies have no memory, got 'gru'; ppo,",
+    'Critics: global, `critic_sees="global"`': r"{}Config has no field 'critic_sees'; ppo, a2c and other on-policy",
+    "Discounts: all others": r"discount must be a mixture of exponentials, because values bootstrap, and fixed:ho",
+}
+LACKING = {
+    "Actions: discrete": {"td3"},
+    "Actions: continuous": {"dqn", "pqn"},
+    "Actions: masked": {"td3"},
+    "Policies: memory": {"dqn", "pqn", "sac", "td3"},
+    'Critics: global, `critic_sees="global"`': {"dqn", "pqn", "sac", "td3", "evolve"},
+    "Discounts: all others": {"dqn", "pqn", "sac", "td3"},
+    "Schedules: `lr_end`": {"evolve"},
+}
+FAST = {title: tuple(ROWS)[i % len(ROWS)] for i, title in enumerate(CAPABILITIES)}  # one algorithm for each capability
+
+
+@pytest.mark.parametrize("title", CAPABILITIES)
+def test_what_an_algorithm_lacks_is_refused_in_one_sentence(title: str) -> None:
+    refused = {name: text for name in ROWS if (text := refusal(name, title)) is not None}
+    if CAPABILITIES[title].group != "Schedules" or title in LACKING:
+        assert set(refused) == LACKING.get(title, set())
+    schedule = rf"{{}}HParams has no field '{title.partition('`')[2][:-1]}'|\w+ has no effect on this environment"
+    for text in refused.values():
+        assert re.match(SENTENCES.get(title, schedule).replace("{}", r"\w+"), text), text
+        assert len(text.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("title", "name"),
+    [
+        pytest.param(title, name, marks=[] if FAST[title] == name else pytest.mark.slow)
+        for title in CAPABILITIES
+        for name in ROWS
+    ],
+)
+def test_what_an_algorithm_takes_can_be_trained(title: str, name: str) -> None:
+    if refusal(name, title) is not None:
+        return
+    algo = CAPABILITIES[title].build(name)
+    params = algo.env.default_params
+    state = jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, params)
+    after, metrics = jax.eval_shape(algo.step, jax.random.key(0), jnp.int32(0), state, algo.hparams, params)
+    assert jax.tree.structure(after) == jax.tree.structure(state) and metrics
+    seen = jax.tree.leaves(algo.env.observation_space(params).sample(jax.random.key(0)))
+    assert (max(map(jnp.ndim, seen)) == 3) == (title == "Observations: images")
