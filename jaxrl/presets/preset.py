@@ -1,6 +1,7 @@
 """Presets: tuned settings of one algorithm on one environment."""
 
 import dataclasses
+import warnings
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -83,7 +84,9 @@ class Preset(NamedTuple):
         if not callable(builder):
             raise UserTypeError(f"of takes a function that builds an algorithm, such as my_dqn.dqn, got {build!r}")
         original, config = self.algo, carried_over(config_class(builder)(), self.config)
-        algo = builder(self._environment("of", env, static), config)
+        with warnings.catch_warnings():  # the preset has set them, for the network of the configuration
+            warnings.filterwarnings("ignore", ".* with network=, which has layers of its own", RuntimeWarning)
+            algo = builder(self._environment("of", env, static), config)
         unused = {name: None for name, value in vars(algo.hparams).items() if value is None}
         hparams = dataclasses.replace(carried_over(algo.hparams, original.hparams), **unused)
         return algo._replace(hparams=hparams, settings_from=self.origin)

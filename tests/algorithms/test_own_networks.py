@@ -423,7 +423,6 @@ def test_a_function_in_a_file_may_be_the_builder_of_its_network(
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:dueling=True has no effect with network=:RuntimeWarning")  # that of the preset
 def test_a_function_in_a_file_takes_a_network_to_the_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "linear_networks.py").write_text(FILE)
     monkeypatch.syspath_prepend(tmp_path)
