@@ -373,9 +373,9 @@ def test_a_preset_is_where_options_start(capsys: pytest.CaptureFixture[str]):
             cli.main(["train", "ppo", "Pendulum-v1", *option.split()])
         shown[option] = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert tuned.hparams["lr"] != PPOHParams().lr
-    assert f"step size of Adam. (default: {tuned.hparams['lr']})" in shown["--help"]
+    assert f"step size of the optimiser, Adam by default. (default: {tuned.hparams['lr']})" in shown["--help"]
     assert f"Number of environment steps of each run. (default: {tuned.env_steps})" in shown["--help"]
-    assert f"step size of Adam. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
+    assert f"step size of the optimiser, Adam by default. (default: {PPOHParams().lr})" in shown["--no-preset --help"]
 
 
 @pytest.mark.parametrize(

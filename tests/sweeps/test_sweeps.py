@@ -228,7 +228,7 @@ def test_a_schedule_in_place_of_a_number_gets_one_sentence(kind, name):
 
 
 def test_a_schedule_that_has_a_name_is_named():
-    with pytest.raises(TypeError, match=r"; lr_end anneals it$"):
+    with pytest.raises(TypeError, match=r"; lr_end anneals it, and optimiser= of the .* takes schedules of optax$"):
         PPOHParams(lr=optax.linear_schedule(1e-3, 0.0, 100))
     with pytest.raises(TypeError, match=r"^lr takes one number in hparams, got <function"):
         batched_hparams(HParams(), HParams(lr=optax.linear_schedule(1e-3, 0.0, 100)))
