@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import capabilities as found
+from capabilities import CAPABILITIES, names, refusal
 
 import envs
 from jaxrl.algorithms import registry
@@ -196,16 +196,16 @@ def network(_: str) -> str:
 
 def capabilities(_: str) -> str:
     """Capabilities of all algorithms."""
-    names = found.names()
-    rows = [(title, *("no" if found.refusal(name, title) else "yes" for name in names)) for title in found.CAPABILITIES]
-    return table(("", *(f"[{name}]({name}.md)" for name in names)), rows)
+    columns = names()
+    rows = [(title, *("no" if refusal(name, title) else "yes" for name in columns)) for title in CAPABILITIES]
+    return table(("", *(f"[{name}]({name}.md)" for name in columns)), rows)
 
 
 def refusals(_: str) -> str:
     """Messages on capabilities that an algorithm lacks, of the first that lacks it."""
     rows = []
-    for title, each in found.CAPABILITIES.items():
-        texts = {name: text for name in found.names() if (text := found.refusal(name, title)) is not None}
+    for title, each in CAPABILITIES.items():
+        texts = {name: text for name in names() if (text := refusal(name, title)) is not None}
         if texts and each.group != "Schedules":
             rows.append((title, *next((f"`{name}`", text) for name, text in texts.items())))
     return table(("Capability", "Algorithm", "Message"), rows)

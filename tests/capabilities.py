@@ -1,4 +1,4 @@
-"""What every algorithm takes, found by building it: the table of docs/algorithms/capabilities.md, and its tests."""
+"""What every algorithm takes, tried by building it, for the table of docs/algorithms/capabilities.md and its tests."""
 
 import dataclasses
 import functools
@@ -123,9 +123,10 @@ def names() -> list[str]:
 
 
 def crowd(discrete: bool) -> Any:
-    """Three agents with neighbours."""
-    inner = envs.wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 1.0)
-    return envs.make("game/climbing") if discrete else inner
+    """Two agents in a matrix game; for continuous actions, three walkers."""
+    if discrete:
+        return envs.make("game/climbing")
+    return envs.wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 1.0)
 
 
 def custom(name: str) -> Any:
@@ -138,11 +139,15 @@ def custom(name: str) -> Any:
     return jaxrl.Networks(actor=Linear(2 if discrete or name == "td3" else 4), critic=Linear(2 if discrete else 0))
 
 
+def hparams_class(name: str) -> Any:
+    """Class of the hyper-parameters of an algorithm."""
+    kind = config_class(builder_of(name))
+    return getattr(sys.modules[kind.__module__], kind.__name__.replace("Config", "HParams"))
+
+
 def schedules() -> list[str]:
     """Hyper-parameters of any algorithm that are the end or the length of a schedule."""
-    kinds = [config_class(builder_of(name)) for name in ROWS]
-    hparams = [getattr(sys.modules[kind.__module__], kind.__name__.replace("Config", "HParams")) for kind in kinds]
-    fields = dict.fromkeys(field.name for kind in hparams for field in dataclasses.fields(kind))
+    fields = dict.fromkeys(field.name for name in ROWS for field in dataclasses.fields(hparams_class(name)))
     return [name for name in fields if name.endswith(("_end", "_decay", "_decay_env_steps"))]
 
 

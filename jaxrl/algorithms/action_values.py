@@ -77,9 +77,9 @@ class QConfig(RolloutConfig):
         self._refuse_without_effect("num_heads", f"heads={self.heads!r}", self.heads != "single")
 
     @property
-    def of_networks(self) -> tuple[str, ...]:
+    def network_fields(self) -> tuple[str, ...]:
         """Names of the fields that only the networks of jaxrl use."""
-        return (*super().of_networks, "dueling")
+        return (*super().network_fields, "dueling")
 
     @property
     def effects(self) -> dict[str, bool]:

@@ -7,7 +7,8 @@ from envs import registry as environments
 from envs.errors import UserTypeError, UserValueError
 
 OURS = ("envs", "jaxrl")
-_OF_OPTIMISERS = "optax"  # library of optimisers that need no permission
+# Packages whose modules need no permission, by what is imported from them.
+_PERMITTED = {"environment": OURS, "optimiser": ("optax",)}
 # Environments of Gymnasium that create an environment of another library, which their field env_id names.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
@@ -90,5 +91,4 @@ def _module(what: str, name: str) -> str | None:
     if ":" not in name or (what == "environment" and slash and library in environments.LIBRARIES):
         return None
     module = name.partition(":")[0]
-    known = {"environment": OURS, "optimiser": (_OF_OPTIMISERS,)}.get(what, ())
-    return None if module.partition(".")[0] in known else module
+    return None if module.partition(".")[0] in _PERMITTED.get(what, ()) else module

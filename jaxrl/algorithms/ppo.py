@@ -163,7 +163,7 @@ def _build(
         samples = samples._replace(advantage=advantages(agent, samples, "batch"))
         if staged:  # a new optimiser for the second stage: the old one would still move the belief
             begins = (hparams.belief_env_steps <= 0) & (hparams.belief_env_steps > -config.num_envs * config.num_steps)
-            if config.optimiser is None:
+            if config.optimiser is None:  # Adam begins with zeros
                 new = jax.tree.map(jnp.zeros_like, learner.optimiser)
             else:
                 new = agent.transformation(hparams).init(learner.weights)

@@ -19,7 +19,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.optimisers import ADAM, Optimiser, check_optimiser, linear_share
+from jaxrl.learning.optimisers import ADAM_HPARAMS, Optimiser, check_optimiser, linear_share
 from jaxrl.pytrees import HParams
 
 INFINITE = math.inf
@@ -92,7 +92,7 @@ class RolloutConfig(NetworkConfig):
     @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
-        of_adam = {} if self.optimiser is None else dict.fromkeys(ADAM, False)
+        of_adam = {} if self.optimiser is None else dict.fromkeys(ADAM_HPARAMS, False)
         return {"observation_clip": self.normalise_observation, **of_adam}
 
     def _refuse_memory(self) -> None:

@@ -29,7 +29,7 @@ from jaxrl.learning.action_heads import sample_squashed
 from jaxrl.learning.actor import Scores, head_actor
 from jaxrl.learning.exploration import noisy_actor, persistent_actor, uniform_actor, uniform_discrete_actor
 from jaxrl.learning.losses import weighted_mean
-from jaxrl.learning.optimisers import ADAM, adam, transformation
+from jaxrl.learning.optimisers import ADAM_HPARAMS, adam, transformation
 from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.q_targets import masked_values
 from jaxrl.learning.replay import Window
@@ -48,7 +48,7 @@ class SACConfig(ActorCriticConfig):
 
     Attributes:
       automatic_temperature: Whether the temperature adapts to keep the entropy of the policy at its target; otherwise
-        it is constant.
+        it is `temperature`, which falls if `temperature_end` is set.
     """
 
     automatic_temperature: bool = True
@@ -64,7 +64,7 @@ class SACConfig(ActorCriticConfig):
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         own, automatic = ("temperature_lr", "target_entropy_fraction"), self.automatic_temperature
-        of_adam = dict.fromkeys(ADAM, automatic or self.optimiser is None)  # which moves the temperature
+        of_adam = dict.fromkeys(ADAM_HPARAMS, automatic or self.optimiser is None)  # which moves the temperature
         return super().effects | dict.fromkeys(own, automatic) | {"temperature_end": not automatic} | of_adam
 
 

@@ -79,9 +79,9 @@ def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
         return []
     kind, texts = type(config), field_texts(type(config))
     types = get_type_hints(kind)
-    defaults = {field.name: _in_a_shell(getattr(config, field.name)) for field in dataclasses.fields(kind)}
+    defaults = {field.name: _option_value(getattr(config, field.name)) for field in dataclasses.fields(kind)}
     fields = [
-        option(name, _of_a_shell(types[name]), default, texts.get(name, "")) for name, default in defaults.items()
+        option(name, _option_type(types[name]), default, texts.get(name, "")) for name, default in defaults.items()
     ]
     made = dataclasses.make_dataclass(kind.__name__, fields, frozen=True)
     return [("config", Annotated[made, tyro.conf.arg(help=text)], dataclasses.field(default_factory=made))]
@@ -91,22 +91,20 @@ def config_of(options: Any, config: Any) -> Any:
     """Configuration from parsed options, of the type of `config`; None for an algorithm without one."""
     if config is None:
         return None
+    # A field whose option was left as it is keeps its function, of which the option has the name.
     values = {name: getattr(config, name) for name in vars(options.config)}
-    same = {name: value for name, value in values.items() if _in_a_shell(value) == getattr(options.config, name)}
+    same = {name: value for name, value in values.items() if _option_value(value) == getattr(options.config, name)}
     return type(config)(**{**vars(options.config), **same})
 
 
-def _of_a_shell(kind: Any) -> Any:
+def _option_type(kind: Any) -> Any:
     """Type of the option of a field: one that also takes a function takes its path in a shell."""
-    functions = [each for each in get_args(kind) if get_origin(each) is Callable]
-    return (
-        functools.reduce(operator.or_, (each for each in get_args(kind) if each not in functions))
-        if functions
-        else kind
-    )
+    members = get_args(kind)
+    plain = [member for member in members if get_origin(member) is not Callable]
+    return kind if len(plain) == len(members) else functools.reduce(operator.or_, plain)
 
 
-def _in_a_shell(value: Any) -> Any:
+def _option_value(value: Any) -> Any:
     """Default of an option: the value of a field, or the name of a function."""
     return name_of(value) if callable(value) else value
 

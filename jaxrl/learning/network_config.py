@@ -185,7 +185,7 @@ class NetworkConfig(Settings):
         return CentralisedActorCritic(actor, critic, num_outputs, num_values, *scales, choices_of(obs))
 
     @property
-    def of_networks(self) -> tuple[str, ...]:
+    def network_fields(self) -> tuple[str, ...]:
         """Names of the fields that only the networks of jaxrl use."""
         return tuple(field.name for field in fields(NetworkConfig))
 
@@ -202,9 +202,9 @@ class NetworkConfig(Settings):
             )
 
     def report_unused(self) -> None:
-        """Warns of fields of networks that differ from their defaults beside a custom one, as those of presets may."""
+        """Warns of fields of networks that differ from their defaults, which a custom network does not use."""
         known = type(self).__dataclass_fields__
-        names = [name for name in self.of_networks if getattr(self, name) != known[name].default]
+        names = [name for name in self.network_fields if getattr(self, name) != known[name].default]
         if names:
             shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
             effect = "has no effect" if len(names) == 1 else "have no effect"

@@ -19,10 +19,10 @@ _EXAMPLE = "lambda lr: optax.adamw(lr, weight_decay=1e-3)"
 
 # Factory of an optimiser from a step size `[]`, traced, or its path `module:name`; None for Adam.
 Optimiser = Callable[[jax.Array], optax.GradientTransformation] | str | None
-ADAM = ("adam_b1", "adam_b2", "adam_eps")  # hyper-parameters of Adam alone
+ADAM_HPARAMS = ("adam_b1", "adam_b2", "adam_eps")
 
 __all__ = [
-    "ADAM",
+    "ADAM_HPARAMS",
     "Optimiser",
     "adam",
     "check_optimiser",
@@ -123,7 +123,7 @@ def check_transformation(optimiser: Optimiser) -> None:
     """
     if optimiser is None:
         return
-    problems: list[UserTypeError | None] = []
+    problems: list[UserTypeError | None] = []  # raised below, because JAX adds lines to an error that is raised inside
     jax.eval_shape(lambda lr: problems.append(_problem(optimiser, lr)), jax.ShapeDtypeStruct((), jnp.float32))
     if problems[0] is not None:
         raise problems[0]

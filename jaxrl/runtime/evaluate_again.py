@@ -69,12 +69,12 @@ def whole_episodes(
 
 
 @in_own_settings
-def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
+def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
     """Runs whole episodes with every final policy of a result, on all devices.
 
     Args:
       result: Result, trained here or loaded; each policy acts in the environment that it was trained in.
-      num_episodes: Number of greedy episodes of every policy, and of episodes with sampled actions.
+      episodes: Number of greedy episodes of every policy, and of episodes with sampled actions.
       key: Seed of the random numbers; equal seeds of the result share them, so that settings
         are compared on the same episodes.
 
@@ -84,10 +84,10 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
 
     Raises:
       ResultError: The algorithm of the result is unknown.
-      ValueError: `num_episodes` is not a whole number of at least 1, or JAX does not compile.
+      ValueError: `episodes` is not a whole number of at least 1, or JAX does not compile.
     """
     require_compilation()
-    check_count("num_episodes", num_episodes)
+    check_count("episodes", episodes)
     algo = result.algo
     if algo is None:
         reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
@@ -106,7 +106,7 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
     env_params = jax.vmap(lambda params: algo.env.params_at(params, trained_for))(env_params)
     env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), runs[1], axis=0), env_params)
     keys = np.tile(keys_of_seeds(key, seeds), (runs[0], 1))
-    metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, num_episodes, evaluate)
+    metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, episodes, evaluate)
 
     last = result.metrics.isel(env_step=[-1])
     dims = (*result.dims, *RUN_DIMS)
@@ -119,4 +119,4 @@ def evaluate_result(result: Result, num_episodes: int, key: int = 0) -> Result:
             if name not in ("discounted_return", "discounted_return_sampled")
         }
     )
-    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=num_episodes))
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=episodes))

@@ -78,7 +78,7 @@ class Case:
         """The algorithm with its custom networks, or with those of the configuration."""
         fields = {**ROWS[self.name].small, "hidden": (8,), "activation": "relu", **self.fields}
         if own and not (isinstance(self.network, jaxrl.Networks) and None in vars(self.network).values()):
-            fields = {name: value for name, value in fields.items() if name not in NetworkConfig().of_networks}
+            fields = {name: value for name, value in fields.items() if name not in NetworkConfig().network_fields}
         config = config_class(BUILDERS[self.name])(**fields)
         return BUILDERS[self.name](self.env, config, self.network) if own else BUILDERS[self.name](self.env, config)
 
