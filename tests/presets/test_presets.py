@@ -26,7 +26,8 @@ NAMES = presets.names()
 # Bounds on the mean return of 8 seeds, whole episodes: greedy, and sampled where it is bounded. Measured over 32 seeds
 # were 500, -153, -84.1, -100.0 and 93.4 greedy, so that each leaves room for an unlucky eight; the success of crowds is
 # in docs/results/presets-crowds.md. The bounds in MinAtar, where 2 seeds are run, lie below the worst of 8 seeds: 7.0
-# in Breakout, 21.9 in Freeway and 142 in SpaceInvaders.
+# in Breakout, 21.9 in Freeway and 64 in SpaceInvaders, where a seed's greedy return is that of one episode, repeated: at
+# least 142 on one processor, and 64 to 163, of mean 132, by the rounding of another.
 BOUNDS = {
     "cartpole": {"return": 495.0, "return_sampled": 470.0},
     "pendulum": {"return": -220.0},
@@ -36,7 +37,7 @@ BOUNDS = {
     "brax/ant": {"return": 2500.0},
     "gymnax/Breakout-MinAtar": {"return": 5.0},
     "gymnax/Freeway-MinAtar": {"return": 20.0},
-    "gymnax/SpaceInvaders-MinAtar": {"return": 130.0},
+    "gymnax/SpaceInvaders-MinAtar": {"return": 60.0},
     "crowd/circle": {"success": 0.98},
     "crowd/corridor": {"success": 0.95},
     "crowd/crossway": {"success": 0.9},
