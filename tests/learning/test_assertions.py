@@ -11,7 +11,6 @@ import pytest
 from leaf_functions import assert_complete, assert_refused
 
 from envs.base import spaces
-from jaxrl.discounts.form import Form, Prepared
 from jaxrl.learning import (
     acting,
     action_heads,
@@ -75,7 +74,6 @@ ROWS = replay.Rows(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32), ones(2))
 PRIORITIES = priorities.init_priorities(9)
 WALK = exploration.Walk(jnp.ones((4, 2)), jnp.zeros(4, bool))
 SQUARED = value_losses.value_loss("squared", 1)
-STACKED = Prepared(ones(2, 3), ones(2, 3), None, None, Form(ones(2), ones(2)), 4)
 
 CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("losses.weighted_mean", "weight", lambda: losses.weighted_mean(ones(4, 2), ones(4))),
@@ -104,7 +102,6 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "global_obs",
         lambda: centralised.apply_centralised(UNUSED, UNUSED, ones(3, 2, 4), ones(4, 5), 2, 1),
     ),
-    ("critics.head_sizes", "discount.rates", lambda: critics.head_sizes(STACKED)),
     (
         "critics.mixture_critic.estimate",
         "next_value",
@@ -362,7 +359,6 @@ EXEMPT = {
     "centralised.CentralisedActorCritic.__call__": ANY_SHAPE,
     "centralised.critic_observation": ANY_SHAPE,
     "centralised.global_observation_shapes": "takes shapes alone, and refuses them by errors which tests hold",
-    "critics.discount_name": "takes a discount, any",
     "network_config.NetworkConfig.centralised": "takes shapes alone, and refuses them by errors which tests hold",
     "network_config.NetworkConfig.actor_critic": "takes shapes alone, and refuses them by errors which tests hold",
     "exploration.gumbel_of": ANY_SHAPE,
