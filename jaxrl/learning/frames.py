@@ -1,0 +1,308 @@
+"""Observations of a replay buffer, each stored once, and stacks of frames by index.
+
+The observation after a step is that before the next one, and a stack shares all frames but the newest with the stack
+before it. So a ring has the newest frame of the observation with which an environment goes on after a step, after any
+reset. It is longer than the ring of transitions by the frames before the oldest transition. What the ring lacks is the
+last observation of an episode whose end is not a termination, from which a target bootstraps and with which no later
+step begins: a second, short ring has one for each block of slots, in which an environment has at most one such end.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+
+from envs.abstract_checking import sample
+from envs.base import Environment
+from envs.wrappers.frames import num_stacked
+from envs.wrappers.time import truncates_at_limit
+from jaxrl.learning.replay import Rows, write_slice
+from jaxrl.learning.rollout import Transition, longest_episode
+
+_IMAGE_AXES = 3  # height, width and channels
+
+__all__ = ["FrameRing", "Frames", "frame_ring"]
+
+
+class Frames(NamedTuple):
+    """Frames of one run.
+
+    Attributes:
+      following: Newest frames of the observations after each step and any reset, leaves `[size, N, ...]`.
+      earlier: Number of frames of the same episode before each, at most that of a stack, uint8 or uint16 `[size, N]`;
+        None where observations are not stacks.
+      last: Newest frames of the last observations of episodes, leaves `[size / block, N, ...]`; None without such a
+        ring.
+      place: Slot within its block of the step that `last` follows, -1 for none, int32 `[size / block, N]`; or None.
+    """
+
+    following: Any
+    earlier: jax.Array | None
+    last: Any
+    place: jax.Array | None
+
+
+class FrameRing(NamedTuple):
+    """Static sizes of the rings of frames, with the functions that write and read them; every function is pure.
+
+    Attributes:
+      num_frames: Number of frames of an observation; 1 for an observation that is stored as it is.
+      axis: Axis of the frames in an observation of one environment.
+      num_steps: Number of slots that an iteration fills.
+      capacity: Number of slots of the ring of transitions.
+      size: Number of slots of the ring of frames, a multiple of `num_steps` and of `block`.
+      block: Number of slots that share one last observation of an episode; 0 where none is stored.
+    """
+
+    num_frames: int
+    axis: int
+    num_steps: int
+    capacity: int
+    size: int
+    block: int
+
+    @classmethod
+    def of(cls, num_frames: int, axis: int, num_steps: int, capacity: int, apart: int) -> "FrameRing":
+        """Rings of the fewest frames.
+
+        Args:
+          num_frames, axis, num_steps, capacity: Attributes.
+          apart: Smallest number of steps between two ends of episodes of one environment whose last observations have
+            a value, at least 1; 0 without such ends.
+        """
+
+        def ring(block: int) -> "FrameRing":
+            # A block that is being overwritten has ends of its own, and none of the transitions that are left.
+            needed = capacity + max(num_frames, block - 1)
+            multiple = max(num_steps, block)
+            return cls(num_frames, axis, num_steps, capacity, -(-needed // multiple) * multiple, block)
+
+        if apart == 0:
+            return ring(0)
+        if apart < num_steps:
+            return ring(max(each for each in range(1, apart + 1) if num_steps % each == 0))
+        # About sqrt(capacity) has the fewest frames, because a longer block makes the first ring longer.
+        most = min(apart, 2 * math.isqrt(capacity) + num_steps) // num_steps
+        return min((ring(each * num_steps) for each in range(1, most + 1)), key=lambda each: each.num_stored)
+
+    @property
+    def num_stored(self) -> int:
+        """Number of frames in memory for each environment."""
+        return self.size + (self.size // self.block if self.block else 0)
+
+    def newest(self, obs: Any, axes: int) -> Any:
+        """Newest frames of observations with `axes` leading axes before those of one environment."""
+        if self.num_frames == 1:
+            return obs
+        return jax.tree.map(lambda leaf: jax.lax.index_in_dim(leaf, -1, axes + self.axis, keepdims=False), obs)
+
+    def init(self, obs: Any) -> Frames:
+        """Rings that have the observations of environments after a reset, `[N, *A, ...]`, and nothing else."""
+        chex.assert_equal_shape_prefix(jax.tree.leaves(obs), 1, custom_message="obs")
+        frames, num_envs = self.newest(obs, 1), jax.tree.leaves(obs)[0].shape[0]
+
+        def zeros(slots: int) -> Any:
+            return jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), frames)
+
+        # The slot before the first one.
+        following = jax.tree.map(lambda ring, leaf: ring.at[-1].set(leaf), zeros(self.size), frames)
+        dtype = jnp.uint8 if self.num_frames <= 256 else jnp.uint16
+        earlier = None if self.num_frames == 1 else jnp.zeros((self.size, num_envs), dtype)
+        if not self.block:
+            return Frames(following, earlier, None, None)
+        blocks = self.size // self.block
+        return Frames(following, earlier, zeros(blocks), jnp.full((blocks, num_envs), -1))
+
+    def write(self, frames: Frames, steps: Transition, obs: Any, start: jax.Array) -> tuple[Frames, jax.Array]:
+        """Rings with the frames of an iteration.
+
+        Args:
+          frames: Rings.
+          steps: Transitions, leaves `[num_steps, N, ...]`.
+          obs: Observations after the last step and any reset, leaves `[N, ...]`.
+          start: First slot, int32 `[]`, a multiple of `num_steps`, shared by the runs.
+
+        Returns:
+          The rings, and the number of last observations that were overwritten too early, int32 `[]`: 0 if ends are as
+          far apart as stated.
+        """
+        chex.assert_equal_shape([steps.terminated, steps.truncated], custom_message="steps.terminated, steps.truncated")
+        chex.assert_rank(start, 0, custom_message="start")
+        following = jax.tree.map(
+            lambda now, after: jnp.concatenate([now[1:], after[None]]), self.newest(steps.obs, 2), self.newest(obs, 1)
+        )
+        following = jax.tree.map(lambda ring, new: write_slice(ring, new, start), frames.following, following)
+        earlier = frames.earlier
+        if earlier is not None:
+            before = jax.lax.dynamic_index_in_dim(earlier, (start - 1) % self.size, keepdims=False)
+            new = self._earlier(before, steps.terminated | steps.truncated)
+            earlier = write_slice(earlier, new, start)
+        if frames.place is None:
+            return Frames(following, earlier, None, None), jnp.zeros((), jnp.int32)
+        last, place, lost = self._write_last(frames.last, frames.place, steps, start)
+        return Frames(following, earlier, last, place), lost
+
+    def prefilled(self, frames: Frames, steps: Transition, obs: Any) -> Frames:
+        """Rings with the frames of several iterations from the first slot on; the arguments are those of `write`."""
+        chex.assert_is_divisible(len(steps.truncated), self.num_steps, custom_message="steps, num_steps")
+        parts = jax.tree.map(lambda leaf: leaf.reshape(-1, self.num_steps, *leaf.shape[1:]), steps)
+        after = jax.tree.map(lambda leaf, last: jnp.append(leaf[1:, 0], last[None], axis=0), parts.obs, obs)
+
+        def write(frames: Frames, part: tuple[Transition, Any, jax.Array]) -> tuple[Frames, None]:
+            return self.write(frames, *part)[0], None
+
+        starts = jnp.arange(len(parts.truncated)) * self.num_steps
+        return jax.lax.scan(write, frames, (parts, after, starts))[0]
+
+    def _earlier(self, before: jax.Array, ended: jax.Array) -> jax.Array:
+        """Numbers of frames of the same episode before each new one, `[T, N]`, from that before them `[N]`."""
+        step = jnp.arange(len(ended))[:, None]
+        since = jax.lax.cummax(jnp.where(ended, step, -1))  # the last end until each step, -1 for none
+        number = jnp.where(since >= 0, step - since, before.astype(jnp.int32) + step + 1)
+        return jnp.minimum(number, self.num_frames - 1).astype(before.dtype)
+
+    def _write_last(
+        self, last: Any, place: jax.Array, steps: Transition, start: jax.Array
+    ) -> tuple[Any, jax.Array, jax.Array]:
+        """The second ring, and the number of observations overwritten too early."""
+        width = min(self.block, self.num_steps)  # steps of one block
+        cut = _cut(steps.terminated, steps.truncated, steps.agent_terminated)
+        cut = cut.reshape(-1, width, *cut.shape[1:])
+        counted, blocks = jnp.sum(cut, axis=1, dtype=jnp.int32), len(cut)
+        step = width - 1 - jnp.argmax(cut[:, ::-1], axis=1).astype(jnp.int32)  # the last one, [blocks, N]
+        first, offset = start // self.block, start % self.block
+        held = jax.lax.dynamic_slice_in_dim(place, first, blocks)
+        held = jnp.where(offset == 0, -1, held)  # those of the last lap
+        new_place = jnp.where(counted > 0, offset + step, held)
+        lost = jnp.sum(jnp.maximum(counted + (held >= 0) - 1, 0))
+        rows, envs = jnp.arange(blocks)[:, None] * width + step, jnp.arange(cut.shape[2])
+
+        def leaf(ring: jax.Array, after: jax.Array) -> jax.Array:
+            old = jax.lax.dynamic_slice_in_dim(ring, first, blocks)
+            is_new = (counted > 0).reshape(*counted.shape, *[1] * (after.ndim - 2))
+            return write_slice(ring, jnp.where(is_new, after[rows, envs], old), first)
+
+        last = jax.tree.map(leaf, last, self.newest(steps.next_obs, 2))
+        return last, write_slice(place, new_place, first), lost
+
+    def read(
+        self,
+        frames: Frames,
+        rows: Rows,
+        last: jax.Array | None,
+        steps: Transition,
+        newest: jax.Array,
+        end: jax.Array,
+    ) -> tuple[Any, Any, jax.Array]:
+        """Observations before the first and after the last step of windows.
+
+        Args:
+          frames: Rings.
+          rows: Slots, in the ring of transitions, and environments of the first steps, `[B]`.
+          last: Slots of the last steps in the ring of transitions, `[B]`; None for those of the first steps.
+          steps: Ring of transitions, of which the ends are used, leaves `[capacity, N, ...]`.
+          newest: Slot of the newest transition in that ring, int32 `[]`.
+          end: Slot of the newest frame in the ring of frames, int32 `[]`.
+
+        Returns:
+          The observations `[B, *A, ...]` before and after, and whether the one after is known, bool `[B]`. That after
+          a termination, whose value does not count, is a frame of the next episode behind those of the old one.
+        """
+        chex.assert_rank([rows.slot, rows.env], 1, custom_message="rows")
+        chex.assert_rank([newest, end], 0, custom_message="newest, end")
+
+        def slot_of(slot: jax.Array) -> jax.Array:
+            return (end - (newest - slot) % self.capacity) % self.size
+
+        first = slot_of(rows.slot)
+        obs = self._stacks(frames, first - 1, rows.env)
+        if last is None:
+            last, final, before = rows.slot, first, obs
+        else:
+            final = slot_of(last)
+            before = self._stacks(frames, final - 1, rows.env)
+        following, known = (
+            jax.tree.map(lambda ring: ring[final, rows.env], frames.following),
+            jnp.ones(len(final), bool),
+        )
+        if frames.place is not None:
+            ends = (steps.terminated, steps.truncated, steps.agent_terminated)
+            cut = _cut(*(leaf[last, rows.env] for leaf in ends))
+            block = final // self.block
+            known = ~cut | (frames.place[block, rows.env] == final % self.block)
+
+            def after(frame: jax.Array, ring: jax.Array) -> jax.Array:
+                return jnp.where(cut.reshape(-1, *[1] * (frame.ndim - 1)), ring[block, rows.env], frame)
+
+            following = jax.tree.map(after, following, frames.last)
+        return obs, jax.tree.map(self._shifted, before, following), known
+
+    def _stacks(self, frames: Frames, slot: jax.Array, env: jax.Array) -> Any:
+        """Observations whose newest frames are in given slots, `[B, *A, ...]`."""
+        slot = slot % self.size
+        if frames.earlier is None:
+            return jax.tree.map(lambda ring: ring[slot, env], frames.following)
+        # The first frame of an episode is repeated, as by the environment.
+        back = jnp.minimum(jnp.arange(self.num_frames)[::-1], frames.earlier[slot, env][:, None])
+        slots = (slot[:, None] - back) % self.size
+        return jax.tree.map(lambda ring: jnp.moveaxis(ring[slots, env[:, None]], 1, 1 + self.axis), frames.following)
+
+    def _shifted(self, stack: jax.Array, frame: jax.Array) -> jax.Array:
+        """Stacks `[B, ...]` without their oldest frame and with a newer one."""
+        if self.num_frames == 1:
+            return frame
+        axis = 1 + self.axis
+        later = jax.lax.slice_in_dim(stack, 1, None, axis=axis)
+        return jnp.concatenate([later, jnp.expand_dims(frame, axis)], axis)
+
+
+def _cut(terminated: jax.Array, truncated: jax.Array, agent_terminated: jax.Array) -> jax.Array:
+    """Whether an episode ends by more than terminations of all agents, bool `[*B]`, from flags of that shape."""
+    agents = tuple(range(terminated.ndim, agent_terminated.ndim))
+    return (terminated | truncated) & ~jnp.all(agent_terminated, axis=agents)
+
+
+def frame_ring(
+    env: Environment,
+    agents: tuple[int, ...],
+    shapes: Any,
+    num_steps: int,
+    capacity: int,
+    time_limits: str,
+    storage: str,
+) -> FrameRing | None:
+    """Rings of the observations of an environment, or None where both of every transition are stored.
+
+    Args:
+      env: Environment of one agent or a crowd.
+      agents: Axes of the agents.
+      shapes: Shapes of one observation.
+      num_steps, capacity: Attributes of the rings.
+      time_limits: Treatment of time limits, as in `RolloutConfig`.
+      storage: "frames", "transitions", or "auto", frames for images and stacks where they take less memory.
+    """
+    if storage == "transitions":
+        return None
+    num_frames = num_stacked(env)
+    if _ends_agents(env, agents):
+        apart = 1
+    elif time_limits == "terminal":
+        apart = 0
+    else:
+        apart = longest_episode(env) if truncates_at_limit(env) else 1
+    ring = FrameRing.of(num_frames, len(agents), num_steps, capacity, apart)
+    if storage == "frames":
+        return ring
+    is_image = any(len(leaf.shape) >= _IMAGE_AXES for leaf in jax.tree.leaves(shapes))
+    saves = ring.num_stored < 2 * num_frames * capacity
+    return ring if (is_image or num_frames > 1) and saves else None
+
+
+def _ends_agents(env: Environment, agents: tuple[int, ...]) -> bool:
+    """Whether single agents terminate, so that one may go on as the episode terminates."""
+    params, key = env.default_params, jax.eval_shape(lambda: jax.random.key(0))
+    state = jax.eval_shape(env.reset_env, key, params)[1]
+    action = jax.eval_shape(lambda key: sample(env.action_space(params), key, agents), key)
+    return "agent_terminated" in jax.eval_shape(env.step_env, key, state, action, params)[4]
