@@ -261,6 +261,8 @@ class OffPolicy(NamedTuple):
     ) -> tuple[Carry, Transition, jax.Array]:
         """Steps of a policy in all environments, as by `learning.rollout.rollout`.
 
+        Where observations are stored once and not normalised, transitions have their newest frames alone.
+
         Args:
           key: Random key.
           actor: Actor.
@@ -273,7 +275,10 @@ class OffPolicy(NamedTuple):
         noise_key, env_key = jax.random.split(key)
         noise = actor.noise(rolled(noise_key), (num_steps, config.num_envs, *self.agents))
         pool = self._reset_pool(num_steps)
-        return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=self.with_mask)
+        more: dict[str, Any] = {"with_next_mask": self.with_mask}
+        if self.frames is not None and not config.normalise_observation:
+            more["kept"] = self.frames.newest
+        return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, **more)
 
     def _reset_pool(self, num_steps: int) -> int:
         """Number of fresh states for each environment and `num_steps` of its steps."""
@@ -312,14 +317,25 @@ class OffPolicy(NamedTuple):
         carry, steps, _ = self.rollout(
             collect_key, random_actor, policy, start, env_params, config.prefill // config.num_envs
         )
-        plain = steps if self.frames is None else steps._replace(obs=None, next_obs=None)
-        buffer = write(init_buffer(plain, config.capacity), plain, jnp.int32(0))
-        if self.frames is not None:
-            buffer = buffer._replace(obs=self.frames.prefilled(self.frames.init(start.obs), steps, carry.obs))
+        buffer = self._first_buffer(start.obs, steps, carry.obs)
         priorities = None
         if config.replay == "prioritised":
             priorities = write_priorities(init_priorities(config.num_stored), jnp.int32(0), config.prefill)
         return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities)
+
+    def _first_buffer(self, first_obs: Any, steps: Transition, obs: Any) -> Transition:
+        """Buffer of the prefill, from the observations before and after it."""
+        if self.frames is None:
+            return write(init_buffer(steps, self.config.capacity), steps, jnp.int32(0))
+        steps, flags = self._parted(self.frames, steps)
+        buffer = write(init_buffer(flags, self.config.capacity), flags, jnp.int32(0))
+        return buffer._replace(obs=self.frames.prefilled(self.frames.init(first_obs), steps, obs))
+
+    def _parted(self, ring: FrameRing, steps: Transition) -> tuple[Transition, Transition]:
+        """Transitions with newest frames in place of observations, and transitions without either."""
+        if self.config.normalise_observation:
+            steps = steps._replace(obs=ring.newest(steps.obs, 2), next_obs=ring.newest(steps.next_obs, 2))
+        return steps, steps._replace(obs=None, next_obs=None)
 
     def collect(
         self,
@@ -364,10 +380,10 @@ class OffPolicy(NamedTuple):
             return write(buffer, steps, ring.end), None, None
         config, size = self.config, self.frames.size
         start = Ring.at(iteration, config.prefill // config.num_envs, config.num_steps, size).end
+        steps, flags = self._parted(self.frames, steps)
         frames, lost = self.frames.write(buffer.obs, steps, carry.obs, start)
-        plain = write(buffer._replace(obs=None), steps._replace(obs=None, next_obs=None), ring.end)
-        newest = (start + config.num_steps - 1) % size
-        return plain._replace(obs=frames), newest, lost if self.frames.block else None
+        buffer = write(buffer._replace(obs=None), flags, ring.end)._replace(obs=frames)
+        return buffer, (start + config.num_steps - 1) % size, lost if self.frames.block else None
 
     def _reused_in_prefill(self, buffer: Transition) -> jax.Array:
         """Number of states used before, int32 `[]`, of the buffer before the first iteration."""

@@ -92,7 +92,7 @@ class FrameRing(NamedTuple):
         """Number of frames in memory for each environment."""
         return self.size + (self.size // self.block if self.block else 0)
 
-    def newest(self, obs: Any, axes: int) -> Any:
+    def newest(self, obs: Any, axes: int = 1) -> Any:
         """Newest frames of observations with `axes` leading axes before those of one environment."""
         if self.num_frames == 1:
             return obs
@@ -101,7 +101,7 @@ class FrameRing(NamedTuple):
     def init(self, obs: Any) -> Frames:
         """Rings that have the observations of environments after a reset, `[N, *A, ...]`, and nothing else."""
         chex.assert_equal_shape_prefix(jax.tree.leaves(obs), 1, custom_message="obs")
-        frames, num_envs = self.newest(obs, 1), jax.tree.leaves(obs)[0].shape[0]
+        frames, num_envs = self.newest(obs), jax.tree.leaves(obs)[0].shape[0]
 
         def zeros(slots: int) -> Any:
             return jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), frames)
@@ -120,7 +120,7 @@ class FrameRing(NamedTuple):
 
         Args:
           frames: Rings.
-          steps: Transitions, leaves `[num_steps, N, ...]`.
+          steps: Transitions, leaves `[num_steps, N, ...]`, with newest frames in place of observations.
           obs: Observations after the last step and any reset, leaves `[N, ...]`.
           start: First slot, int32 `[]`, a multiple of `num_steps`, shared by the runs.
 
@@ -130,9 +130,11 @@ class FrameRing(NamedTuple):
         """
         chex.assert_equal_shape([steps.terminated, steps.truncated], custom_message="steps.terminated, steps.truncated")
         chex.assert_rank(start, 0, custom_message="start")
-        following = jax.tree.map(
-            lambda now, after: jnp.concatenate([now[1:], after[None]]), self.newest(steps.obs, 2), self.newest(obs, 1)
-        )
+        return self._write(frames, steps, self.newest(obs), start)
+
+    def _write(self, frames: Frames, steps: Transition, after: Any, start: jax.Array) -> tuple[Frames, jax.Array]:
+        """As `write`, with the newest frames after the last step."""
+        following = jax.tree.map(lambda now, last: jnp.concatenate([now[1:], last[None]]), steps.obs, after)
         following = jax.tree.map(lambda ring, new: write_slice(ring, new, start), frames.following, following)
         earlier = frames.earlier
         if earlier is not None:
@@ -148,10 +150,12 @@ class FrameRing(NamedTuple):
         """Rings with the frames of several iterations from the first slot on; the arguments are those of `write`."""
         chex.assert_is_divisible(len(steps.truncated), self.num_steps, custom_message="steps, num_steps")
         parts = jax.tree.map(lambda leaf: leaf.reshape(-1, self.num_steps, *leaf.shape[1:]), steps)
-        after = jax.tree.map(lambda leaf, last: jnp.append(leaf[1:, 0], last[None], axis=0), parts.obs, obs)
+        after = jax.tree.map(
+            lambda leaf, last: jnp.append(leaf[1:, 0], last[None], axis=0), parts.obs, self.newest(obs)
+        )
 
         def write(frames: Frames, part: tuple[Transition, Any, jax.Array]) -> tuple[Frames, None]:
-            return self.write(frames, *part)[0], None
+            return self._write(frames, *part)[0], None
 
         starts = jnp.arange(len(parts.truncated)) * self.num_steps
         return jax.lax.scan(write, frames, (parts, after, starts))[0]
@@ -184,7 +188,7 @@ class FrameRing(NamedTuple):
             is_new = (counted > 0).reshape(*counted.shape, *[1] * (after.ndim - 2))
             return write_slice(ring, jnp.where(is_new, after[rows, envs], old), first)
 
-        last = jax.tree.map(leaf, last, self.newest(steps.next_obs, 2))
+        last = jax.tree.map(leaf, last, steps.next_obs)
         return last, write_slice(place, new_place, first), lost
 
     def read(

@@ -57,10 +57,8 @@ class Stream:
             self.episodes[env], self.time[env] = [self.frame()], 0
 
     def transitions(self, num_steps: int) -> Transition:
-        """The last steps, leaves `[T, N, ...]`; single frames have no axis of frames."""
-        obs, next_obs = (np.stack(each[-num_steps:]) for each in (self.obs, self.next_obs))
-        if self.num_frames == 1:
-            obs, next_obs = obs[..., 0], next_obs[..., 0]
+        """The last steps with their newest frames, leaves `[T, N, ...]`."""
+        obs, next_obs = (np.stack(each[-num_steps:])[..., -1] for each in (self.obs, self.next_obs))
         ends = (np.stack(each[-num_steps:]) for each in (self.terminated, self.truncated))
         terminated, truncated = map(jnp.asarray, ends)
         of_agents = jnp.repeat(terminated[..., None], AGENTS, axis=-1)
