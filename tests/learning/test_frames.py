@@ -85,7 +85,7 @@ class Case:
 
     @property
     def ring(self) -> FrameRing:
-        return FrameRing.of(self.num_frames, 1, self.num_steps, self.capacity, self.apart)
+        return FrameRing.of(self.num_frames, 1, self.num_steps, self.capacity, self.apart, ((AGENTS,),))
 
 
 CASES = {
