@@ -51,8 +51,8 @@ class OffPolicyConfig(RolloutConfig):
       num_updates: Number of gradient steps at the end of one iteration.
       batch_size: Number of transitions of one gradient step.
       buffer_size: Number of transitions in the replay buffer, rounded up to a multiple of `num_envs * num_steps`.
-      prefill: Number of transitions of random actions before the first iteration, a multiple of
-        `num_envs * num_steps`; they do not count as environment steps.
+      prefill: Number of transitions of random actions before the first iteration, rounded up as `buffer_size` is; they
+        do not count as environment steps.
       n_step: Largest number of rewards in a target, before its bootstrap.
       replay: Sampling of transitions: "uniform", or "prioritised" in proportion to the last error.
       replay_storage: Storage of observations: "transitions", both of every transition; "frames", each one once, and of
@@ -75,11 +75,6 @@ class OffPolicyConfig(RolloutConfig):
             check_count(name, getattr(self, name))
         check_choice("replay", self.replay, ("uniform", "prioritised"))
         check_choice("replay_storage", self.replay_storage, ("auto", "frames", "transitions"))
-        if self.prefill % self.steps_per_iteration:
-            raise UserValueError(
-                f"prefill takes a multiple of the {self.steps_per_iteration} transitions of an iteration "
-                f"(num_envs * num_steps), got {self.prefill}"
-            )
         for name, least in self._needed.items():
             if self.num_stored < least:
                 raise UserValueError(
@@ -96,7 +91,7 @@ class OffPolicyConfig(RolloutConfig):
         """Smallest numbers of transitions that a buffer must hold, by the fields that require them."""
         return {
             "batch_size": self.batch_size,
-            "prefill": self.prefill,
+            "prefill": self.num_prefilled,
             "n_step * num_envs": self.n_step * self.num_envs,
         }
 
@@ -113,7 +108,15 @@ class OffPolicyConfig(RolloutConfig):
     @property
     def num_stored(self) -> int:
         """Number of transitions in the buffer: `buffer_size`, rounded up to whole iterations."""
-        return -(-self.buffer_size // self.steps_per_iteration) * self.steps_per_iteration
+        return self._whole_iterations(self.buffer_size)
+
+    @property
+    def num_prefilled(self) -> int:
+        """Number of transitions of random actions: `prefill`, rounded up to whole iterations."""
+        return self._whole_iterations(self.prefill)
+
+    def _whole_iterations(self, size: int) -> int:
+        return -(-size // self.steps_per_iteration) * self.steps_per_iteration
 
 
 @struct.dataclass
@@ -315,12 +318,12 @@ class OffPolicy(NamedTuple):
         memory = memories(actor.initial_memory(policy), self.agents)
         start = reset_all(self.env, reset_key, env_params, config.num_envs, memory=memory)
         carry, steps, _ = self.rollout(
-            collect_key, random_actor, policy, start, env_params, config.prefill // config.num_envs
+            collect_key, random_actor, policy, start, env_params, config.num_prefilled // config.num_envs
         )
         buffer = self._first_buffer(start.obs, steps, carry.obs)
         priorities = None
         if config.replay == "prioritised":
-            priorities = write_priorities(init_priorities(config.num_stored), jnp.int32(0), config.prefill)
+            priorities = write_priorities(init_priorities(config.num_stored), jnp.int32(0), config.num_prefilled)
         return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities)
 
     def _first_buffer(self, first_obs: Any, steps: Transition, obs: Any) -> Transition:
@@ -361,7 +364,7 @@ class OffPolicy(NamedTuple):
         """
         config = self.config
         carry, steps, reused = self.rollout(key, actor, policy, state.carry, env_params, config.num_steps)
-        before = Ring.at(iteration, config.prefill // config.num_envs, config.num_steps, config.capacity)
+        before = Ring.at(iteration, config.num_prefilled // config.num_envs, config.num_steps, config.capacity)
         ring = before.after(config.num_steps, config.capacity)
         buffer, newest_frame, lost = self._written(state.buffer, steps, carry, before, iteration)
         priorities = state.priorities
@@ -379,7 +382,7 @@ class OffPolicy(NamedTuple):
         if self.frames is None:
             return write(buffer, steps, ring.end), None, None
         config, size = self.config, self.frames.size
-        start = Ring.at(iteration, config.prefill // config.num_envs, config.num_steps, size).end
+        start = Ring.at(iteration, config.num_prefilled // config.num_envs, config.num_steps, size).end
         steps, flags = self._parted(self.frames, steps)
         frames, lost = self.frames.write(buffer.obs, steps, carry.obs, start)
         buffer = write(buffer._replace(obs=None), flags, ring.end)._replace(obs=frames)
@@ -387,7 +390,7 @@ class OffPolicy(NamedTuple):
 
     def _reused_in_prefill(self, buffer: Transition) -> jax.Array:
         """Number of states used before, int32 `[]`, of the buffer before the first iteration."""
-        num_steps = self.config.prefill // self.config.num_envs
+        num_steps = self.config.num_prefilled // self.config.num_envs
         resets = jnp.sum((buffer.terminated | buffer.truncated)[:num_steps], axis=0, dtype=jnp.int32)
         return jnp.sum(jnp.maximum(resets - self._reset_pool(num_steps), 0))
 

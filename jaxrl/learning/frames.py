@@ -30,8 +30,8 @@ class Frames(NamedTuple):
     """Frames of one run.
 
     Attributes:
-      following: Newest frames of the observations after each step and any reset, as vectors, leaves `[size, N, L]`: a CPU
-        reads them an order of magnitude faster than images.
+      following: Newest frames of the observations after each step and any reset, as vectors, leaves `[size, N, L]`,
+        which a CPU reads an order of magnitude faster than images.
       earlier: Number of frames of the same episode before each, at most that of a stack, uint8 or uint16 `[size, N]`;
         None where observations are not stacks.
       last: Newest frames of the last observations of episodes, leaves `[size / block, N, L]`; None without such a

@@ -151,7 +151,7 @@ def train(
         points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
         if chosen.progress:
             _say_if_an_iteration_is_long(algo, env_steps)
-            _say_if_a_buffer_is_rounded(algo.config)
+            _say_if_sizes_are_rounded(algo.config)
         begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
         call = training_call(
             algo,
@@ -391,13 +391,19 @@ def _say_if_an_iteration_is_long(algo: Algorithm, env_steps: int) -> None:
         )
 
 
-def _say_if_a_buffer_is_rounded(config: Any) -> None:
-    """Says if a replay buffer has more transitions than were asked for."""
-    if isinstance(config, OffPolicyConfig) and config.num_stored != config.buffer_size:
-        say(
-            f"buffer_size={config.buffer_size:,} becomes {config.num_stored:,}, a multiple of the "
-            f"{config.steps_per_iteration:,} transitions of an iteration (num_envs * num_steps)"
-        )
+def _say_if_sizes_are_rounded(config: Any) -> None:
+    """Says if a replay buffer, or what fills it before learning, has more transitions than were asked for."""
+    if not isinstance(config, OffPolicyConfig):
+        return
+    for name, size, rounded in (
+        ("buffer_size", config.buffer_size, config.num_stored),
+        ("prefill", config.prefill, config.num_prefilled),
+    ):
+        if size != rounded:
+            say(
+                f"{name}={size:,} becomes {rounded:,}, a multiple of the {config.steps_per_iteration:,} transitions of "
+                "an iteration (num_envs * num_steps)"
+            )
 
 
 def _strong(leaf: Any) -> Any:

@@ -412,6 +412,7 @@ EXEMPT = {
     "recurrent.step_over": ANY_SHAPE,
     "value_losses.value_loss": "takes no array",
     "frames.FrameRing.newest": ANY_SHAPE,
+    "frames.FrameRing.of": "takes sizes alone",
     "frames.frame_ring": "takes shapes alone, any",
     "replay.init_buffer": "takes shapes alone, any",
     "network_config.NetworkConfig.encoder": "takes shapes alone, and refuses them by errors which tests hold",

@@ -103,6 +103,11 @@ def test_a_buffer_that_is_rounded_up_is_shown(progress: bool, capsys: pytest.Cap
             jaxrl.train(dqn(size), env_steps=PER_ITERATION, seeds=0, progress=progress)
         line = "buffer_size=1,001 becomes 1,008, a multiple of the 8 transitions of an iteration (num_envs * num_steps)"
         assert capsys.readouterr().err.splitlines() == [f"jaxrl: {line}"] * (shown and progress)
+    algo = dqn(1_008, prefill=100)
+    assert (algo.config.prefill, algo.config.num_prefilled) == (100, 104)
+    with pytest.raises(ValueError, match="seeds"):
+        jaxrl.train(algo, env_steps=PER_ITERATION, seeds=0, progress=progress)
+    assert capsys.readouterr().err.startswith("jaxrl: prefill=100 becomes 104, a multiple") == progress
 
 
 def test_memory_without_room_for_any_buffer_is_not_blamed_on_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """Replay that stores each observation once: the same training as from both observations of every transition."""
 
 import dataclasses
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -101,7 +103,7 @@ def experiences(replay: OffPolicy, params: Any, iterations: int) -> Iterator[Any
     def step(key: jax.Array, iteration: jax.Array, state: Any, params: Any) -> Any:
         experience = replay.collect(key, iteration, actor, policy, state, params)
         drawn = replay.draw(jax.random.fold_in(key, 1), experience, experience.priorities, hparams)
-        error = jnp.mean(drawn.batch.obs.astype(jnp.float32), axis=range(1, drawn.batch.obs.ndim))
+        error = jnp.max(drawn.batch.obs.astype(jnp.float32), axis=range(1, drawn.batch.obs.ndim))  # exact in any order
         priorities = replay.update_priorities(experience.priorities, drawn, error, hparams)
         return replay.finish((), priorities, experience, {}), drawn
 
@@ -232,6 +234,25 @@ def test_a_million_grey_frames_take_less_than_eight_gigabytes() -> None:
     assert 1_000_000 * 84 * 84 < size_of(buffer) < 7.3e9
     plain = buffer_of(build("dqn", algo.env, "transitions", num_envs=8, buffer_size=1_000_000, prefill=1_024))
     assert size_of(plain) > 56e9
+
+
+MINATAR = "10 x 10 x 4 numbers of 32 bits (MinAtar), stacks of 4"
+DOCUMENTED = {
+    "84 x 84 grey pixels of 8 bits, stacks of 4": lambda: wrappers.frame_stack(Screen(), 4),
+    "84 x 84 grey pixels of 8 bits": Screen,
+    MINATAR: lambda: wrappers.frame_stack(envs.make("gymnax/Breakout-MinAtar"), 4),
+}
+
+
+def test_the_documentation_states_the_bytes_of_buffers() -> None:
+    page = (Path(__file__).parents[2] / "docs/how-to/images.md").read_text()
+    rows = re.findall(r"^\| (\d.*?) \| ([\d,]+) \| ([\d.]+) GiB \| ([\d.]+) GiB \|$", page, flags=re.MULTILINE)
+    assert {name for name, *_ in rows} == set(DOCUMENTED)
+    for name, transitions, *shown in rows:
+        sizes = {"num_envs": 8, "prefill": 1_024, "buffer_size": int(transitions.replace(",", ""))}
+        for storage, number in zip(("auto", "transitions"), shown, strict=True):
+            algo = build("dqn", DOCUMENTED[name](), storage, **sizes)
+            assert f"{size_of(buffer_of(algo)) / 2**30:.2f}" == number, (name, storage)
 
 
 def test_a_buffer_is_rounded_up_to_whole_iterations() -> None:
