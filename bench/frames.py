@@ -62,7 +62,8 @@ class Screen(Environment):
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, ScreenState]:
         """A row anywhere."""
-        state = ScreenState(jnp.zeros((), jnp.int32), jax.random.randint(key, (), 0, self.size))
+        start: Any = jnp.zeros((), jnp.int32)
+        state = ScreenState(start, jax.random.randint(key, (), 0, self.size))
         return self._shown(state), state
 
     def step_env(self, key: jax.Array, state: ScreenState, action: jax.Array, params: Any) -> Any:

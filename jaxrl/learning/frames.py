@@ -5,6 +5,8 @@ before it. So a ring has the newest frame of the observation with which an envir
 reset. It is longer than the ring of transitions by the frames before the oldest transition. What the ring lacks is the
 last observation of an episode whose end is not a termination, from which a target bootstraps and with which no later
 step begins: a second, short ring has one for each block of slots, in which an environment has at most one such end.
+Both rings are parts of one array, from which a batch of observations is one gather: a CPU computes a batch that is put
+together from two arrays element by element.
 """
 
 import math
@@ -30,18 +32,17 @@ class Frames(NamedTuple):
     """Frames of one run.
 
     Attributes:
-      following: Newest frames of the observations after each step and any reset, as vectors, leaves `[size, N, L]`,
-        which a CPU reads an order of magnitude faster than images.
+      newest: Newest frames of the observations after each step and any reset, and behind them those of the last
+        observations of episodes, as vectors, leaves `[size + size / block, N, L]`, which a CPU reads an order of
+        magnitude faster than images; `[size, N, L]` without last observations.
       earlier: Number of frames of the same episode before each, at most that of a stack, uint8 or uint16 `[size, N]`;
         None where observations are not stacks.
-      last: Newest frames of the last observations of episodes, leaves `[size / block, N, L]`; None without such a
-        ring.
-      place: Slot within its block of the step that `last` follows, -1 for none, int32 `[size / block, N]`; or None.
+      place: Slot within its block of the step that each last observation follows, -1 for none, int32
+        `[size / block, N]`; or None.
     """
 
-    following: Any
+    newest: Any
     earlier: jax.Array | None
-    last: Any
     place: jax.Array | None
 
 
@@ -115,17 +116,14 @@ class FrameRing(NamedTuple):
         chex.assert_equal_shape_prefix(jax.tree.leaves(obs), 1, custom_message="obs")
         frames, num_envs = _vectors(self.newest(obs), 1), jax.tree.leaves(obs)[0].shape[0]
 
-        def zeros(slots: int) -> Any:
-            return jax.tree.map(lambda leaf: jnp.zeros((slots, *leaf.shape), leaf.dtype), frames)
+        def ring(frame: jax.Array) -> jax.Array:
+            empty = jnp.zeros((self.num_stored, *frame.shape), frame.dtype)
+            return empty.at[self.size - 1].set(frame)  # the slot before the first one
 
-        # The slot before the first one.
-        following = jax.tree.map(lambda ring, leaf: ring.at[-1].set(leaf), zeros(self.size), frames)
         dtype = jnp.uint8 if self.num_frames <= 256 else jnp.uint16
         earlier = None if self.num_frames == 1 else jnp.zeros((self.size, num_envs), dtype)
-        if not self.block:
-            return Frames(following, earlier, None, None)
-        blocks = self.size // self.block
-        return Frames(following, earlier, zeros(blocks), jnp.full((blocks, num_envs), -1))
+        place = jnp.full((self.size // self.block, num_envs), -1) if self.block else None
+        return Frames(jax.tree.map(ring, frames), earlier, place)
 
     def write(self, frames: Frames, steps: Transition, obs: Any, start: jax.Array) -> tuple[Frames, jax.Array]:
         """Rings with the frames of an iteration.
@@ -146,18 +144,17 @@ class FrameRing(NamedTuple):
 
     def _write(self, frames: Frames, steps: Transition, after: Any, start: jax.Array) -> tuple[Frames, jax.Array]:
         """As `write`, with the newest frames after the last step."""
-        following = jax.tree.map(lambda now, last: jnp.concatenate([now[1:], last[None]]), steps.obs, after)
-        following = _vectors(following, 2)
-        following = jax.tree.map(lambda ring, new: write_slice(ring, new, start), frames.following, following)
+        new = jax.tree.map(lambda now, last: jnp.concatenate([now[1:], last[None]]), steps.obs, after)
+        newest = jax.tree.map(lambda ring, new: write_slice(ring, new, start), frames.newest, _vectors(new, 2))
         earlier = frames.earlier
         if earlier is not None:
             before = jax.lax.dynamic_index_in_dim(earlier, (start - 1) % self.size, keepdims=False)
-            new = self._earlier(before, steps.terminated | steps.truncated)
-            earlier = write_slice(earlier, new, start)
+            numbers = self._earlier(before, steps.terminated | steps.truncated)
+            earlier = write_slice(earlier, numbers, start)
         if frames.place is None:
-            return Frames(following, earlier, None, None), jnp.zeros((), jnp.int32)
-        last, place, lost = self._write_last(frames.last, frames.place, steps, start)
-        return Frames(following, earlier, last, place), lost
+            return Frames(newest, earlier, None), jnp.zeros((), jnp.int32)
+        newest, place, lost = self._write_last(newest, frames.place, steps, start)
+        return Frames(newest, earlier, place), lost
 
     def prefilled(self, frames: Frames, steps: Transition, obs: Any) -> Frames:
         """Rings with the frames of several iterations from the first slot on; the arguments are those of `write`."""
@@ -181,9 +178,9 @@ class FrameRing(NamedTuple):
         return jnp.minimum(number, self.num_frames - 1).astype(before.dtype)
 
     def _write_last(
-        self, last: Any, place: jax.Array, steps: Transition, start: jax.Array
+        self, newest: Any, place: jax.Array, steps: Transition, start: jax.Array
     ) -> tuple[Any, jax.Array, jax.Array]:
-        """The second ring, and the number of observations overwritten too early."""
+        """Frames and places with those of last observations, and the number of those overwritten too early."""
         width = min(self.block, self.num_steps)  # steps of one block
         cut = _cut(steps.terminated, steps.truncated, steps.agent_terminated)
         cut = cut.reshape(-1, width, *cut.shape[1:])
@@ -197,12 +194,12 @@ class FrameRing(NamedTuple):
         rows, envs = jnp.arange(blocks)[:, None] * width + step, jnp.arange(cut.shape[2])
 
         def leaf(ring: jax.Array, after: jax.Array) -> jax.Array:
-            old = jax.lax.dynamic_slice_in_dim(ring, first, blocks)
+            old = jax.lax.dynamic_slice_in_dim(ring, self.size + first, blocks)
             is_new = (counted > 0).reshape(*counted.shape, *[1] * (after.ndim - 2))
-            return write_slice(ring, jnp.where(is_new, after[rows, envs], old), first)
+            return write_slice(ring, jnp.where(is_new, after[rows, envs], old), self.size + first)
 
-        last = jax.tree.map(leaf, last, _vectors(steps.next_obs, 2))
-        return last, write_slice(place, new_place, first), lost
+        newest = jax.tree.map(leaf, newest, _vectors(steps.next_obs, 2))
+        return newest, write_slice(place, new_place, first), lost
 
     def read(
         self,
@@ -234,52 +231,39 @@ class FrameRing(NamedTuple):
             return (end - (newest - slot) % self.capacity) % self.size
 
         first = slot_of(rows.slot)
-        obs = self._stacks(frames, first - 1, rows.env)
+        places = self._places(frames, first - 1, rows.env)
+        final, before = first, places
         if last is None:
-            last, final, before = rows.slot, first, obs
+            last = rows.slot
         else:
             final = slot_of(last)
-            before = self._stacks(frames, final - 1, rows.env)
-        following, known = (
-            jax.tree.map(lambda ring: ring[final, rows.env], frames.following),
-            jnp.ones(len(final), bool),
-        )
+            before = self._places(frames, final - 1, rows.env)
+        following, known = final, jnp.ones(len(final), bool)
         if frames.place is not None:
             ends = (steps.terminated, steps.truncated, steps.agent_terminated)
             cut = _cut(*(leaf[last, rows.env] for leaf in ends))
             block = final // self.block
             known = ~cut | (frames.place[block, rows.env] == final % self.block)
+            following = jnp.where(cut, self.size + block, final)
+        after = jnp.concatenate([before[:, 1:], following[:, None]], axis=1)
+        return self._stacks(frames, places, rows.env), self._stacks(frames, after, rows.env), known
 
-            def after(frame: jax.Array, ring: jax.Array) -> jax.Array:
-                return jnp.where(cut.reshape(-1, *[1] * (frame.ndim - 1)), ring[block, rows.env], frame)
-
-            following = jax.tree.map(after, following, frames.last)
-        leaves, structure = jax.tree.flatten(following)
-        shaped = [leaf.reshape(-1, *shape) for leaf, shape in zip(leaves, self.shapes, strict=True)]
-        return obs, jax.tree.map(self._shifted, before, structure.unflatten(shaped)), known
-
-    def _stacks(self, frames: Frames, slot: jax.Array, env: jax.Array) -> Any:
-        """Observations whose newest frames are in given slots, `[B, *A, ...]`."""
-        slot, leaves = slot % self.size, []
-        rings, structure = jax.tree.flatten(frames.following)
+    def _places(self, frames: Frames, slot: jax.Array, env: jax.Array) -> jax.Array:
+        """Places of the frames of observations whose newest frames are in given slots, `[B, num_frames]`."""
+        slot %= self.size
         if frames.earlier is None:
-            pairs = zip(rings, self.shapes, strict=True)
-            return structure.unflatten([ring[slot, env].reshape(-1, *shape) for ring, shape in pairs])
+            return slot[:, None]
         # The first frame of an episode is repeated, as by the environment.
         back = jnp.minimum(jnp.arange(self.num_frames)[::-1], frames.earlier[slot, env][:, None])
-        slots = (slot[:, None] - back) % self.size
-        for ring, shape in zip(rings, self.shapes, strict=True):
-            stack = ring[slots, env[:, None]].reshape(-1, self.num_frames, *shape)
-            leaves.append(jnp.moveaxis(stack, 1, 1 + self.axis))
-        return structure.unflatten(leaves)
+        return (slot[:, None] - back) % self.size
 
-    def _shifted(self, stack: jax.Array, frame: jax.Array) -> jax.Array:
-        """Stacks `[B, ...]` without their oldest frame and with a newer one."""
-        if self.num_frames == 1:
-            return frame
-        axis = 1 + self.axis
-        stack = jnp.roll(stack, -1, axis)
-        return jax.lax.dynamic_update_slice_in_dim(stack, jnp.expand_dims(frame, axis), self.num_frames - 1, axis)
+    def _stacks(self, frames: Frames, places: jax.Array, env: jax.Array) -> Any:
+        """Observations of the frames in given places `[B, num_frames]`, leaves `[B, *A, ...]`."""
+        leaves, (rings, structure) = [], jax.tree.flatten(frames.newest)
+        for ring, shape in zip(rings, self.shapes, strict=True):
+            frames_of = ring[places, env[:, None]].reshape(len(places), -1, *shape)
+            leaves.append(frames_of[:, 0] if self.num_frames == 1 else jnp.moveaxis(frames_of, 1, 1 + self.axis))
+        return structure.unflatten(leaves)
 
 
 def _vectors(frames: Any, axes: int) -> Any:

@@ -83,7 +83,9 @@ def _bytes_of_transition(state: OffPolicyState, config: OffPolicyConfig) -> floa
     if not isinstance(frames, Frames):
         return _bytes((state.buffer, state.priorities)) / config.num_stored
     flags = _bytes((state.buffer._replace(obs=None), state.priorities)) / config.num_stored
-    return flags + _bytes(frames) / math.prod(jax.tree.leaves(frames.following)[0].shape[:2])
+    slots, num_envs = jax.tree.leaves(frames.newest)[0].shape[:2]
+    last = 0 if frames.place is None else len(frames.place)  # those behind the slots
+    return flags + _bytes(frames) / ((slots - last) * num_envs)
 
 
 def _state_of_run(call: Call) -> Any:

@@ -420,8 +420,8 @@ FAULTS = (
     Fault(
         "stacks-one-frame-late",
         "jaxrl/learning/frames.py",
-        "slots = (slot[:, None] - back) % self.size",
-        "slots = (slot[:, None] - back + 1) % self.size",
+        "return (slot[:, None] - back) % self.size",
+        "return (slot[:, None] - back + 1) % self.size",
         "tests/learning/test_frames.py::test_windows_have_the_observations_of_the_stream",
     ),
     Fault(
@@ -434,8 +434,8 @@ FAULTS = (
     Fault(
         "the-observation-after-the-reset-as-successor-of-frames",
         "jaxrl/learning/frames.py",
-        "            following = jax.tree.map(after, following, frames.last)\n",
-        "",
+        "following = jnp.where(cut, self.size + block, final)",
+        "following = final",
         "tests/learning/test_frames.py::test_windows_have_the_observations_of_the_stream",
     ),
     Fault(
