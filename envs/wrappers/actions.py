@@ -101,6 +101,7 @@ class StickyActions(ParamsWrapper):
     probability: float
     made_by: ClassVar[str] = "sticky_actions"
     keeps_returns: ClassVar[bool] = True
+    keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -161,6 +162,7 @@ class DelayActions(Wrapper):
     steps: int
     made_by: ClassVar[str] = "delay_actions"
     keeps_returns: ClassVar[bool] = True
+    keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

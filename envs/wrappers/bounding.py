@@ -46,6 +46,7 @@ class BoundActions(Wrapper):
     bound: float
     made_by: ClassVar[str] = "bound_actions"
     keeps_returns: ClassVar[bool] = True
+    keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -48,6 +48,7 @@ class DiscretiseActions(Wrapper):
     bins: int | tuple[int, ...]
     made_by: ClassVar[str] = "discretise_actions"
     keeps_returns: ClassVar[bool] = True
+    keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

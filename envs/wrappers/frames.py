@@ -35,6 +35,16 @@ def frame_stack(env: base.Environment, num_frames: int) -> base.Environment:
     return FrameStack(env, num_frames)
 
 
+def num_stacked(env: base.Environment) -> int:
+    """Number of frames of an observation, each of which is the newest one of an earlier observation.
+
+    It is that of `frame_stack`, to which later wrappers may add anything that leaves observations alone; 1 elsewhere.
+    """
+    while isinstance(env, Wrapper) and vars(type(env)).get("keeps_observations", False):
+        env = env.inner
+    return env.num_frames if type(env) is FrameStack else 1
+
+
 def delay_observations(env: base.Environment, steps: int) -> base.Environment:
     """An environment whose observations are some steps old.
 

@@ -63,6 +63,7 @@ class TransformReward(Wrapper):
 
     function: Callable[[jax.Array], Any]
     made_by: ClassVar[str] = "transform_reward"
+    keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,6 +108,7 @@ class DelayRewards(Wrapper):
     steps: int
     made_by: ClassVar[str] = "delay_rewards"
     keeps_returns: ClassVar[bool] = True
+    keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -11,6 +11,8 @@ from envs.abstract_checking import agent_axes
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
+from envs.gymnax_environment import GymnaxEnvironment, gymnax_environment
+from envs.wrappers.repeating import ActionRepeat
 from envs.wrappers.wrapper import Wrapper, limit, whole_number
 
 REMAINING, REST = "remaining_time", "observation"
@@ -49,6 +51,7 @@ class TimeLimit(Wrapper):
     max_steps: int
     made_by: ClassVar[str] = "time_limit"
     keeps_returns: ClassVar[bool] = True
+    keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -142,6 +145,16 @@ class TimeFeature(Wrapper):
         if not _is_vector(space):
             return {REST: obs, REMAINING: remaining}
         return jnp.concatenate([obs.astype(jnp.float32), remaining], axis=-1)
+
+
+def truncates_at_limit(env: base.Environment) -> bool:
+    """Whether the time limit alone truncates episodes, so that two truncations are at least so many steps apart."""
+    rule: Any = type(env).is_truncated
+    if isinstance(env, Wrapper):
+        return rule in (Wrapper.is_truncated, ActionRepeat.is_truncated) and truncates_at_limit(env.inner)
+    if isinstance(env, GymnaxEnvironment) and rule is GymnaxEnvironment.is_truncated:
+        rule = type(env.inner).is_truncated
+    return rule is gymnax_environment.Environment.is_truncated
 
 
 def _is_vector(space: Any) -> bool:

@@ -67,11 +67,14 @@ class Wrapper(base.Environment):
       inner: Inner environment.
       made_by: Name of the function that makes such environments, for names and messages.
       keeps_returns: Whether the sum of an episode's rewards is one that the inner environment can have.
+      keeps_observations: Whether every observation is that of the inner environment; read of the class itself, not of
+        its bases, because a subclass may change `step_env`.
     """
 
     inner: base.Environment
     made_by: ClassVar[str] = "Wrapper"
     keeps_returns: ClassVar[bool] = False
+    keeps_observations: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.inner, base.Environment):

@@ -14,6 +14,7 @@ from jaxrl.algorithms.contract import Metrics
 from jaxrl.algorithms.rollout_config import RolloutConfig, TransitionsHParams, check_normalised
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning.actor import Actor, memories
+from jaxrl.learning.frames import FrameRing, frame_ring
 from jaxrl.learning.networks import observation_shapes
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
 from jaxrl.learning.optimisers import check_transformation
@@ -24,7 +25,7 @@ from jaxrl.learning.priorities import (
     update_priorities,
     write_priorities,
 )
-from jaxrl.learning.replay import Ring, Window, init_buffer, uniform_rows, window, write
+from jaxrl.learning.replay import Ring, Rows, Window, init_buffer, last_slots, uniform_rows, window, write
 from jaxrl.learning.rollout import Carry, Transition, default_reset_pool, longest_episode, reset_all, rollout
 from jaxrl.pytrees import EnvParams, HParams
 
@@ -49,11 +50,14 @@ class OffPolicyConfig(RolloutConfig):
     Attributes:
       num_updates: Number of gradient steps at the end of one iteration.
       batch_size: Number of transitions of one gradient step.
-      buffer_size: Number of transitions in the replay buffer, a multiple of `num_envs * num_steps`.
-      prefill: Number of transitions of random actions before the first iteration, a multiple of
-        `num_envs * num_steps`; they do not count as environment steps.
+      buffer_size: Number of transitions in the replay buffer, rounded up to a multiple of `num_envs * num_steps`.
+      prefill: Number of transitions of random actions before the first iteration, rounded up as `buffer_size` is; they
+        do not count as environment steps.
       n_step: Largest number of rewards in a target, before its bootstrap.
       replay: Sampling of transitions: "uniform", or "prioritised" in proportion to the last error.
+      replay_storage: Storage of observations: "transitions", both of every transition; "frames", each one once, and of
+        `envs.wrappers.frame_stack` only the newest frame, from which the same transitions are drawn; or "auto", frames
+        for images and stacks where they take less memory.
     """
 
     num_updates: int = 2
@@ -62,6 +66,7 @@ class OffPolicyConfig(RolloutConfig):
     prefill: int = 1_024
     n_step: int = 1
     replay: Literal["uniform", "prioritised"] = "uniform"
+    replay_storage: Literal["auto", "frames", "transitions"] = "auto"
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
@@ -69,14 +74,9 @@ class OffPolicyConfig(RolloutConfig):
         for name in ("num_updates", "batch_size", "buffer_size", "prefill", "n_step"):
             check_count(name, getattr(self, name))
         check_choice("replay", self.replay, ("uniform", "prioritised"))
-        for name in ("buffer_size", "prefill"):
-            if getattr(self, name) % self.steps_per_iteration:
-                raise UserValueError(
-                    f"{name} takes a multiple of the {self.steps_per_iteration} transitions of an iteration "
-                    f"(num_envs * num_steps), got {getattr(self, name)}"
-                )
+        check_choice("replay_storage", self.replay_storage, ("auto", "frames", "transitions"))
         for name, least in self._needed.items():
-            if self.buffer_size < least:
+            if self.num_stored < least:
                 raise UserValueError(
                     f"buffer_size takes at least the {least} transitions of {name}, got {self.buffer_size}"
                 )
@@ -91,7 +91,7 @@ class OffPolicyConfig(RolloutConfig):
         """Smallest numbers of transitions that a buffer must hold, by the fields that require them."""
         return {
             "batch_size": self.batch_size,
-            "prefill": self.prefill,
+            "prefill": self.num_prefilled,
             "n_step * num_envs": self.n_step * self.num_envs,
         }
 
@@ -103,7 +103,20 @@ class OffPolicyConfig(RolloutConfig):
     @property
     def capacity(self) -> int:
         """Number of slots of the buffer, each with one transition of every environment."""
-        return self.buffer_size // self.num_envs
+        return self.num_stored // self.num_envs
+
+    @property
+    def num_stored(self) -> int:
+        """Number of transitions in the buffer: `buffer_size`, rounded up to whole iterations."""
+        return self._whole_iterations(self.buffer_size)
+
+    @property
+    def num_prefilled(self) -> int:
+        """Number of transitions of random actions: `prefill`, rounded up to whole iterations."""
+        return self._whole_iterations(self.prefill)
+
+    def _whole_iterations(self, size: int) -> int:
+        return -(-size // self.steps_per_iteration) * self.steps_per_iteration
 
 
 @struct.dataclass
@@ -149,7 +162,8 @@ class OffPolicyState(NamedTuple):
       learner: Parameters, target parameters and optimiser state; their type depends on the algorithm.
       observations: Running statistics of observations, None without normalisation.
       carry: States of the environments between two rollouts, leaves `[num_envs, ...]`.
-      buffer: Transitions, leaves `[capacity, num_envs, ...]`.
+      buffer: Transitions, leaves `[capacity, num_envs, ...]`; in place of observations that are stored once, `obs` has
+        `Frames`, and `next_obs` is None.
       priorities: Priorities of the transitions, None with uniform replay.
     """
 
@@ -165,7 +179,7 @@ class Experience(NamedTuple):
 
     Attributes:
       carry: States of the environments after the rollout, leaves `[num_envs, ...]`.
-      buffer: Transitions, leaves `[capacity, num_envs, ...]`.
+      buffer: Transitions, as in `OffPolicyState`.
       priorities: Priorities of the transitions when the rollout was written, None with uniform replay.
       filled: Number of slots of the buffer that are filled, int32 `[]`.
       newest: Slot of the newest transitions, int32 `[]`.
@@ -173,6 +187,8 @@ class Experience(NamedTuple):
         normalised.
       reused: Number of environments that were reset to a state used before, int32 `[]`; in the first iteration with
         those of the prefill.
+      newest_frame: Slot of the newest frames, int32 `[]`; None where both observations are stored.
+      lost: Number of observations at time limits that were overwritten too early, int32 `[]`; None where none can be.
     """
 
     carry: Carry
@@ -182,6 +198,8 @@ class Experience(NamedTuple):
     newest: jax.Array
     policy: OffPolicyPolicy
     reused: jax.Array
+    newest_frame: jax.Array | None = None
+    lost: jax.Array | None = None
 
 
 class Draw(NamedTuple):
@@ -189,7 +207,8 @@ class Draw(NamedTuple):
 
     Attributes:
       batch: Windows of up to `n_step` steps, with normalised observations, leaves `[B, *A, ...]`.
-      weight: Weights of the losses, `[B, *A]`, 0 where an agent was not active.
+      weight: Weights of the losses, `[B, *A]`, 0 where an agent was not active, or where the observation from which
+        the target would bootstrap has been lost.
       index: Places of the transitions among the priorities, int32 `[B]`, None with uniform replay.
     """
 
@@ -207,6 +226,7 @@ class OffPolicy(NamedTuple):
       agents: Axes of the agents, `*A`.
       obs_shape: Shapes of one agent's observation.
       with_mask: Whether the environment forbids actions by a mask.
+      frames: Rings of observations that are stored once; None where both of every transition are stored.
     """
 
     env: Environment
@@ -214,6 +234,7 @@ class OffPolicy(NamedTuple):
     agents: tuple[int, ...]
     obs_shape: Any
     with_mask: bool
+    frames: FrameRing | None = None
 
     # Collecting.
 
@@ -243,6 +264,8 @@ class OffPolicy(NamedTuple):
     ) -> tuple[Carry, Transition, jax.Array]:
         """Steps of a policy in all environments, as by `learning.rollout.rollout`.
 
+        Where observations are stored once and not normalised, transitions have their newest frames alone.
+
         Args:
           key: Random key.
           actor: Actor.
@@ -255,7 +278,10 @@ class OffPolicy(NamedTuple):
         noise_key, env_key = jax.random.split(key)
         noise = actor.noise(rolled(noise_key), (num_steps, config.num_envs, *self.agents))
         pool = self._reset_pool(num_steps)
-        return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, with_next_mask=self.with_mask)
+        more: dict[str, Any] = {"with_next_mask": self.with_mask}
+        if self.frames is not None and not config.normalise_observation:
+            more["kept"] = self.frames.newest
+        return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, **more)
 
     def _reset_pool(self, num_steps: int) -> int:
         """Number of fresh states for each environment and `num_steps` of its steps."""
@@ -290,15 +316,29 @@ class OffPolicy(NamedTuple):
         observations = self.first_statistics()
         policy = self.policy_of(acting, observations, hparams)
         memory = memories(actor.initial_memory(policy), self.agents)
-        carry = reset_all(self.env, reset_key, env_params, config.num_envs, memory=memory)
+        start = reset_all(self.env, reset_key, env_params, config.num_envs, memory=memory)
         carry, steps, _ = self.rollout(
-            collect_key, random_actor, policy, carry, env_params, config.prefill // config.num_envs
+            collect_key, random_actor, policy, start, env_params, config.num_prefilled // config.num_envs
         )
-        buffer = write(init_buffer(steps, config.capacity), steps, jnp.int32(0))
+        buffer = self._first_buffer(start.obs, steps, carry.obs)
         priorities = None
         if config.replay == "prioritised":
-            priorities = write_priorities(init_priorities(config.buffer_size), jnp.int32(0), config.prefill)
+            priorities = write_priorities(init_priorities(config.num_stored), jnp.int32(0), config.num_prefilled)
         return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities)
+
+    def _first_buffer(self, first_obs: Any, steps: Transition, obs: Any) -> Transition:
+        """Buffer of the prefill, from the observations before and after it."""
+        if self.frames is None:
+            return write(init_buffer(steps, self.config.capacity), steps, jnp.int32(0))
+        steps, flags = self._parted(self.frames, steps)
+        buffer = write(init_buffer(flags, self.config.capacity), flags, jnp.int32(0))
+        return buffer._replace(obs=self.frames.prefilled(self.frames.init(first_obs), steps, obs))
+
+    def _parted(self, ring: FrameRing, steps: Transition) -> tuple[Transition, Transition]:
+        """Transitions with newest frames in place of observations, and transitions without either."""
+        if self.config.normalise_observation:
+            steps = steps._replace(obs=ring.newest(steps.obs, 2), next_obs=ring.newest(steps.next_obs, 2))
+        return steps, steps._replace(obs=None, next_obs=None)
 
     def collect(
         self,
@@ -324,20 +364,33 @@ class OffPolicy(NamedTuple):
         """
         config = self.config
         carry, steps, reused = self.rollout(key, actor, policy, state.carry, env_params, config.num_steps)
-        before = Ring.at(iteration, config.prefill // config.num_envs, config.num_steps, config.capacity)
+        before = Ring.at(iteration, config.num_prefilled // config.num_envs, config.num_steps, config.capacity)
         ring = before.after(config.num_steps, config.capacity)
-        buffer = write(state.buffer, steps, before.end)
+        buffer, newest_frame, lost = self._written(state.buffer, steps, carry, before, iteration)
         priorities = state.priorities
         if priorities is not None:
             priorities = write_priorities(priorities, before.end * config.num_envs, config.steps_per_iteration)
         policy = policy._replace(observations=self.statistics(state.observations, steps))
         newest = (ring.end - 1) % config.capacity
         reused += jnp.where(iteration == 0, self._reused_in_prefill(state.buffer), 0)
-        return Experience(carry, buffer, priorities, ring.filled, newest, policy, reused)
+        return Experience(carry, buffer, priorities, ring.filled, newest, policy, reused, newest_frame, lost)
+
+    def _written(
+        self, buffer: Transition, steps: Transition, carry: Carry, ring: Ring, iteration: jax.Array
+    ) -> tuple[Transition, jax.Array | None, jax.Array | None]:
+        """The buffer with the steps of an iteration, the slot of the newest frame, and the number of lost frames."""
+        if self.frames is None:
+            return write(buffer, steps, ring.end), None, None
+        config, size = self.config, self.frames.size
+        start = Ring.at(iteration, config.num_prefilled // config.num_envs, config.num_steps, size).end
+        steps, flags = self._parted(self.frames, steps)
+        frames, lost = self.frames.write(buffer.obs, steps, carry.obs, start)
+        buffer = write(buffer._replace(obs=None), flags, ring.end)._replace(obs=frames)
+        return buffer, (start + config.num_steps - 1) % size, lost if self.frames.block else None
 
     def _reused_in_prefill(self, buffer: Transition) -> jax.Array:
         """Number of states used before, int32 `[]`, of the buffer before the first iteration."""
-        num_steps = self.config.prefill // self.config.num_envs
+        num_steps = self.config.num_prefilled // self.config.num_envs
         resets = jnp.sum((buffer.terminated | buffer.truncated)[:num_steps], axis=0, dtype=jnp.int32)
         return jnp.sum(jnp.maximum(resets - self._reset_pool(num_steps), 0))
 
@@ -364,10 +417,25 @@ class OffPolicy(NamedTuple):
         else:
             beta = jnp.float32(hparams.priority_beta)
             rows, index = prioritised_rows(key, priorities, filled, config.num_envs, config.batch_size, beta)
-        policy, batch = experience.policy, window(experience.buffer, rows, experience.newest, config.n_step)
+        if self.frames is None:
+            policy, batch = experience.policy, window(experience.buffer, rows, experience.newest, config.n_step)
+        else:
+            policy = experience.policy
+            batch, rows = self._of_frames(self.frames, experience, rows)
         batch = batch._replace(obs=policy.normalised(batch.obs), next_obs=policy.normalised(batch.next_obs))
         active = batch.active.astype(jnp.float32)
         return Draw(batch, active * rows.weight.reshape(-1, *[1] * len(self.agents)), index)
+
+    def _of_frames(self, ring: FrameRing, experience: Experience, rows: Rows) -> tuple[Window, Rows]:
+        """Windows with observations from the frames, and their places, with the weight 0 where one has been lost."""
+        assert experience.newest_frame is not None  # of every experience with frames
+        frames, newest = experience.buffer.obs, experience.newest
+        buffer = experience.buffer._replace(obs=None)
+        batch, last = window(buffer, rows, newest, self.config.n_step), None
+        if self.config.n_step > 1:
+            last = last_slots(buffer, rows, newest, self.config.n_step)
+        obs, next_obs, known = ring.read(frames, rows, last, buffer, newest, experience.newest_frame)
+        return batch._replace(obs=obs, next_obs=next_obs), rows._replace(weight=jnp.where(known, rows.weight, 0.0))
 
     def update_priorities(
         self, priorities: Priorities | None, draw: Draw, error: jax.Array, hparams: HParams
@@ -398,6 +466,8 @@ class OffPolicy(NamedTuple):
         """
         metrics = jax.tree.map(jnp.mean, metrics)
         metrics["reset_reuse"] = experience.reused.astype(jnp.float32)
+        if experience.lost is not None:
+            metrics["replay_lost"] = experience.lost.astype(jnp.float32)
         observations = experience.policy.observations
         return OffPolicyState(learner, observations, experience.carry, experience.buffer, priorities), metrics
 
@@ -416,7 +486,11 @@ def off_policy(env: Environment, config: RolloutConfig, agents: tuple[int, ...])
     check_transformation(config.optimiser)
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation, obs_shape)
-    return OffPolicy(env, config, agents, obs_shape, _has_mask(env))
+    frames = None
+    if isinstance(config, OffPolicyConfig):
+        sizes = config.num_steps, config.capacity
+        frames = frame_ring(env, agents, obs_shape, *sizes, config.time_limits, config.replay_storage)
+    return OffPolicy(env, config, agents, obs_shape, _has_mask(env), frames)
 
 
 def _has_mask(env: Environment) -> bool:

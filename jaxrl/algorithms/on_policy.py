@@ -145,7 +145,6 @@ class OnPolicy(NamedTuple):
         noise_key, env_key = jax.random.split(key)
         shape = (self.config.num_steps, self.config.num_envs, *self.agents)
         noise = own(self.actor.noise(rolled(noise_key), shape), self.shards, axis=1)
-        requests = {"with_global_obs": self.centralised, "with_behaviour": self.belief is not None}
         carry, steps, reused = rollout(
             self.env,
             env_params,
@@ -156,7 +155,8 @@ class OnPolicy(NamedTuple):
             noise,
             self.config.reset_pool,
             self.shards,
-            **requests,
+            with_global_obs=self.centralised,
+            with_behaviour=self.belief is not None,
         )
         reward, rewards = steps.reward, state.rewards
         if rewards is not None:

@@ -12,10 +12,9 @@ from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Metrics
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.form import to_host
-from jaxrl.discounts.mixtures import with_nodes
-from jaxrl.discounts.parsing import LONGEST_EPISODE, Prepared, prepare
+from jaxrl.discounts.mixtures import head_sizes, with_nodes
+from jaxrl.discounts.parsing import LONGEST_EPISODE, Prepared, discount_name, prepare
 from jaxrl.learning import value_losses
-from jaxrl.learning.critics import discount_name, head_sizes
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import Module, apply_over, zeros
 from jaxrl.learning.optimisers import Optimiser, transformation

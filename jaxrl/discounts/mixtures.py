@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -12,7 +13,7 @@ from envs.errors import UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.form import Prepared, to_host
 
-__all__ = ["few_nodes", "with_nodes"]
+__all__ = ["few_nodes", "head_sizes", "with_nodes"]
 
 
 def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
@@ -94,6 +95,15 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
     return discount.replace(  # pyright: ignore[reportAttributeAccessIssue]
         rates=rates, weights=weights, mixture_curve=None, lags=None
     )
+
+
+def head_sizes(discount: Prepared) -> jax.Array:
+    """Horizon of each exponential of a mixture as a multiple of that of the mixture, `[K]`."""
+    chex.assert_rank([discount.rates, discount.weights], 1, custom_message="discount.rates, discount.weights")
+    chex.assert_equal_shape([discount.rates, discount.weights], custom_message="discount.rates, discount.weights")
+    steps = jnp.arange(discount.horizon)
+    horizons = jnp.sum(jnp.asarray(discount.rates)[:, None] ** steps, axis=1)
+    return horizons / jnp.sum(discount.weights * horizons)
 
 
 def _host_nodes(discount: Prepared, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:

@@ -41,6 +41,7 @@ __all__ = [
     "Tabulated",
     "TruncatedDiscount",
     "as_discount",
+    "discount_name",
     "prepare",
     "stack",
 ]
@@ -158,6 +159,16 @@ def stack(discounts: Sequence[Any]) -> Any:
             raise UserTypeError(f"{name} cannot share a sweep with other families; give it as Tabulated(its curve).")
         forms.append(to_host(member).form())
     return stack_forms(forms)
+
+
+def discount_name(discount: Any) -> str:
+    """Name of a discount, or of the first of a stack, for an error message."""
+    if isinstance(discount, Form | Prepared):
+        return "the discount"
+    family = as_discount(discount)
+    if not isinstance(family, Family) or not is_concrete(family):
+        return type(family).__name__
+    return str(family if family.is_single() else jax.tree.map(lambda leaf: np.asarray(leaf)[0], family))
 
 
 def _reach(discount: Discount, horizon: int, episode_length: int | None) -> int:

@@ -6,12 +6,9 @@ from typing import Any, NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
-import numpy as np
 
-from jaxrl.checks import is_concrete
-from jaxrl.discounts.form import Form
-from jaxrl.discounts.mixtures import with_nodes
-from jaxrl.discounts.parsing import Family, Prepared, as_discount, prepare
+from jaxrl.discounts.mixtures import head_sizes, with_nodes
+from jaxrl.discounts.parsing import Prepared, discount_name, prepare
 from jaxrl.learning.advantages import mixture_ugae, ugae
 from jaxrl.learning.losses import clipped_value_loss
 
@@ -93,22 +90,3 @@ def mixture_critic(num_heads: int) -> Critic:
         return jnp.sum(shares(discount) * value, axis=-1)
 
     return Critic(num_heads, prepare_heads, estimate, loss, whole)
-
-
-def head_sizes(discount: Prepared) -> jax.Array:
-    """Horizon of each exponential of a mixture as a multiple of that of the mixture, `[K]`."""
-    chex.assert_rank([discount.rates, discount.weights], 1, custom_message="discount.rates, discount.weights")
-    chex.assert_equal_shape([discount.rates, discount.weights], custom_message="discount.rates, discount.weights")
-    steps = jnp.arange(discount.horizon)
-    horizons = jnp.sum(jnp.asarray(discount.rates)[:, None] ** steps, axis=1)
-    return horizons / jnp.sum(discount.weights * horizons)
-
-
-def discount_name(discount: Any) -> str:
-    """Name of a discount, or of the first of a stack, for an error message."""
-    if isinstance(discount, Form | Prepared):
-        return "the discount"
-    family = as_discount(discount)
-    if not isinstance(family, Family) or not is_concrete(family):
-        return type(family).__name__
-    return str(family if family.is_single() else jax.tree.map(lambda leaf: np.asarray(leaf)[0], family))

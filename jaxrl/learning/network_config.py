@@ -45,8 +45,8 @@ class NetworkConfig(Settings):
     Attributes:
       network: Kind of network: "mlp", an MLP on the flattened observation; "relation", for observations with
         "neighbours", see `relation.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
-        grid or pixels; "simba", residual blocks with normalised layers on the flattened observation; or "auto",
-        "relation" for observations with neighbours and "mlp" otherwise.
+        grid or pixels, or a stack of them `[frames, height, width, channels]`; "simba", residual blocks with normalised
+        layers on the flattened observation; or "auto", "relation" for observations with neighbours and "mlp" otherwise.
       hidden: Widths of the hidden layers, or of the blocks of "simba", which must be equal; with a memory, widths of
         the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
@@ -238,9 +238,10 @@ class NetworkConfig(Settings):
             return kind_of(num_outputs, self.hidden, self.activation, *last)
         if kind == "cnn":
             image = obs.get("observation", obs) if with_action else obs  # absent where there are neighbours
-            if len(getattr(image, "shape", ())) != 3:
+            if len(getattr(image, "shape", ())) not in (3, 4):
                 raise UserValueError(
-                    f"network 'cnn' takes observations [height, width, channels], got {described(image)}"
+                    "network 'cnn' takes observations [height, width, channels], or stacks of them [frames, height, "
+                    f"width, channels], got {described(image)}"
                 )
             strides = self.strides or (1,) * len(self.channels)
             return CNNActorCritic(

@@ -90,6 +90,8 @@ class ResidualActorCritic(MLPActorCritic):
 class CNNActorCritic(nn.Module):
     """Two convolutional networks, or one with two heads, from one array `[height, width, channels]`.
 
+    Of a stack of them, `[frames, height, width, channels]`, the frames are channels.
+
     Attributes:
       num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
         returns the features of a shared trunk.
@@ -122,10 +124,12 @@ class CNNActorCritic(nn.Module):
 
         Unsigned integers of 8 bits, such as pixels, are divided by 255.
         """
-        chex.assert_rank(obs["observation"] if self.with_action else obs, 3, custom_message="obs")
+        chex.assert_rank(obs["observation"] if self.with_action else obs, {3, 4}, custom_message="obs")
         obs = encoded(obs, self.choices)
         pixels, action = (obs["observation"], (obs["action"],)) if self.with_action else (obs, ())
         image = pixels.astype(jnp.float32) / (255.0 if pixels.dtype == jnp.uint8 else 1.0)
+        if image.ndim == 4:
+            image = jnp.moveaxis(image, 0, 2).reshape(*image.shape[1:3], -1)
         if self.num_outputs is None:
             return self._features(image, "trunk", action)
         actor = self._features(image, "trunk" if self.shared_trunk else "actor")

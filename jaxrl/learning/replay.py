@@ -20,6 +20,7 @@ __all__ = [
     "Rows",
     "Window",
     "init_buffer",
+    "last_slots",
     "uniform_rows",
     "window",
     "write",
@@ -200,8 +201,7 @@ def window(buffer: Transition, rows: Rows, newest: jax.Array, num_steps: int) ->
 
     reward, agent_terminated = of_all(buffer.reward), of_all(buffer.agent_terminated)
     terminated, truncated = of_all(buffer.terminated), of_all(buffer.truncated)
-    known = ahead <= ((newest - rows.slot) % capacity)[:, None]
-    begun = known & ~_any_before(terminated | truncated)
+    begun = _begun(rows, newest, capacity, ahead, terminated, truncated)
     last = jnp.sum(begun, axis=1) - 1  # the environment's last step, where every window that bootstraps ends
     over = episode_ends(buffer._replace(**{name: of_all(getattr(buffer, name)) for name in _FLAGS}))
     counts = over_agents(begun, reward) & ~_any_before(over)
@@ -224,6 +224,25 @@ def window(buffer: Transition, rows: Rows, newest: jax.Array, num_steps: int) ->
         terminated=jnp.any(counts & agent_terminated, axis=1),
         truncated=jnp.any(counts & over_agents(truncated, reward) & ~agent_terminated, axis=1),
     )
+
+
+def last_slots(buffer: Transition, rows: Rows, newest: jax.Array, num_steps: int) -> jax.Array:
+    """Slots of the last steps of the sequences of `window`, which takes the same arguments, int32 `[B]`."""
+    chex.assert_rank([rows.slot, rows.env], 1, custom_message="rows")
+    chex.assert_rank(newest, 0, custom_message="newest")
+    capacity, ahead = len(buffer.truncated), jnp.arange(num_steps)
+    places = (rows.slot[:, None] + ahead) % capacity, rows.env[:, None]
+    begun = _begun(rows, newest, capacity, ahead, buffer.terminated[places], buffer.truncated[places])
+    return (rows.slot + jnp.sum(begun, axis=1) - 1) % capacity
+
+
+def _begun(
+    rows: Rows, newest: jax.Array, capacity: int, ahead: jax.Array, terminated: jax.Array, truncated: jax.Array
+) -> jax.Array:
+    """Whether each of the next steps is known and of the same episode, bool `[B, n]`."""
+    known = ahead <= ((newest - rows.slot) % capacity)[:, None]
+    begun = known & ~_any_before(terminated | truncated)
+    return begun
 
 
 _FLAGS = ("reward", "terminated", "truncated", "agent_terminated")

@@ -1,5 +1,6 @@
 """Stepping of environments, with time limits and resets."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -189,6 +190,7 @@ def rollout(
     with_next_mask: bool = False,
     with_global_obs: bool = False,
     with_behaviour: bool = False,
+    kept: Callable[[Any], Any] = lambda obs: obs,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -212,6 +214,7 @@ def rollout(
       with_next_mask: Whether transitions have `next_mask`, static.
       with_global_obs: Whether transitions have `global_obs` and `next_global_obs`, static.
       with_behaviour: Whether transitions have `behaviour`, static.
+      kept: Function of observations `[N, ...]`, whose results take their place in transitions.
 
     Returns:
       Environments after the rollout, transitions `[T, N, ...]`, and the number of reused fresh states, int32 `[]`.
@@ -275,7 +278,8 @@ def rollout(
             return jnp.where(done.reshape(num_envs, *[1] * (new.ndim - 1)), ready, new)
 
         begun = jax.tree.map(reset, after, pool)._replace(memory=remembered(memory, first_memory, over))
-        return (begun, used + done, t + 1), (obs, mask, raw_action, next_mask, global_obs, facts)
+        facts = (kept(facts[0]), *facts[1:])
+        return (begun, used + done, t + 1), (kept(obs), mask, raw_action, next_mask, global_obs, facts)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
     (carry, used, _), run = jax.lax.scan(one_step, start, noise, length=num_steps)

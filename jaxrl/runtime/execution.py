@@ -343,4 +343,13 @@ def _reported(call: Call, result: Result) -> Result:
             RuntimeWarning,
             stacklevel=4,
         )
+    if (lost := result.metrics.get("replay_lost")) is not None and np.any(lost.values > 0):
+        warnings.warn(
+            f"episodes were so short that up to {np.nanmax(lost.values):,.3g} of their last observations an iteration "
+            "were lost (metric replay_lost), and their transitions left out of the losses; "
+            "replay_storage='transitions' keeps them, as does an environment whose default max_steps_in_episode is not "
+            "above that of the call",
+            RuntimeWarning,
+            stacklevel=4,
+        )
     return result

@@ -17,6 +17,7 @@ from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
 from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.options import PlanOptions, checked
+from jaxrl.runtime.plan.buffers import description
 from jaxrl.runtime.plan.plan import Plan
 from jaxrl.runtime.plan.planner import Planner
 from jaxrl.runtime.runs import Runs
@@ -85,6 +86,7 @@ def plan(
             call = sharded(call, *shard_of(chosen.shard))
             layout = plan_layout(call.num_runs, layout.block, chosen.devices)
         planned = Planner.of(call, layout, chosen.memory, checkpoints).fit(chosen.precision)
+        planned = dataclasses.replace(planned, replay=description(call))
         if measure:
             seconds = _seconds_of_block(call, planned, layout, chosen.precision)
             planned = dataclasses.replace(planned, seconds=seconds * planned.num_blocks * planned.num_parts)

@@ -16,6 +16,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, own_settings
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm, check_members
+from jaxrl.algorithms.off_policy import OffPolicyConfig
 from jaxrl.checks import check_count, check_flag, random_key
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
@@ -150,6 +151,7 @@ def train(
         points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
         if chosen.progress:
             _say_if_an_iteration_is_long(algo, env_steps)
+            _say_if_sizes_are_rounded(algo.config)
         begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
         call = training_call(
             algo,
@@ -387,6 +389,21 @@ def _say_if_an_iteration_is_long(algo: Algorithm, env_steps: int) -> None:
             f"env_steps={env_steps:,} becomes {algo.env_steps_per_iteration:,}, the environment steps of one iteration "
             f"of {algo.name}, the least that it trains"
         )
+
+
+def _say_if_sizes_are_rounded(config: Any) -> None:
+    """Says if a replay buffer, or what fills it before learning, has more transitions than were asked for."""
+    if not isinstance(config, OffPolicyConfig):
+        return
+    for name, size, rounded in (
+        ("buffer_size", config.buffer_size, config.num_stored),
+        ("prefill", config.prefill, config.num_prefilled),
+    ):
+        if size != rounded:
+            say(
+                f"{name}={size:,} becomes {rounded:,}, a multiple of the {config.steps_per_iteration:,} transitions of "
+                "an iteration (num_envs * num_steps)"
+            )
 
 
 def _strong(leaf: Any) -> Any:

@@ -446,7 +446,7 @@ def test_other_actions_are_refused(name: str, env: Any, kind: Any, sentence: str
         ),
         ("sac", {"value_loss": "categorical"}, "value_loss must be one of squared, huber, quantile, got 'categorical'"),
         ("td3", {"num_heads": 3}, "num_heads has no effect with heads='single', got 3"),
-        ("td3", {"network": "cnn"}, r"network 'cnn' takes observations \[height, width, channels\], got float32\[2\]"),
+        ("td3", {"network": "cnn"}, r"network 'cnn' takes observations \[height, .* got float32\[2\]"),
         ("td3", {"policy_delay": 0}, "policy_delay"),
         ("td3", {"heads": "own"}, "heads"),
     ],

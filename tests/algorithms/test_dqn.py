@@ -240,10 +240,10 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
         "buffer_size takes at least the 16 transitions of batch_size, got 8",
     ),
     (
-        {"buffer_size": 60},
-        r"buffer_size takes a multiple of the 8 transitions of an iteration \(num_envs \* num_steps\), got 60",
+        {"prefill": 1_001, "buffer_size": 1_001, "batch_size": 1_009},
+        "buffer_size takes at least the 1009 transitions of batch_size, got 1001",
     ),
-    ({"prefill": 12}, "prefill takes a multiple of the 8 transitions"),
+    ({"replay_storage": "both"}, "replay_storage must be one of auto, frames, transitions, got 'both'"),
     ({"num_atoms": 7}, "num_atoms has no effect with value_loss='huber', got 7; leave it out"),
     ({"num_heads": 3}, "num_heads has no effect with heads='single', got 3"),
     ({"target_update": "soft", "target_interval": 3}, "target_interval has no effect with target_update='soft'"),

@@ -17,7 +17,7 @@ import envs
 import jaxrl
 from envs.wrappers import discretise_actions
 from jaxrl.algorithms.registry import ROWS, default_space
-from jaxrl.learning.critics import head_sizes
+from jaxrl.discounts.mixtures import head_sizes
 from jaxrl.learning.rollout import rollout
 
 SMALL: dict[str, Any] = dict(ROWS["pqn"].small)

@@ -54,6 +54,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("fitting._least_squares", "roots", lambda: fitting._least_squares(np.ones(4), np.ones(3))),
     ("mixtures.few_nodes", "weights", lambda: mixtures.few_nodes(THREE, TWO, 2, 9)),
     ("mixtures.few_nodes", "rates", lambda: mixtures.few_nodes(np.ones((2, 2)), np.ones((2, 2)), 2, 9)),
+    ("mixtures.head_sizes", "discount.rates", lambda: mixtures.head_sizes(prepared(np.ones((2, 3)), np.ones((2, 3))))),
     ("mixtures.with_nodes", "discount.weights", lambda: mixtures.with_nodes(prepared(THREE, TWO), 4, 9)),
     ("parsing.prepare", "batch_size", lambda: parsing.prepare(Own(TWO), 3, batch_size=3)),
     ("parsing.stack", "forms", lambda: parsing.stack([Hyperbolic(TWO), BetaWeighted(TWO, TWO)])),
@@ -83,6 +84,7 @@ EXEMPT = {
     "hazards.UniformHazard.laplace": ANY_SHAPE,
     "mixtures.geometric_sum": ANY_SHAPE,
     "parsing.as_discount": "takes numbers, strings and discounts, and passes arrays of any shape on",
+    "parsing.discount_name": "takes a discount, any",
     "parsing.stack": "takes a list of what as_discount takes; the forms of it are those of form.stack_forms",
 }
 

@@ -11,7 +11,6 @@ import pytest
 from leaf_functions import assert_complete, assert_refused
 
 from envs.base import spaces
-from jaxrl.discounts.form import Form, Prepared
 from jaxrl.learning import (
     acting,
     action_heads,
@@ -23,6 +22,7 @@ from jaxrl.learning import (
     episodes,
     evaluation,
     exploration,
+    frames,
     losses,
     minibatches,
     networks,
@@ -72,10 +72,10 @@ NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GR
 RELATION = relation.RelationActorCritic(2)
 BELIEF = beliefs.Belief((3, 2), (True, False))
 ROWS = replay.Rows(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32), ones(2))
+FRAMES = frames.FrameRing.of(2, 0, 2, 4, 3)
 PRIORITIES = priorities.init_priorities(9)
 WALK = exploration.Walk(jnp.ones((4, 2)), jnp.zeros(4, bool))
 SQUARED = value_losses.value_loss("squared", 1)
-STACKED = Prepared(ones(2, 3), ones(2, 3), None, None, Form(ones(2), ones(2)), 4)
 
 CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("losses.weighted_mean", "weight", lambda: losses.weighted_mean(ones(4, 2), ones(4))),
@@ -104,7 +104,6 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "global_obs",
         lambda: centralised.apply_centralised(UNUSED, UNUSED, ones(3, 2, 4), ones(4, 5), 2, 1),
     ),
-    ("critics.head_sizes", "discount.rates", lambda: critics.head_sizes(STACKED)),
     (
         "critics.mixture_critic.estimate",
         "next_value",
@@ -271,6 +270,22 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("replay.write", "steps", lambda: replay.write(ones(4, 2), ones(1, 3), SCALAR)),
     ("replay.write_slice", "new", lambda: replay.write_slice(ones(4, 2), ones(4), SCALAR)),
     ("replay.uniform_rows", "filled", lambda: replay.uniform_rows(UNUSED, ones(2), 1, 1)),
+    ("replay.last_slots", "rows", lambda: replay.last_slots(STEPS, ROWS._replace(env=ones(2, 1)), SCALAR, 1)),
+    ("replay.last_slots", "newest", lambda: replay.last_slots(STEPS, ROWS, ones(2), 1)),
+    ("frames.FrameRing.init", "obs", lambda: FRAMES.init({"a": ones(2, 3), "b": ones(3, 3)})),
+    (
+        "frames.FrameRing.write",
+        "steps.truncated",
+        lambda: FRAMES.write(UNUSED, STEPS._replace(truncated=flags(2)), UNUSED, SCALAR),
+    ),
+    ("frames.FrameRing.write", "start", lambda: FRAMES.write(UNUSED, STEPS, UNUSED, ones(2))),
+    ("frames.FrameRing.prefilled", "steps", lambda: FRAMES.prefilled(UNUSED, STEPS, UNUSED)),
+    (
+        "frames.FrameRing.read",
+        "rows",
+        lambda: FRAMES.read(UNUSED, ROWS._replace(env=ones(2, 1)), None, STEPS, SCALAR, SCALAR),
+    ),
+    ("frames.FrameRing.read", "newest", lambda: FRAMES.read(UNUSED, ROWS, None, STEPS, ones(2), SCALAR)),
     ("replay.window", "rows", lambda: replay.window(STEPS, ROWS._replace(env=ones(2, 1)), SCALAR, 1)),
     ("replay.window", "newest", lambda: replay.window(STEPS, ROWS, ones(2), 1)),
     ("priorities.write_priorities", "start", lambda: priorities.write_priorities(PRIORITIES, ones(2), 2)),
@@ -362,7 +377,6 @@ EXEMPT = {
     "centralised.CentralisedActorCritic.__call__": ANY_SHAPE,
     "centralised.critic_observation": ANY_SHAPE,
     "centralised.global_observation_shapes": "takes shapes alone, and refuses them by errors which tests hold",
-    "critics.discount_name": "takes a discount, any",
     "network_config.NetworkConfig.centralised": "takes shapes alone, and refuses them by errors which tests hold",
     "network_config.NetworkConfig.actor_critic": "takes shapes alone, and refuses them by errors which tests hold",
     "exploration.gumbel_of": ANY_SHAPE,
@@ -397,6 +411,9 @@ EXEMPT = {
     "recurrent.is_recurrent": "takes a network",
     "recurrent.step_over": ANY_SHAPE,
     "value_losses.value_loss": "takes no array",
+    "frames.FrameRing.newest": ANY_SHAPE,
+    "frames.FrameRing.of": "takes sizes alone",
+    "frames.frame_ring": "takes shapes alone, any",
     "replay.init_buffer": "takes shapes alone, any",
     "network_config.NetworkConfig.encoder": "takes shapes alone, and refuses them by errors which tests hold",
     "shards.averaged": ANY_SHAPE,

@@ -14,8 +14,9 @@ import envs
 import jaxrl
 from envs.probes import chain_values
 from envs.wrappers import time_feature
+from jaxrl.discounts.mixtures import head_sizes
 from jaxrl.learning.advantages import mixture_ugae
-from jaxrl.learning.critics import head_sizes, mixture_critic, single_critic
+from jaxrl.learning.critics import mixture_critic, single_critic
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.runtime.loop import make_loop
 

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from quick_jit import quick_jit
 
 import envs
 import jaxrl
@@ -33,6 +34,7 @@ NEIGHBOURS = {
         ({"network": "simba"}, NEIGHBOURS, ResidualActorCritic),
         ({"network": "relation", "pooling": "max"}, NEIGHBOURS, RelationActorCritic),
         ({"network": "cnn", "channels": [8]}, GRID, CNNActorCritic),
+        ({"network": "cnn"}, jnp.zeros((4, *GRID.shape)), CNNActorCritic),
     ],
 )
 def test_a_name_gives_its_network(fields: dict[str, Any], obs: Any, kind: type) -> None:
@@ -123,6 +125,17 @@ def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> No
     # Sums of at most 48 terms of size 1 in float32.
     np.testing.assert_allclose(outputs, head("actor"), atol=1e-5)
     np.testing.assert_allclose(values, head("critic"), atol=1e-5)
+
+
+def test_frames_of_a_stack_are_channels(key: jax.Array) -> None:
+    network = CNNActorCritic(2, channels=(3,), strides=(2,), hidden=())
+    stack = jnp.asarray(np.random.default_rng(0).integers(0, 256, (4, 5, 3, 2)), jnp.uint8)
+    params = quick_jit(network.init)(key, stack)
+    # Channel c of frame k is channel 2 k + c.
+    image = jnp.concatenate(list(stack), axis=-1)
+    assert image[1, 2, 5] == stack[2, 1, 2, 1]
+    for ours, expected in zip(apply(network, params, stack), apply(network, params, image), strict=True):
+        np.testing.assert_array_equal(ours, expected)
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ import pytest
 from reference.value_iteration import joint_values, own_values, policy_values, random_problem
 
 from jaxrl.algorithms.value_function import prepare_discount
-from jaxrl.learning.critics import head_sizes
+from jaxrl.discounts.mixtures import head_sizes
 from jaxrl.learning.q_targets import bootstrap_actions, n_step_targets
 
 DISCOUNTS = ["0.95", "quasi:0.7,0.95", "hyperbolic:0.1", "beta:0.9,0.5"]

@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
+from pictures import Pictures
 
 import envs
 import jaxrl
@@ -14,7 +15,7 @@ from jaxrl.algorithms.registry import ROWS
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.machine.memory import GIB, MIB, resident
 from jaxrl.runtime.plan import planner as planner_module
-from jaxrl.runtime.plan.buffers import SUGGESTED, check_buffer
+from jaxrl.runtime.plan.buffers import SUGGESTED, check_buffer, description
 from jaxrl.runtime.plan.planner import Planner
 from jaxrl.runtime.programs import compilations
 from jaxrl.runtime.training import points_of, training_call
@@ -27,6 +28,12 @@ SENTENCE = r"^buffer_size must be at most ([\d,]+) here, because one run .* does
 def dqn(buffer_size: int, **fields: Any) -> Any:
     every: dict[str, Any] = dict(ROWS["dqn"].small) | {"buffer_size": buffer_size} | fields
     return jaxrl.dqn(envs.make("cartpole"), jaxrl.DQNConfig(**every))
+
+
+def images(buffer_size: int, **fields: Any) -> Any:
+    """DQN on stacks of three images of six bytes."""
+    every: dict[str, Any] = dict(ROWS["dqn"].small) | {"buffer_size": buffer_size} | fields
+    return jaxrl.dqn(envs.wrappers.frame_stack(Pictures(), 3), jaxrl.DQNConfig(**every))
 
 
 def planner(algo: Any, limit: int, checkpoints: bool = False) -> Planner:
@@ -60,6 +67,47 @@ def test_a_buffer_that_cannot_fit_is_refused_with_the_size_that_would(
     check_buffer(one.call, GIB, one._holds)
     prioritised = largest(dqn(2**32, replay="prioritised"), GIB, tmp_path)
     np.testing.assert_allclose(prioritised / named, BYTES / (BYTES + 4), rtol=1e-3)
+
+
+def test_a_buffer_of_frames_that_cannot_fit_is_refused_with_the_size_that_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planner_module, "resident", lambda: 300 * MIB)
+    monkeypatch.setattr(planner_module, "available", lambda: 64 * GIB)
+    once, twice = (largest(images(2**26, replay_storage=storage), GIB, tmp_path) for storage in ("auto", "transitions"))
+    # Two stacks of 18 bytes; or a frame of 6, its number, and one of 6 for the 4 steps of a block; and 12 of the rest.
+    np.testing.assert_allclose(once / twice, (2 * 18 + 12) / (6 + 1 + (6 + 4) / 4 + 12), rtol=2e-3)
+    one = planner(images(once), GIB, checkpoints=True)
+    check_buffer(one.call, GIB, one._holds)
+
+
+def test_a_plan_describes_the_replay_buffer() -> None:
+    def described(algo: Any) -> str | None:
+        return description(planner(algo, GIB).call)
+
+    assert described(dqn(1_000_000)) == "1,000,000 transitions of each run in 42 MiB, both observations of each"
+    assert described(dqn(1_000_001)) == (
+        "1,000,008 transitions of each run (buffer_size=1,000,001 rounded up) in 42 MiB, both observations of each"
+    )
+    stacks = images(1_000_000)
+    assert described(stacks) == "1,000,000 transitions of each run in 21 MiB, each frame once"
+    single = jaxrl.dqn(Pictures(), stacks.config)
+    assert described(single) == "1,000,000 transitions of each run in 20 MiB, each observation once"
+    assert described(jaxrl.ppo(envs.make("cartpole"))) is None
+
+
+@pytest.mark.parametrize("progress", [True, False])
+def test_a_buffer_that_is_rounded_up_is_shown(progress: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    for size, shown in ((1_001, True), (1_008, False)):
+        with pytest.raises(ValueError, match="seeds"):  # before anything is compiled
+            jaxrl.train(dqn(size), env_steps=PER_ITERATION, seeds=0, progress=progress)
+        line = "buffer_size=1,001 becomes 1,008, a multiple of the 8 transitions of an iteration (num_envs * num_steps)"
+        assert capsys.readouterr().err.splitlines() == [f"jaxrl: {line}"] * (shown and progress)
+    algo = dqn(1_008, prefill=100)
+    assert (algo.config.prefill, algo.config.num_prefilled) == (100, 104)
+    with pytest.raises(ValueError, match="seeds"):
+        jaxrl.train(algo, env_steps=PER_ITERATION, seeds=0, progress=progress)
+    assert capsys.readouterr().err.startswith("jaxrl: prefill=100 becomes 104, a multiple") == progress
 
 
 def test_memory_without_room_for_any_buffer_is_not_blamed_on_its_size(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -442,6 +442,18 @@ def test_env_steps_of_a_long_run_do_not_wrap(algo: Algorithm) -> None:
     assert jax.eval_shape(short, jax.random.key(0)).env_steps.dtype == jnp.int32
 
 
+def test_observations_that_replay_has_lost_are_reported() -> None:
+    algo = wandering()
+
+    def step(*arguments: Any) -> Any:
+        state, metrics = algo.step(*arguments)
+        return state, metrics | {"replay_lost": jnp.where(arguments[1] == 1, 7.0, 0.0)}
+
+    sentence = r"^episodes were so short that up to 3.5 of their last observations an iteration were lost"
+    with pytest.warns(RuntimeWarning, match=sentence):
+        jaxrl.train(algo._replace(step=step), env_steps=4 * 16, evals=2, eval_episodes=1, progress=False)
+
+
 def test_episodes_that_begin_alike_are_reported() -> None:
     algo = wandering()
 

@@ -1,4 +1,4 @@
-"""Check that memory can hold the replay buffer, before anything is compiled."""
+"""Memory of the replay buffer, before anything is compiled: a check that it fits, and its description."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyState
+from jaxrl.learning.frames import Frames
 from jaxrl.pytrees import PyTree
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.machine.memory import size
@@ -18,7 +19,7 @@ from jaxrl.runtime.machine.memory import size
 # Suggested share of the largest buffer, because the size of a process varies by a few MiB between calls.
 SUGGESTED = 0.98
 
-__all__ = ["check_buffer"]
+__all__ = ["check_buffer", "description"]
 
 
 def check_buffer(call: Call, limit: int | None, holds: Callable[[int], bool]) -> None:
@@ -39,12 +40,12 @@ def check_buffer(call: Call, limit: int | None, holds: Callable[[int], bool]) ->
     total = _bytes(state)
     if holds(total) or not isinstance(state, OffPolicyState):
         return
-    each = _bytes((state.buffer, state.priorities)) / config.buffer_size
+    each = _bytes_of_transition(state, config)
     step = config.steps_per_iteration  # of which a buffer is a multiple
-    fitting, too_many = 0, config.buffer_size // step  # in iterations
+    fitting, too_many = 0, config.num_stored // step  # in iterations
     while too_many - fitting > 1:
         middle = (fitting + too_many) // 2
-        if holds(int(total - each * (config.buffer_size - middle * step))):
+        if holds(int(total - each * (config.num_stored - middle * step))):
             fitting = middle
         else:
             too_many = middle
@@ -55,6 +56,36 @@ def check_buffer(call: Call, limit: int | None, holds: Callable[[int], bool]) ->
         f"buffer_size must be at most {fitting * step:,} here, because one run with more transitions does not fit into "
         f"{size(limit)} of memory, got {config.buffer_size:,}"
     )
+
+
+def description(call: Call) -> str | None:
+    """Replay buffer of one run, as text: its transitions, its memory and its observations; None without one.
+
+    Args:
+      call: Call, of any algorithm.
+    """
+    config = getattr(call.algo, "config", None)
+    state = _state_of_run(call) if isinstance(config, OffPolicyConfig) else None
+    if not isinstance(config, OffPolicyConfig) or not isinstance(state, OffPolicyState):
+        return None
+    once = isinstance(state.buffer.obs, Frames)
+    stored = "each observation once" if once else "both observations of each"
+    if once and state.buffer.obs.earlier is not None:
+        stored = "each frame once"
+    rounded = "" if config.num_stored == config.buffer_size else f" (buffer_size={config.buffer_size:,} rounded up)"
+    memory = size(_bytes((state.buffer, state.priorities)))
+    return f"{config.num_stored:,} transitions of each run{rounded} in {memory}, {stored}"
+
+
+def _bytes_of_transition(state: OffPolicyState, config: OffPolicyConfig) -> float:
+    """Bytes by which one more transition enlarges a buffer, a little more than those of a larger one."""
+    frames = state.buffer.obs
+    if not isinstance(frames, Frames):
+        return _bytes((state.buffer, state.priorities)) / config.num_stored
+    flags = _bytes((state.buffer._replace(obs=None), state.priorities)) / config.num_stored
+    slots, num_envs = jax.tree.leaves(frames.newest)[0].shape[:2]
+    last = 0 if frames.place is None else len(frames.place)  # those behind the slots
+    return flags + _bytes(frames) / ((slots - last) * num_envs)
 
 
 def _state_of_run(call: Call) -> Any:

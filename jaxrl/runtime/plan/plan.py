@@ -30,6 +30,7 @@ class Plan:
       limit: Memory limit in bytes; None for no limit.
       on_host: Whether the limit applies to the process; otherwise it applies to each device, as `programs` and
         `states` do.
+      replay: Replay buffer of a run, as text; None without one.
       seconds: Expected duration of the runs in seconds, None where nothing was measured.
     """
 
@@ -51,6 +52,7 @@ class Plan:
     results: int
     limit: int | None
     on_host: bool
+    replay: str | None = None
     seconds: float | None = None
 
     @property
@@ -129,6 +131,8 @@ class Plan:
             "compilations": f"{self.compilations:,}",
             "memory": f"{self._memory_text()}: {self.pieces}",
         }
+        if self.replay is not None:
+            lines["replay"] = self.replay
         if not self.on_host:
             lines["host memory"] = f"about {size(self.process + self.results)}: {self._of_host}"
         if self.seconds is not None:

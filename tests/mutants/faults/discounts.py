@@ -111,7 +111,7 @@ FAULTS = (
     ),
     Fault(
         "heads-of-equal-size",
-        "jaxrl/learning/critics.py",
+        "jaxrl/discounts/mixtures.py",
         "return horizons / jnp.sum(discount.weights * horizons)",
         "return horizons / horizons",
         "tests/learning/test_critics.py::test_heads_have_the_size_of_their_horizons",
