@@ -26,8 +26,8 @@ NAMES = presets.names()
 # Bounds on the mean return of 8 seeds, whole episodes: greedy, and sampled where it is bounded. Measured over 32 seeds
 # were 500, -153, -84.1, -100.0 and 93.4 greedy, so that each leaves room for an unlucky eight; the success of crowds is
 # in docs/results/presets-crowds.md. The bounds in MinAtar, where 2 seeds are run, lie below the worst of 8 seeds: 7.0
-# in Breakout, 21.9 in Freeway and 64 in SpaceInvaders, where a seed's greedy return is that of one episode, repeated: at
-# least 142 on one processor, and 64 to 163, of mean 132, by the rounding of another.
+# in Breakout, 21.9 in Freeway and 64 in SpaceInvaders, where a seed's greedy return is that of one episode, repeated:
+# at least 142 on one processor, and 64 to 163, of mean 132, by the rounding of another.
 BOUNDS = {
     "cartpole": {"return": 495.0, "return_sampled": 470.0},
     "pendulum": {"return": -220.0},
