@@ -1,13 +1,15 @@
 """Gradient steps a second of DQN from frames and from whole transitions, of stacks of images, in one invocation.
 
     python bench/frames.py [--transitions 20000] [--batch 32] [--updates 64] [--rounds 5] [--size 84] [--frames 4]
+        [--json FILE]
 
-The network is tiny (an average of 12 x 12 pixels, then 16 units), so that drawing a batch takes most of the time. The
-two programs run alternately, on one run each; a ratio is of medians, with the least and most within a round.
+The network is tiny (an average of 12 x 12 pixels, then 16 units), so that drawing a batch takes most of the time. Both
+storages draw the same transitions, and the same parameters are learned from them, which the script compares after two
+iterations. The two programs run alternately, on one run each.
 """
 
-import argparse
 import dataclasses
+import statistics
 import sys
 import time
 from pathlib import Path
@@ -19,11 +21,14 @@ if __name__ == "__main__":  # a script's folder is first on the path, where envs
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
 import jaxrl
-from bench.report import ratios, spread
+from bench.report import Report, benchmark_parser, ratios, spread
 from envs import Environment, EnvParams, EnvState, spaces, wrappers
+
+SECONDS = 2.0  # of one measurement
 
 
 @struct.dataclass
@@ -87,68 +92,91 @@ class Screen(Environment):
 
 
 class Coarse(nn.Module):
-    """Averages of 12 x 12 pixels, and a hidden layer."""
+    """Averages of squares of pixels, and a hidden layer.
+
+    Attributes:
+      width: Width of a square.
+    """
+
+    width: int
 
     @nn.compact
     def __call__(self, obs: jax.Array) -> jax.Array:
         """Two action values of a stack `[frames, height, width, 1]`."""
-        coarse = nn.avg_pool(obs.astype(jnp.float32) / 255, (12, 12), (12, 12))
+        square = (self.width, self.width)
+        coarse = nn.avg_pool(obs.astype(jnp.float32) / 255, square, square)
         return nn.Dense(2)(nn.relu(nn.Dense(16)(jnp.ravel(coarse))))
 
 
 def main() -> None:
-    """Measures and prints one line for each storage, and the ratio."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in {
-        "transitions": 20_000,
-        "batch": 32,
-        "updates": 64,
-        "rounds": 5,
-        "size": 84,
-        "frames": 4,
-    }.items():
-        parser.add_argument(f"--{name}", type=int, default=default)
-    asked = parser.parse_args()
-    env = wrappers.frame_stack(Screen(asked.size), asked.frames)
-    sides = {}
-    for storage in ("frames", "transitions"):
+    """Prints the gradient steps a second of each storage, and their ratio."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--transitions", type=int, default=20_000, help="transitions in the buffer")
+    parser.add_argument("--batch", type=int, default=32, help="transitions of a gradient step")
+    parser.add_argument("--updates", type=int, default=64, help="gradient steps of an iteration")
+    parser.add_argument("--rounds", type=int, default=5, help="measurements of each storage")
+    parser.add_argument("--size", type=int, default=84, help="height and width of the images")
+    parser.add_argument("--frames", type=int, default=4, help="images of a stack")
+    arguments = parser.parse_args()
+    size, transitions = arguments.size, arguments.transitions
+    what = f"drawing {arguments.batch} of {transitions:,} stacks of {arguments.frames} images of {size} x {size}"
+    report = Report(parser, arguments, what)
+    env = wrappers.frame_stack(Screen(size), arguments.frames)
+    sides = {storage: Side(env, storage, arguments) for storage in ("frames", "transitions")}
+    learned = [jax.tree.map(np.asarray, side.state.learner) for side in sides.values()]
+    if not all(jax.tree.leaves(jax.tree.map(np.array_equal, *learned))):
+        raise SystemExit("the two storages have taught other parameters")
+    rates: dict[str, list[float]] = {storage: [] for storage in sides}
+    for _ in range(arguments.rounds):
+        for storage, side in sides.items():
+            rates[storage].append(side.rate(SECONDS))
+    columns = {"storage": "", "buffer: MiB": ",.0f", "gradient steps a second": ",.0f", "least": ",.0f", "most": ",.0f"}
+    table = report.table(f"Medians of {arguments.rounds}", columns)
+    for storage, side in sides.items():
+        each = rates[storage]
+        table.add(storage, side.bytes / 2**20, statistics.median(each), min(each), max(each))
+    report.finish(f"frames over transitions {spread(ratios(rates['frames'], rates['transitions']), '.2f')}")
+
+
+class Side:
+    """One program with its state, compiled and after two iterations.
+
+    Attributes:
+      state: State of the run.
+      bytes: Bytes of its replay buffer.
+    """
+
+    def __init__(self, env: Environment, storage: Any, arguments: Any):
         config = jaxrl.DQNConfig(
             num_envs=8,
             num_steps=4,
-            buffer_size=asked.transitions,
-            batch_size=asked.batch,
-            num_updates=asked.updates,
+            buffer_size=arguments.transitions,
+            prefill=min(1_024, arguments.transitions),
+            batch_size=arguments.batch,
+            num_updates=arguments.updates,
             replay_storage=storage,
         )
-        sides[storage] = _Side(jaxrl.dqn(env, config, network=Coarse()))
-    rates: dict[str, list[float]] = {storage: [] for storage in sides}
-    for _ in range(asked.rounds):
-        for storage, side in sides.items():
-            rates[storage].append(side.rate(asked.updates))
-    for storage, side in sides.items():
-        print(f"{storage}: {side.bytes / 2**20:,.0f} MiB, {spread(rates[storage], ',.0f')} gradient steps/s")
-    print(f"frames over transitions: {spread(ratios(rates['frames'], rates['transitions']), '.2f')}")
-
-
-class _Side:
-    """One program with its state."""
-
-    def __init__(self, algo: Any):
-        self.hparams, self.params = algo.prepare(algo.hparams), algo.env.default_params
-        self.state = jax.jit(algo.init)(jax.random.key(0), self.hparams, self.params)
+        algo = jaxrl.dqn(env, config, network=Coarse(min(12, arguments.size)))
+        self._hparams, self._params = algo.prepare(algo.hparams), algo.env.default_params
+        self.state: Any = jax.jit(algo.init)(jax.random.key(0), self._hparams, self._params)
         self.bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state.buffer))
-        self.step, self.iteration = jax.jit(algo.step, donate_argnums=2), 0
-        self.rate(1)
+        self._step, self._iteration, self._updates = jax.jit(algo.step, donate_argnums=2), 0, arguments.updates
+        for _ in range(2):
+            self._advance()
 
-    def rate(self, updates: int, seconds: float = 2.0) -> float:
+    def rate(self, seconds: float) -> float:
         """Gradient steps a second, over some seconds."""
-        started, count = time.perf_counter(), 0
-        while count == 0 or time.perf_counter() - started < seconds:
-            key = jax.random.key(self.iteration)
-            self.state, metrics = self.step(key, jnp.int32(self.iteration), self.state, self.hparams, self.params)
-            jax.block_until_ready(metrics)
-            self.iteration, count = self.iteration + 1, count + updates
-        return count / (time.perf_counter() - started)
+        began, count = time.perf_counter(), 0
+        while count == 0 or time.perf_counter() - began < seconds:
+            self._advance()
+            count += self._updates
+        return count / (time.perf_counter() - began)
+
+    def _advance(self) -> None:
+        key, iteration = jax.random.key(self._iteration), jnp.int32(self._iteration)
+        self.state, metrics = self._step(key, iteration, self.state, self._hparams, self._params)
+        jax.block_until_ready(metrics)
+        self._iteration += 1
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ SLOW = (
     "how-to/compare.md",
     "how-to/evaluate.md",
     "how-to/films.md",
+    "how-to/images.md",
     "how-to/memory.md",
     "how-to/migrate.md",
     "how-to/repeat.md",

@@ -43,7 +43,8 @@ def test_a_name_gives_its_network(fields: dict[str, Any], obs: Any, kind: type) 
 
 @pytest.mark.parametrize("obs", [FLAT, NEIGHBOURS], ids=["vector", "neighbours"])
 def test_convolutions_of_a_critic_take_images_only(obs: Any) -> None:
-    with pytest.raises(ValueError, match=r"^network 'cnn' takes observations \[height, width, channels\], got "):
+    sentence = r"^network 'cnn' takes observations \[height, width, channels\], or stacks of them .*, got "
+    with pytest.raises(ValueError, match=sentence):
         NetworkConfig(network="cnn").encoder(with_action(obs, FLAT), with_action=True)
 
 

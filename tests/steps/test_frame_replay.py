@@ -122,7 +122,7 @@ def toolbox(env: Any, storage: str, **fields: Any) -> OffPolicy:
     return off_policy(env, jaxrl.DQNConfig(**{**SIZES, **fields, "replay_storage": storage}), agents)
 
 
-@pytest.mark.fast_rows("stack-1-uniform", "-3-prioritised")
+@pytest.mark.fast_rows("stack-3-prioritised")
 @pytest.mark.parametrize("replay", ["uniform", "prioritised"])
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize(

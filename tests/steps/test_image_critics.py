@@ -141,7 +141,7 @@ def test_images_are_stored_as_they_are(name: str, crowd: bool) -> None:
     hparams, params = algo.prepare(algo.hparams), env.default_params
     state = jax.eval_shape(algo.init, jax.random.key(0), hparams, params)
     # Each image once, but where agents that outlive an episode may end it at any step.
-    images, shape = (state.buffer.obs, (HEIGHT, WIDTH, 1)) if crowd else (state.buffer.obs.following, (HEIGHT * WIDTH,))
+    images, shape = (state.buffer.obs, (HEIGHT, WIDTH, 1)) if crowd else (state.buffer.obs.newest, (HEIGHT * WIDTH,))
     assert images.dtype == jnp.uint8 and images.shape[-len(shape) :] == shape
     kernels = state.learner.critics["params"]["encoder"]
     assert kernels["trunk_convolution_0"]["kernel"].shape == (2, 3, 3, 1, 2)  # an encoder for each critic
