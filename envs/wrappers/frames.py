@@ -140,7 +140,10 @@ class FrameStack(_Remembering):
             return MultiDiscrete(np.full(shape, space.n), dtype=space.dtype)
         if isinstance(space, MultiDiscrete):
             return MultiDiscrete(np.broadcast_to(space.counts, shape), space.low, space.dtype)
-        low, high = (jnp.broadcast_to(jnp.asarray(bound, space.dtype), shape) for bound in (space.low, space.high))
+        low, high = (
+            bound if np.ndim(bound) == 0 else jnp.broadcast_to(jnp.asarray(bound, space.dtype), shape)
+            for bound in (space.low, space.high)
+        )
         return spaces.Box(low, high, shape, space.dtype)
 
     @property

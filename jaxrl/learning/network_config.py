@@ -241,7 +241,8 @@ class NetworkConfig(Settings):
             if len(getattr(image, "shape", ())) not in (3, 4):
                 raise UserValueError(
                     "network 'cnn' takes observations [height, width, channels], or stacks of them [frames, height, "
-                    f"width, channels], got {described(image)}"
+                    f"width, channels], got {described(image)}; 'mlp' reads any observation as one vector, and others "
+                    "take your own module, network= of the algorithm"
                 )
             strides = self.strides or (1,) * len(self.channels)
             return CNNActorCritic(

@@ -135,12 +135,15 @@ def _problem(optimiser: Callable[[jax.Array], Any] | str, lr: jax.Array) -> User
         result = custom(optimiser, lr)
     except Exception as error:
         reason = str(error).partition("\n")[0].rstrip(".")
+        if isinstance(error, jax.errors.TracerBoolConversionError):
+            reason = "a schedule that computes with numbers alone is a factor, as in lambda count: lr * schedule(count)"
         return UserTypeError(
             f"optimiser must return a transformation for a traced step size, got {type(error).__name__}: {reason}"
         )
     if not _transforms(result):
         got = described(result) if isinstance(result, jax.Array) else type(result).__name__
-        hint = "; a schedule is an argument of an optimiser of optax" if callable(result) else ""
+        is_schedule = callable(result) or isinstance(result, jax.Array)
+        hint = "; a schedule is an argument of an optimiser of optax" if is_schedule else ""
         return UserTypeError(
             f"optimiser must return an optax.GradientTransformation, as {_EXAMPLE} does, got {got}{hint}"
         )

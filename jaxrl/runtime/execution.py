@@ -307,8 +307,8 @@ def _reporting_what_is_kept(options: Options) -> Iterator[None]:
     except KeyboardInterrupt:
         if options.out is not None and num_parts_begun(Path(options.out)):
             warnings.warn(
-                f"interrupted: progress is kept in {options.out}, and the same call "
-                f"with --resume (resume=True) resumes it",
+                f"interrupted: progress is kept in {options.out}; `jaxrl resume {options.out}` resumes it, as does the "
+                f"same call with resume=True",
                 RuntimeWarning,
                 stacklevel=5,
             )

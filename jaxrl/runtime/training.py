@@ -152,6 +152,7 @@ def train(
         if chosen.progress:
             _say_if_an_iteration_is_long(algo, env_steps)
             _say_if_sizes_are_rounded(algo.config)
+            _say_if_images_are_flattened(algo)
         begun = begun_in(chosen.out, trust=chosen.trust) if chosen.resume else None
         call = training_call(
             algo,
@@ -342,12 +343,17 @@ def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> 
 
 def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
     """Warns about schedules over a run that then became longer: values that differ when prepared for that length."""
-    pairs = zip(leaves(prepared), leaves(longer), strict=True)
-    changed = [path for (path, one), (_, other) in pairs if np.any(one != other)]
+    values = dict(leaves(prepared))
+    changed = [path for path, other in leaves(longer) if np.any(values[path] != other)]
+    shared = "anneal_env_steps"  # by all fractions of an initial value
+    if shared in changed:
+        fractions = [path for path in values if path.endswith("_end") and path != "epsilon_end"]
+        ends = [path for path in fractions if np.any(values[path] != 1)]
+        changed = [path for path in changed if path != shared] + (ends or [shared])
     if changed:
         warnings.warn(
-            f"schedules of {', '.join(changed)} were annealed over the first {run_length:,} env steps and keep "
-            f"their final values",
+            f"schedules of {', '.join(changed)} end after the first {run_length:,} env steps, and their final values "
+            f"are kept from then on; schedules='stretch' (--schedules stretch) spreads them over the longer run",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -388,6 +394,19 @@ def _say_if_an_iteration_is_long(algo: Algorithm, env_steps: int) -> None:
         say(
             f"env_steps={env_steps:,} becomes {algo.env_steps_per_iteration:,}, the environment steps of one iteration "
             f"of {algo.name}, the least that it trains"
+        )
+
+
+def _say_if_images_are_flattened(algo: Algorithm) -> None:
+    """Says if the network that a configuration chooses by itself has no convolutions for images."""
+    if algo.network is not None or getattr(algo.config, "network", None) != "auto":
+        return
+    space = algo.env.observation_space(algo.env.default_params)
+    shape, dtype = getattr(space, "shape", ()), getattr(space, "dtype", None)
+    if len(shape) >= 3 and dtype == np.uint8:
+        say(
+            f"observations uint8{list(shape)} look like images, which network='auto' reads as one vector; "
+            "network='cnn' has convolutions"
         )
 
 

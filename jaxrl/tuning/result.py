@@ -130,8 +130,8 @@ class SearchResult:
             f"({_span(seeds)})",
             f"  {count['complete']} complete, {count['pruned']} stopped by halving, {count['failed']} failed (a metric "
             f"that is not finite){f', {self.num_running} running elsewhere' if self.num_running else ''}",
-            f"  {self.env_steps:,} env steps in all; this call took {self.seconds:.0f} s and compiled "
-            f"{self.compilations} times for {self.static_groups} static configurations",
+            f"  {self.env_steps:,} env steps in all; the trials of this call took {self.seconds:.0f} s and "
+            f"were compiled {self.compilations} times for {self.static_groups} static configurations",
         ]
         best = self.incumbent
         if best is None:

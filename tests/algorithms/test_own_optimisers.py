@@ -46,7 +46,11 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     ("absent_module:sgd", ValueError, r"The optimiser .* cannot be found: there is no module 'absent_module' here$"),
     (lambda: optax.sgd(0.1), TypeError, r"optimiser must take \(lr\), but it takes \(\)$"),
     (lambda lr, decay: optax.adamw(lr), TypeError, r"optimiser must take \(lr\), but it takes \(lr, decay\)$"),
-    (lambda lr: 2 * lr, TypeError, r"optimiser must return an optax.Gradient.*, got float32\[\]$"),
+    (
+        lambda lr: 2 * lr,
+        TypeError,
+        r"optimiser must return an optax.Gradient.*, got float32\[\]; a schedule is an argument of an optim",
+    ),
     (lambda lr: None, TypeError, r"optimiser must return an optax.Gradient.*, got NoneType$"),
     (
         lambda lr: optax.cosine_decay_schedule(lr, 10),

@@ -18,7 +18,14 @@ from jaxrl.runtime.runs import key_words, like_shape
 
 NUM_RUNS = 3
 # One of each kind, whose states have the structure of the others.
-QUICK = ("acrobot", "bandit/bernoulli", "bandit/restless", "cooperation/foraging", "game/climbing", "memory/repeat-first")
+QUICK = (
+    "acrobot",
+    "bandit/bernoulli",
+    "bandit/restless",
+    "cooperation/foraging",
+    "game/climbing",
+    "memory/repeat-first",
+)
 PAIRS = [(algorithm, name) for algorithm in sorted(algorithms.ROWS) for name in sorted(ROWS)]
 
 

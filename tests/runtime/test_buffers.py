@@ -110,6 +110,16 @@ def test_a_buffer_that_is_rounded_up_is_shown(progress: bool, capsys: pytest.Cap
     assert capsys.readouterr().err.startswith("jaxrl: prefill=100 becomes 104, a multiple") == progress
 
 
+@pytest.mark.parametrize(("fields", "shown"), [({}, True), ({"network": "mlp"}, False), ({"network": "cnn"}, False)])
+def test_images_that_the_default_network_flattens_are_mentioned(
+    fields: dict[str, Any], shown: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ValueError, match="seeds"):
+        jaxrl.train(images(1_008, **fields), env_steps=PER_ITERATION, seeds=0)
+    line = "jaxrl: observations uint8[3, 3, 2, 1] look like images, which network='auto' reads as one vector; "
+    assert capsys.readouterr().err.startswith(line) == shown
+
+
 def test_memory_without_room_for_any_buffer_is_not_blamed_on_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner_module, "resident", lambda: 300 * MIB)
     one = planner(dqn(64), 256 * MIB)

@@ -125,7 +125,7 @@ def test_a_finished_run_becomes_what_a_longer_one_would_have_been(algo: Algorith
 def test_a_schedule_over_the_whole_run_stays_at_its_end(algo: Algorithm, tmp_path: Path) -> None:
     annealed = algo._replace(hparams=algo.hparams.replace(lr_end=0.5))
     jaxrl.train(annealed, **RUN, out=tmp_path / "x")
-    with pytest.warns(RuntimeWarning, match=r"annealed over the first 384 env steps .* keep their final values"):
+    with pytest.warns(RuntimeWarning, match=r"end after the first 384 env steps, and their final values are kept"):
         longer = jaxrl.resume(tmp_path / "x", env_steps=18 * PER_ITERATION, progress=False)
     rates = longer.values("learning_rate")[0, 0]
     assert rates[-1] == pytest.approx(0.5 * float(algo.hparams.lr), rel=1e-6) and rates[0] > rates[3]

@@ -460,7 +460,9 @@ class _Stopping(_Told):
 def test_a_signal_before_the_first_evaluation_says_what_is_kept(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     out = tmp_path / "x"
     with (
-        pytest.warns(RuntimeWarning, match=r"progress is kept in .*x, and the same call with --resume"),
+        pytest.warns(
+            RuntimeWarning, match=r"progress is kept in .*x; `jaxrl resume .*x` resumes it, as does the same call with "
+        ),
         pytest.raises(KeyboardInterrupt),
     ):
         run(algo, out=out, trackers=[_Stopping([])])
