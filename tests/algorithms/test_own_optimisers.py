@@ -47,6 +47,11 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (lambda: optax.sgd(0.1), TypeError, r"optimiser must take \(lr\), but it takes \(\)$"),
     (lambda lr, decay: optax.adamw(lr), TypeError, r"optimiser must take \(lr\), but it takes \(lr, decay\)$"),
     (
+        lambda lr: optax.adam(optax.warmup_cosine_decay_schedule(0.0, lr, 5, 10)),
+        TypeError,
+        r"optimiser must return .*, got TracerBoolConversionError: a schedule that computes with numbers alone is a fac",
+    ),
+    (
         lambda lr: 2 * lr,
         TypeError,
         r"optimiser must return an optax.Gradient.*, got float32\[\]; a schedule is an argument of an optim",
