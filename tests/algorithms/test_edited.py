@@ -288,6 +288,7 @@ def test_a_copy_starts_from_the_preset_of_the_original_in_the_shell(
         asked([*words, "--preset", "dqm"], "train")
 
 
+@pytest.mark.slow
 def test_a_result_records_the_origin_of_its_settings(tmp_path: Path) -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     tuned = algo._replace(settings_from="preset of ppo on cartpole")

@@ -133,6 +133,7 @@ def imported(path: Path) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_a_copy_of_ppo_with_an_edited_loss_trains(own_ppo: Any, orchard: Any) -> None:
     algo = tuned(own_ppo.ppo(orchard, own_ppo.PPOConfig(num_envs=8, num_steps=64, hidden=(16,), reset_pool=64)))
     result = jaxrl.train(algo, seeds=4, env_steps=20_000, evals=1, eval_episodes=8, progress=False)

@@ -38,6 +38,7 @@ def velocities(state: Any, side: int, patience: float, pace: float) -> np.ndarra
     return np.array(rows)
 
 
+@pytest.mark.fast_rows("1-1.0-0.7")
 @pytest.mark.parametrize(("side", "patience", "pace"), [(0, 0.0, 1.0), (1, 1.0, 0.7), (1, 0.3, 1.5)])
 def test_velocities_are_those_of_plain_python(side: int, patience: float, pace: float) -> None:
     crowd = SharedCrowd(num_agents=5).crowd

@@ -96,6 +96,7 @@ def test_lanes_are_ordered_and_mixed_rows_are_not() -> None:
     assert float(lane_order(position, here, position[:, 0] % 2 > 0, 0.5)) == 0.0
 
 
+@pytest.mark.fast_rows("0")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_order_by_chance_is_the_mean_over_all_permutations_of_the_groups(seed: int) -> None:
     position, walking = walks(seed, num_steps=2, num_agents=6)

@@ -226,6 +226,7 @@ def test_a_file_says_what_to_feed_and_where_it_is_from(file_format: str, elsewhe
     assert pendulum["normalisation"] == {}
 
 
+@pytest.mark.slow_rows("onnx")
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_masks_and_crowds_of_any_size(file_format: str, tmp_path: Path):
     policy = policy_of(agents.Crowd(3, masked=True))

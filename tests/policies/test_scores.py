@@ -108,6 +108,7 @@ def test_probabilities_are_the_shares_of_sampled_actions(dqn: TrainedPolicy) -> 
     np.testing.assert_allclose(dqn.probabilities(obs[0], mask[0]), shares, atol=5 * np.sqrt(0.25 / count))
 
 
+@pytest.mark.fast_rows("True")
 @pytest.mark.parametrize("masked", [False, True])
 def test_probabilities_of_several_choices_are_those_of_each_part(masked: bool) -> None:
     space = spaces.Tuple([spaces.Discrete(2), spaces.Discrete(3)])

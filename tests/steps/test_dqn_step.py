@@ -135,6 +135,7 @@ class DQN:
 
 
 @pytest.mark.seconds_to_compile(40)
+@pytest.mark.slow_rows("own heads, limits as ends")
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_of_dqn_is_that_of_float64(name: str) -> None:
     env, fields, numbers = CASES[name]

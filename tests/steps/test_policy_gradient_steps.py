@@ -244,6 +244,7 @@ HYPERBOLIC |= {"reinforce without a critic"}
 
 
 @pytest.mark.seconds_to_compile(40)
+@pytest.mark.slow_rows("ppo, falling", "reinforce without a critic", "a2c of a crowd", "mdpo, continuous")
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_is_that_of_float64(name: str) -> None:
     case = CASES[name]
