@@ -3,9 +3,9 @@
     python bench/frames.py [--transitions 20000] [--batch 32] [--updates 64] [--rounds 5] [--size 84] [--frames 4]
         [--json FILE]
 
-The network is tiny (an average of 12 x 12 pixels, then 16 units), so that drawing a batch takes most of the time. Both
-storages draw the same transitions, and the same parameters are learned from them, which the script compares after two
-iterations. The two programs run alternately, on one run each.
+The network is small (an average of 12 x 12 pixels, then 16 units), and the buffer is full. Both storages draw the same
+transitions, and the same parameters are learned from them, which the script compares after two iterations. The two
+programs run alternately, on one run each.
 """
 
 import dataclasses
@@ -119,13 +119,14 @@ def main() -> None:
     parser.add_argument("--frames", type=int, default=4, help="images of a stack")
     arguments = parser.parse_args()
     size, transitions = arguments.size, arguments.transitions
-    what = f"drawing {arguments.batch} of {transitions:,} stacks of {arguments.frames} images of {size} x {size}"
+    stacks = f"{transitions:,} stacks of {arguments.frames} images of {size} x {size}"
+    what = f"gradient steps of DQN with {arguments.batch} of {stacks}"
     report = Report(parser, arguments, what)
     env = wrappers.frame_stack(Screen(size), arguments.frames)
     sides = {storage: Side(env, storage, arguments) for storage in ("frames", "transitions")}
     learned = [jax.tree.map(np.asarray, side.state.learner) for side in sides.values()]
     if not all(jax.tree.leaves(jax.tree.map(np.array_equal, *learned))):
-        raise SystemExit("the two storages have taught other parameters")
+        raise SystemExit("the parameters learned from the two storages differ")
     rates: dict[str, list[float]] = {storage: [] for storage in sides}
     for _ in range(arguments.rounds):
         for storage, side in sides.items():
@@ -151,7 +152,7 @@ class Side:
             num_envs=8,
             num_steps=4,
             buffer_size=arguments.transitions,
-            prefill=min(1_024, arguments.transitions),
+            prefill=arguments.transitions,
             batch_size=arguments.batch,
             num_updates=arguments.updates,
             replay_storage=storage,

@@ -33,7 +33,7 @@ class PicturesState(EnvState):
 
     Attributes:
       time: Number of steps of the episode, int32 `[]`.
-      image: What is shown, uint8 `[*A, *SHAPE]`.
+      image: Image, uint8 `[*A, *SHAPE]`.
     """
 
     image: jax.Array

@@ -26,7 +26,15 @@ from jaxrl.learning.priorities import (
     write_priorities,
 )
 from jaxrl.learning.replay import Ring, Rows, Window, init_buffer, last_slots, uniform_rows, window, write
-from jaxrl.learning.rollout import Carry, Transition, default_reset_pool, longest_episode, reset_all, rollout
+from jaxrl.learning.rollout import (
+    Carry,
+    Transition,
+    default_reset_pool,
+    longest_episode,
+    over_agents,
+    reset_all,
+    rollout,
+)
 from jaxrl.pytrees import EnvParams, HParams
 
 _LEAST_ERROR = 1e-6  # keeps every priority above 0; in the unit of rewards, as the other constants of these algorithms
@@ -56,8 +64,9 @@ class OffPolicyConfig(RolloutConfig):
       n_step: Largest number of rewards in a target, before its bootstrap.
       replay: Sampling of transitions: "uniform", or "prioritised" in proportion to the last error.
       replay_storage: Storage of observations: "transitions", both of every transition; "frames", each one once, and of
-        `envs.wrappers.frame_stack` only the newest frame, from which the same transitions are drawn; or "auto", frames
-        for images and stacks where they take less memory.
+        `envs.wrappers.frame_stack` only the newest frame, from which the same transitions are drawn, apart from
+        observations after an end whose value does not count; or "auto", frames for images and stacks where they take
+        less memory.
     """
 
     num_updates: int = 2
@@ -188,7 +197,8 @@ class Experience(NamedTuple):
       reused: Number of environments that were reset to a state used before, int32 `[]`; in the first iteration with
         those of the prefill.
       newest_frame: Slot of the newest frames, int32 `[]`; None where both observations are stored.
-      lost: Number of observations at time limits that were overwritten too early, int32 `[]`; None where none can be.
+      lost: Number of last observations of episodes, from which targets bootstrap, that were overwritten too early,
+        int32 `[]`; None where none can be.
     """
 
     carry: Carry
@@ -206,9 +216,9 @@ class Draw(NamedTuple):
     """Batch of transitions drawn from the buffer.
 
     Attributes:
-      batch: Windows of up to `n_step` steps, with normalised observations, leaves `[B, *A, ...]`.
-      weight: Weights of the losses, `[B, *A]`, 0 where an agent was not active, or where the observation from which
-        the target would bootstrap has been lost.
+      batch: Windows of up to `n_step` steps, with normalised observations, leaves `[B, *A, ...]`; no agent counts as
+        active where the observation from which the target would bootstrap has been lost.
+      weight: Weights of the losses, `[B, *A]`, 0 where an agent was not active.
       index: Places of the transitions among the priorities, int32 `[B]`, None with uniform replay.
     """
 
@@ -420,14 +430,13 @@ class OffPolicy(NamedTuple):
         if self.frames is None:
             policy, batch = experience.policy, window(experience.buffer, rows, experience.newest, config.n_step)
         else:
-            policy = experience.policy
-            batch, rows = self._of_frames(self.frames, experience, rows)
+            policy, batch = experience.policy, self._of_frames(self.frames, experience, rows)
         batch = batch._replace(obs=policy.normalised(batch.obs), next_obs=policy.normalised(batch.next_obs))
         active = batch.active.astype(jnp.float32)
         return Draw(batch, active * rows.weight.reshape(-1, *[1] * len(self.agents)), index)
 
-    def _of_frames(self, ring: FrameRing, experience: Experience, rows: Rows) -> tuple[Window, Rows]:
-        """Windows with observations from the frames, and their places, with the weight 0 where one has been lost."""
+    def _of_frames(self, ring: FrameRing, experience: Experience, rows: Rows) -> Window:
+        """Windows with observations from the frames, in which no agent is active where an observation is lost."""
         assert experience.newest_frame is not None  # of every experience with frames
         frames, newest = experience.buffer.obs, experience.newest
         buffer = experience.buffer._replace(obs=None)
@@ -435,7 +444,8 @@ class OffPolicy(NamedTuple):
         if self.config.n_step > 1:
             last = last_slots(buffer, rows, newest, self.config.n_step)
         obs, next_obs, known = ring.read(frames, rows, last, buffer, newest, experience.newest_frame)
-        return batch._replace(obs=obs, next_obs=next_obs), rows._replace(weight=jnp.where(known, rows.weight, 0.0))
+        active = batch.active & over_agents(known, batch.active)
+        return batch._replace(obs=obs, next_obs=next_obs, active=active)
 
     def update_priorities(
         self, priorities: Priorities | None, draw: Draw, error: jax.Array, hparams: HParams

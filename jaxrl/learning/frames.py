@@ -2,9 +2,9 @@
 
 The observation after a step is that before the next one, and a stack shares all frames but the newest with the stack
 before it. So a ring has the newest frame of the observation with which an environment goes on after a step, after any
-reset. It is longer than the ring of transitions by the frames before the oldest transition. What the ring lacks is the
-last observation of an episode whose end is not a termination, from which a target bootstraps and with which no later
-step begins: a second, short ring has one for each block of slots, in which an environment has at most one such end.
+reset. It is longer than the ring of transitions by the frames before the oldest transition. It lacks the last
+observation of an episode whose end is not a termination, from which a target bootstraps and with which no later step
+begins: a second, short ring has one for each block of slots, in which an environment has at most one such end.
 Both rings are parts of one array, from which a batch of observations is one gather: a CPU computes a batch that is put
 together from two arrays element by element.
 """
@@ -77,7 +77,7 @@ class FrameRing(NamedTuple):
         apart: int,
         shapes: tuple[tuple[int, ...], ...] = (),
     ) -> "FrameRing":
-        """Rings of the fewest frames.
+        """Rings of the fewest frames among those whose blocks divide an iteration or consist of whole ones.
 
         Args:
           num_frames, axis, num_steps, capacity: Attributes.
@@ -122,7 +122,7 @@ class FrameRing(NamedTuple):
 
         dtype = jnp.uint8 if self.num_frames <= 256 else jnp.uint16
         earlier = None if self.num_frames == 1 else jnp.zeros((self.size, num_envs), dtype)
-        place = jnp.full((self.size // self.block, num_envs), -1) if self.block else None
+        place = jnp.full((self.size // self.block, num_envs), -1, jnp.int32) if self.block else None
         return Frames(jax.tree.map(ring, frames), earlier, place)
 
     def write(self, frames: Frames, steps: Transition, obs: Any, start: jax.Array) -> tuple[Frames, jax.Array]:
@@ -222,7 +222,8 @@ class FrameRing(NamedTuple):
 
         Returns:
           The observations `[B, *A, ...]` before and after, and whether the one after is known, bool `[B]`. That after
-          a termination, whose value does not count, is a frame of the next episode behind those of the old one.
+          an end whose value does not count, a termination or a time limit that is treated as one, has a frame of the
+          next episode behind those of the old one.
         """
         chex.assert_rank([rows.slot, rows.env], 1, custom_message="rows")
         chex.assert_rank([newest, end], 0, custom_message="newest, end")
@@ -261,14 +262,14 @@ class FrameRing(NamedTuple):
         """Observations of the frames in given places `[B, num_frames]`, leaves `[B, *A, ...]`."""
         leaves, (rings, structure) = [], jax.tree.flatten(frames.newest)
         for ring, shape in zip(rings, self.shapes, strict=True):
-            frames_of = ring[places, env[:, None]].reshape(len(places), -1, *shape)
+            frames_of = ring[places, env[:, None]].reshape(len(places), self.num_frames, *shape)
             leaves.append(frames_of[:, 0] if self.num_frames == 1 else jnp.moveaxis(frames_of, 1, 1 + self.axis))
         return structure.unflatten(leaves)
 
 
 def _vectors(frames: Any, axes: int) -> Any:
     """Frames with the axes after the first ones as one."""
-    return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:axes], -1), frames)
+    return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:axes], math.prod(leaf.shape[axes:])), frames)
 
 
 def _cut(terminated: jax.Array, truncated: jax.Array, agent_terminated: jax.Array) -> jax.Array:
@@ -311,7 +312,10 @@ def frame_ring(
     if storage == "frames":
         return ring
     is_image = any(len(shape) >= _IMAGE_AXES for shape in obs_shapes)
-    saves = ring.num_stored < 2 * num_frames * capacity
+    bytes_of_frame = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(shapes)) / num_frames
+    bytes_of_frame *= math.prod(agents)
+    numbers = ring.size * (num_frames > 1) + 4 * (ring.num_stored - ring.size)  # `earlier` and `place`
+    saves = ring.num_stored * bytes_of_frame + numbers < 2 * num_frames * capacity * bytes_of_frame
     return ring if (is_image or num_frames > 1) and saves else None
 
 

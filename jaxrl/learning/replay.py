@@ -86,7 +86,8 @@ class Window(NamedTuple):
       active: Whether the agent took part in the first step, bool `[B, *A]`.
       reward: Rewards of the steps, `[B, n, *A]`.
       counts: Whether a step belongs to the window, bool `[B, n, *A]`; the first one always does.
-      next_obs: Observation after the last step, before any reset, `[B, *A, ...]`.
+      next_obs: Observation after the last step, before any reset, `[B, *A, ...]`; with `FrameRing`, another one after
+        an end whose value does not count.
       next_mask: Action mask there, or None.
       terminated: Whether the agent's last step terminated its episode, bool `[B, *A]`.
       truncated: Whether a time limit ended its episode there, bool `[B, *A]`.

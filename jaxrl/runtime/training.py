@@ -403,15 +403,15 @@ def _say_if_images_are_flattened(algo: Algorithm) -> None:
         return
     space = algo.env.observation_space(algo.env.default_params)
     shape, dtype = getattr(space, "shape", ()), getattr(space, "dtype", None)
-    if len(shape) >= 3 and dtype == np.uint8:
+    if len(shape) >= 3 and dtype is not None:
         say(
-            f"observations uint8{list(shape)} look like images, which network='auto' reads as one vector; "
+            f"observations {np.dtype(dtype)}{list(shape)} look like images, which network='auto' reads as one vector; "
             "network='cnn' has convolutions"
         )
 
 
 def _say_if_sizes_are_rounded(config: Any) -> None:
-    """Says if a replay buffer, or what fills it before learning, has more transitions than were asked for."""
+    """Says if a replay buffer, or its part that random actions fill, has more transitions than were asked for."""
     if not isinstance(config, OffPolicyConfig):
         return
     for name, size, rounded in (

@@ -160,6 +160,7 @@ def test_transitions_whose_observation_is_lost_have_no_weight() -> None:
     for (_, one), (_, other) in zip(batches, plain, strict=True):
         has_weight = one.weight > 0
         np.testing.assert_array_equal(has_weight | other.batch.truncated, True)
+        np.testing.assert_array_equal(one.batch.active, has_weight)  # in no mean over active agents, nor in priorities
         kept = has_weight & ~other.batch.terminated
         np.testing.assert_array_equal(one.batch.next_obs[kept], other.batch.next_obs[kept])
     assert not all((drawn.weight > 0).all() for _, drawn in batches)

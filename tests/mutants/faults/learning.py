@@ -455,8 +455,8 @@ FAULTS = (
     Fault(
         "a-lost-observation-in-the-loss",
         "jaxrl/algorithms/off_policy.py",
-        "weight=jnp.where(known, rows.weight, 0.0)",
-        "weight=jnp.where(known, rows.weight, rows.weight)",
+        "active = batch.active & over_agents(known, batch.active)",
+        "active = batch.active",
         "tests/steps/test_frame_replay.py::test_transitions_whose_observation_is_lost_have_no_weight",
     ),
     Fault(
