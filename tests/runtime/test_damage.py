@@ -324,7 +324,7 @@ def test_a_longer_run_that_would_learn_nothing_is_refused_or_stretched() -> None
     assert stretched.prepared.anneal_env_steps == 640 and stretched.attrs["run_length"] == 640
     with pytest.raises(ValueError, match="within 200 env steps"):
         call("stretch", lr_end=0.0, anneal_env_steps=200.0)
-    with pytest.warns(RuntimeWarning, match="keep their final values"):
+    with pytest.warns(RuntimeWarning, match="their final values are kept"):
         assert call("keep", lr_end=0.5).attrs["run_length"] == 320
     assert call("keep").attrs["run_length"] == 320
 
