@@ -242,8 +242,7 @@ def _begun(
 ) -> jax.Array:
     """Whether each of the next steps is known and of the same episode, bool `[B, n]`."""
     known = ahead <= ((newest - rows.slot) % capacity)[:, None]
-    begun = known & ~_any_before(terminated | truncated)
-    return begun
+    return known & ~_any_before(terminated | truncated)
 
 
 _FLAGS = ("reward", "terminated", "truncated", "agent_terminated")

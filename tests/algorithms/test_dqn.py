@@ -1,7 +1,6 @@
 """DQN: its laws, its program under vmap, its schedules, and the errors that it raises."""
 
 import dataclasses
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from probe_values import PROBES, values_after
+from program_equations import equations
 
 import envs
 import jaxrl
@@ -63,17 +63,6 @@ def test_the_laws_hold_of_every_setting(name: str) -> None:
 def test_the_laws_hold_of_a_crowd_that_shares_its_network(heads: str) -> None:
     crowd = agents.Crowd(num_agents=3, masked=True)
     jaxrl.check(small(crowd, replay="prioritised", n_step=2, heads=heads))
-
-
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """All equations of a program, including nested ones."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for value in equation.params.values():
-            for inner in value if isinstance(value, tuple | list) else (value,):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    yield from equations(inner)
 
 
 def test_runs_of_a_block_write_by_one_slice_and_branch_together() -> None:

@@ -267,7 +267,6 @@ def test_a_search_resumes_with_an_optimiser_where_its_module_is_allowed(
     assert "unrecognized options: --unknown" in capsys.readouterr().err
 
 
-@pytest.mark.slow
 def test_the_second_stage_of_a_belief_begins_with_a_new_optimiser() -> None:
     def counting(lr: Any) -> optax.GradientTransformation:
         """Counts its updates from 5, and moves nothing."""

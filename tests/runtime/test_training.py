@@ -164,7 +164,6 @@ def test_environment_parameters_are_swept(algo: Algorithm) -> None:
     assert lengths[1].mean() < lengths[0].mean()
 
 
-@pytest.mark.slow
 def test_the_environment_of_a_run_is_kept_with_its_policy(algo: Algorithm, tmp_path: Any) -> None:
     heavy = dataclasses.replace(algo.env.default_params, gravity=20.0)
     sweep = jaxrl.grid(algo.hparams, {"env.max_steps_in_episode": [30, 40]})

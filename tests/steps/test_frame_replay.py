@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from pictures import ACTIONS, Pictures
+from program_equations import equations
 from quick_jit import quick_jit
 from recorded_env import RecordedEnv
 
@@ -260,17 +261,6 @@ def test_a_buffer_is_rounded_up_to_whole_iterations() -> None:
     config = jaxrl.DQNConfig(**{**SIZES, "buffer_size": 60})
     assert (config.buffer_size, config.num_stored, config.capacity) == (60, 64, 32)
     assert buffer_of(jaxrl.dqn(envs.make("cartpole"), config)).reward.shape == (32, 2)
-
-
-def equations(jaxpr: Any) -> Iterator[Any]:
-    """All equations of a program, including nested ones."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for value in equation.params.values():
-            for inner in value if isinstance(value, tuple | list) else (value,):
-                inner = getattr(inner, "jaxpr", inner)
-                if hasattr(inner, "eqns"):
-                    yield from equations(inner)
 
 
 def test_runs_of_a_block_write_frames_by_slices() -> None:

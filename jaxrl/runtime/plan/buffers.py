@@ -78,7 +78,7 @@ def description(call: Call) -> str | None:
 
 
 def _bytes_of_transition(state: OffPolicyState, config: OffPolicyConfig) -> float:
-    """Bytes by which one more transition enlarges a buffer, a little more than those of a larger one."""
+    """Bytes of the buffer for each transition; one more in a larger buffer needs at most as many."""
     frames = state.buffer.obs
     if not isinstance(frames, Frames):
         return _bytes((state.buffer, state.priorities)) / config.num_stored

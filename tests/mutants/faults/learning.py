@@ -280,8 +280,8 @@ FAULTS = (
     Fault(
         "window-across-episodes",
         "jaxrl/learning/replay.py",
-        "begun = known & ~_any_before(terminated | truncated)",
-        "begun = known & ~_any_before(terminated)",
+        "return known & ~_any_before(terminated | truncated)",
+        "return known & ~_any_before(terminated)",
         "tests/learning/test_replay.py::test_windows_end_with_episodes_and_with_the_newest_transition[5]",
     ),
     Fault(
