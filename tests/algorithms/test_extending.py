@@ -166,7 +166,7 @@ class Convolutional(nn.Module):
 def test_a_network_of_ones_own_trains_and_its_result_loads(tmp_path: Path) -> None:
     # One ball falls in one of five columns; it is caught (1) or not (-1).
     env = envs.make("gymnax/Catch-bsuite")
-    algo = tuned(jaxrl.ppo(env, SMALL, Convolutional(3)))
+    algo = tuned(jaxrl.ppo(env, dataclasses.replace(SMALL, hidden=jaxrl.PPOConfig().hidden), Convolutional(3)))
     result = jaxrl.train(
         algo, seeds=2, env_steps=20_000, evals=1, eval_episodes=16, out=tmp_path / "run", progress=False
     )
