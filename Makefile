@@ -5,6 +5,7 @@
 #   make test WORKERS=4             test processes (default: one per core, at most 8)
 #   make test-all PART=3/12         the third of twelve parts of all tests
 #   make test-all MARKS=slow        the slow tests only
+#   make accelerators OPTIONS="--only ppo --targets h100"   some of the programs
 #   make bench NAMES="train envs"   benchmarks (default: all of them)
 #   make study NAME=pathworld OPTIONS="--out runs/x"   a study (default: list them)
 
@@ -37,7 +38,7 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all part torture mutants test-rliable test-sb3 bench study lint format notebook \
+.PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 bench study lint format notebook \
 	docs clean
 
 help:  ## list the targets
@@ -73,6 +74,10 @@ torture: $(call stamp,test)  ## kills, signals, damages, odd names, meetings and
 
 mutants: $(call stamp,test)  ## plant faults in a copy, each of which a fast test must catch; NAMES= takes areas and faults
 	$(BIN)/python tests/mutants --workers $(WORKERS) --names $(NAMES)
+
+accelerators: $(VENV)-accelerators/.installed  ## compile for GPUs and TPUs that are absent, and the page of the docs (an hour, 4 GB)
+	JAX_PLATFORMS=cpu $(VENV)-accelerators/bin/python bench/accelerators.py $(OPTIONS)
+	JAX_PLATFORMS=cpu $(VENV)-accelerators/bin/python -m pytest -q -m "" tests/runtime/test_compilers.py
 
 test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## statistics compared with rliable
 	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest -m "" tests/results/test_rliable.py
@@ -154,6 +159,13 @@ $(VENV)-sb3/.installed: $(call stamp,test)
 
 $(VENV)-sb3/.installed-test: $(VENV)-sb3/.installed
 	@$(call pip,$(VENV)-sb3/bin/python,--editable '.[gymnasium]' hypothesis pytest)
+	@touch '$@'
+
+# The compilers for GPUs and TPUs, on the JAX of .venv.
+$(VENV)-accelerators/.installed: $(call stamp,test)
+	$(PYTHON) -m venv $(VENV)-accelerators
+	@$(call pip,$(VENV)-accelerators/bin/python,--editable '.[cuda12$(comma)tpu]' hypothesis pytest \
+		"jax==$$($(BIN)/python -c 'import jax; print(jax.__version__)')")
 	@touch '$@'
 
 $(VENV)-peers/.installed: $(call stamp,test)

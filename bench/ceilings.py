@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from bench.launches import launches
 from envs.threefry import unrolled
+from jaxrl.runtime.accelerators.figures import launches
 from jaxrl.runtime.layout import default_devices, run_on_devices
 
 

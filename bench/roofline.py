@@ -45,7 +45,6 @@ from bench import crowd as bench_crowd
 from bench import envs as bench_envs
 from bench import work
 from bench.ceilings import Ceilings, measure_ceilings, one_device
-from bench.launches import launches
 from bench.report import Report, benchmark_parser, ratios
 from envs.bandits.bernoulli import BernoulliBandit
 from jaxrl.bandits.policies.thompson_sampling import thompson
@@ -53,6 +52,7 @@ from jaxrl.bandits.policies.ucb import ucb1
 from jaxrl.bandits.runner import CPU_BLOCK, bandit_call
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.cells import CELLS
+from jaxrl.runtime.accelerators.figures import launches
 from jaxrl.runtime.layout import CPU_BLOCK as RUNS_OF_BLOCK
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import evaluation_points

@@ -8,7 +8,10 @@ as to an environment or an algorithm, are of the usual kind.
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -21,7 +24,23 @@ ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 KEY_SHAPE = (2,)
 WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
 
-__all__ = ["KEY_SHAPE", "rolled", "threefry", "unrolled"]
+_PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
+
+__all__ = ["KEY_SHAPE", "rolled", "threefry", "traced_for", "unrolled"]
+
+
+@contextlib.contextmanager
+def traced_for(platform: str) -> Iterator[None]:
+    """Context in which programs are traced for devices other than those of JAX's default backend.
+
+    Args:
+      platform: Platform of the devices, such as "cpu" or "gpu".
+    """
+    token = _PLATFORM.set(platform)
+    try:
+        yield
+    finally:
+        _PLATFORM.reset(token)
 
 
 def unrolled(key: jax.Array) -> jax.Array:
@@ -32,15 +51,16 @@ def unrolled(key: jax.Array) -> jax.Array:
 
     Args:
       key: Keys `[*S]`; a key of an implementation other than JAX's default is returned unchanged, and so are the raw
-        words of `jax.random.PRNGKey`. All keys are returned unchanged if JAX's default backend is not a CPU, because
-        the rounds are written out there anyway, and if `jax_threefry_partitionable` is switched off, because the
-        numbers would differ.
+        words of `jax.random.PRNGKey`. All keys are returned unchanged if JAX's default backend, or the platform of
+        `traced_for`, is not a CPU, because the rounds are written out there anyway, and if
+        `jax_threefry_partitionable` is switched off, because the numbers would differ.
 
     Returns:
       Keys `[*S]`.
     """
     usual = jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and jax.random.key_impl(key) == "threefry2x32"
-    if not usual or not jax.config.values["jax_threefry_partitionable"] or jax.default_backend() != "cpu":
+    on_cpu = (_PLATFORM.get() or jax.default_backend()) == "cpu"
+    if not usual or not jax.config.values["jax_threefry_partitionable"] or not on_cpu:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)
 

@@ -4,6 +4,7 @@ In Python blocks only the numbers that make them long are replaced: `seeds` by 4
 else, including the files that they write, is as for a reader.
 """
 
+import functools
 import re
 import shlex
 from pathlib import Path
@@ -15,6 +16,7 @@ from jaxrl.cli import bandit as command_bandit
 from jaxrl.cli import dataclass_options as command_values
 from jaxrl.cli import main as cli
 from jaxrl.cli import parsing as command_parsing
+from jaxrl.cli import plan as command_plan
 from jaxrl.cli import search as command_search
 from jaxrl.cli import train as command_train
 from jaxrl.cli.compare import Compare
@@ -74,14 +76,16 @@ def parse_command(command: str) -> None:
         studies.parse_options(STUDIES[name], args)
         return
     name, *args = shlex.split(command)[1:]
-    if name in ("train", "plan"):  # which take the same options
+    if name in ("train", "plan"):  # which take the same options but one
         algorithm, environment, *options = args
         # A function or a class of the reader's own; the function of a copied file has the name of the original.
         copied = re.sub(r"^\w+:", "", algorithm)
         algorithm = copied if copied in algorithms.ROWS else re.sub(r"^\w+:\w+$", "ppo", algorithm)
         environment = re.sub(r"^\w+:\w+$", "cartpole", environment)
         words = [algorithm, environment, *options]
-        parsed, start = parse_started(words, "train", command_train.HEADING, command_train.options_class)
+        further = [command_plan.TARGET] if name == "plan" else []
+        options_class = functools.partial(command_train.options_class, further=further)
+        parsed, start = parse_started(words, name, command_train.HEADING, options_class)
         command_values.split("hparams", parsed.hparams, start.hparams)
     elif name == "bandit":
         command_bandit.parse_bandit_options(args)

@@ -227,6 +227,8 @@ def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -
     from jaxrl.runtime.machine.xla_flags import DETERMINISTIC, add_flags, asked_for, refuse_unknown_flags
 
     add_flags([f"--{DETERMINISTIC}=true"] * deterministic + asked_for(args))
+    if command == "plan" and any(arg.partition("=")[0] == "--for" for arg in args):
+        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the plugin of a device that is absent fails to start
     if command not in ("algorithms", "envs", "version", "merge", "compare", "report", "plot"):  # these compute nothing
         refuse_unknown_flags()
 

@@ -1,12 +1,17 @@
 """`jaxrl plan`: memory and time of `jaxrl train` with the same arguments."""
 
+import dataclasses
 from collections.abc import Sequence
+from typing import Annotated, Any
+
+import tyro
 
 from jaxrl.cli.options import run_options
 from jaxrl.cli.parsing import CommandError
 from jaxrl.cli.resume_merge import shard_and_directory
 from jaxrl.cli.trackers import tracking_options
 from jaxrl.cli.train import asked
+from jaxrl.runtime.accelerators.targets import TARGETS, named_target
 from jaxrl.runtime.options import PlanOptions
 from jaxrl.runtime.plan_call import plan
 
@@ -27,6 +32,18 @@ UNLISTED = (
     *("eval_at_start", "force", "trust", "schedules", "join_timeout", "no_progress"),
     *(name for name, *_ in tracking_options()),
 )
+TARGET: tuple[str, Any, Any] = (
+    "target",
+    Annotated[
+        str | None,
+        tyro.conf.arg(
+            name="for",
+            help=f"Accelerator to plan for, which this machine need not have: {', '.join(TARGETS)}. Shows what fits "
+            "into its memory and a lower bound on the time, from programs compiled for it.",
+        ),
+    ],
+    dataclasses.field(default=None),
+)
 
 
 def run_plan(args: Sequence[str]) -> int:
@@ -41,16 +58,19 @@ def run_plan(args: Sequence[str]) -> int:
 
     Raises:
       CommandError: An option is not supported by plans.
+      ValueError, ImportError: There is no such accelerator, or its compiler is not installed.
     """
-    algo, sweep, options = asked(args, "plan", HEADING, UNLISTED)
+    algo, sweep, options = asked(args, "plan", HEADING, UNLISTED, [TARGET])
     named = [f"--{name.replace('_', '-')}" for name in REFUSED if vars(options)[name] != REFUSED[name]]
     if named:
         raise CommandError(
             f"plan does not take {', '.join(named)}: it covers new runs, each on one device; leave that out"
         )
+    if options.target is not None:
+        named_target(options.target, "--for")
     shard, out = shard_and_directory(options.shard, options.out)
     chosen = run_options(PlanOptions, options, "seeds", "env_steps", "evals", "eval_episodes")
     chosen |= {"shard": shard, "checkpoints": out is not None and options.checkpoint_minutes > 0}
-    planned = plan(algo, sweep, **chosen)
+    planned = plan(algo, sweep, target=options.target, **chosen)
     print(planned)
     return 0

@@ -82,7 +82,13 @@ class Asked(NamedTuple):
     options: Any
 
 
-def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: Collection[str] = ()) -> Asked:
+def asked(
+    args: Sequence[str],
+    command: str,
+    heading: str = HEADING,
+    unlisted: Collection[str] = (),
+    further: Sequence[tuple[str, Any, Any]] = (),
+) -> Asked:
     """Parses the arguments of `jaxrl train` or `jaxrl plan`.
 
     Args:
@@ -90,10 +96,12 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
       command: Name of the command.
       heading: Heading of the help, with placeholders for the algorithm and the environment.
       unlisted: Options that the help does not list.
+      further: Fields of options that only this command has.
     """
     if option_words(args, "seed") is not None:
         raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
-    options, start = parse_started(args, command, heading, functools.partial(options_class, unlisted=unlisted))
+    fields = functools.partial(options_class, unlisted=unlisted, further=further)
+    options, start = parse_started(args, command, heading, fields)
     algo, swept = start.configured(options)
     # One value of an environment's parameter is a sweep of length one, so that the run directory records it.
     fixed_params, swept_params = split("env", options.env, numbers_of(algo.env.default_params))
@@ -105,7 +113,9 @@ def asked(args: Sequence[str], command: str, heading: str = HEADING, unlisted: C
     return Asked(algo, jaxrl.grid(algo.hparams, paths) if paths else None, options)
 
 
-def options_class(start: Start, args: Sequence[str], unlisted: Collection[str] = ()) -> type:
+def options_class(
+    start: Start, args: Sequence[str], unlisted: Collection[str] = (), further: Sequence[tuple[str, Any, Any]] = ()
+) -> type:
     """Dataclass whose fields are the options of `jaxrl train ALGORITHM ENVIRONMENT`, in the help without some."""
     without = unlisted if {"-h", "--help"} & set(args) else ()
     algo = start.algo
@@ -130,6 +140,7 @@ def options_class(start: Start, args: Sequence[str], unlisted: Collection[str] =
         option(
             "warm_start", str | None, None, "Run directory with policies to start from, matched by seed and setting."
         ),
+        *further,
         *run_flags(
             RunOptions,
             after={

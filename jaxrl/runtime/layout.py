@@ -13,6 +13,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.settings import own_settings
 from jaxrl.checks import check_count
 from jaxrl.pytrees import PyTree
+from jaxrl.runtime.accelerators.absent_device import compiler_options_of, target_of
 from jaxrl.runtime.machine.memory import GIB, available
 from jaxrl.runtime.machine.processors import understands
 from jaxrl.runtime.machine.xla_flags import flags_in_force
@@ -160,7 +161,7 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     Returns:
       Executables of each program, one for each device.
     """
-    options = compiler_options(devices[0].platform)
+    options = compiler_options(devices[0])
     places = [(i, device) for i in range(len(programs)) for device in dict.fromkeys(devices)]
     threads = _threads(1 if available() < TIGHT else len(places))
     begun = [threads.submit(programs[i](device).compile, options) for i, device in places]
@@ -174,7 +175,7 @@ def shapes_on(device: Any, tree: PyTree) -> Any:
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree)
 
 
-def compiler_options(platform: str) -> dict[str, Any]:
+def compiler_options(device: Any) -> dict[str, Any]:
     """Options of XLA's compiler, in addition to those of the environment variable XLA_FLAGS, which take precedence.
 
     On a CPU, LLVM's third level of optimisation takes a fifth to a third of the compile time, and its
@@ -182,9 +183,11 @@ def compiler_options(platform: str) -> dict[str, Any]:
     (bench/NOTES.md).
 
     Args:
-      platform: Platform of the devices, "cpu" or another.
+      device: Device, or an absent one.
     """
-    if platform != "cpu":
+    if (target := target_of(device)) is not None:
+        return compiler_options_of(target)
+    if device.platform != "cpu":
         return {}
     options = {"xla_backend_optimization_level": 2}
     if understands("avx512f"):

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
+from envs.threefry import traced_for
 from jaxrl.runtime.layout import compile_programs, shapes_on
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.machine.memory import give_back
@@ -187,6 +188,11 @@ def functions_of(loop: Loop) -> tuple[Callable[..., Any], Callable[..., Any], Ca
 
 
 def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
+    with traced_for(devices[0].platform):
+        return _compiled(loop, devices, arguments, reserved)
+
+
+def _compiled(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
     init, advance, evaluate = functions_of(loop)
     jit_init = jax.jit(jax.vmap(init))
     jit_advance = jax.jit(jax.vmap(advance, in_axes=(0, 0, None, None)), donate_argnums=0)

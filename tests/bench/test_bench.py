@@ -14,7 +14,6 @@ import pytest
 import jaxrl
 from bench import __main__ as suite
 from bench import advantages, ceilings, crowd, envs, report, roofline, sides, train, work
-from bench.launches import launches
 from envs import make
 from envs.crowd import Forces, pairs
 from envs.crowd.social_force import social_forces
@@ -23,6 +22,7 @@ from jaxrl.bandits.policies.ucb import _ucb1_index
 from jaxrl.discounts.parsing import prepare
 from jaxrl.learning.networks import MLPActorCritic, apply_over
 from jaxrl.learning.rollout import step_once
+from jaxrl.runtime.accelerators.figures import launches
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +58,8 @@ def test_every_benchmark_runs_at_its_smallest_size(name: str, tmp_path: Path):
 
 
 def test_every_script_is_a_benchmark_that_the_suite_knows():
-    parts = {"__init__", "__main__", "browser", "ceilings", "launches", "machine", "report", "sides", "work"}
+    parts = {"__init__", "__main__", "browser", "ceilings", "machine", "report", "sides", "work"}
+    parts |= {"accelerators", "accelerator_cases", "accelerator_page"}
     assert {file.stem for file in (ROOT / "bench").glob("*.py")} == parts | set(suite.BENCHMARKS)
 
 
@@ -304,6 +305,11 @@ def test_a_call_that_a_signal_ended_early_is_not_a_measurement():
 # Shortened text of a compiler: a loop of 5 turns of two operations, one of unknown length of one, a condition of
 # two branches, a call that is only a name for what it contains, and one that is compiled into a single function.
 PROGRAM = """HloModule jit_f
+
+%inside (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %twofold = f32[8]{0} add(%x, %x)
+}
 
 %twice (x: f32[8]) -> f32[8] {
   %x = f32[8]{0} parameter(0)

@@ -272,10 +272,11 @@ def test_a_run_that_is_nan_stays_alone(on_one_device: dict[str, np.ndarray]) -> 
 def test_a_cpu_compiles_as_pays_there_unless_the_environment_says_otherwise(monkeypatch: Any, wide: bool) -> None:
     monkeypatch.setattr(module, "understands", {"avx512f": wide}.get)
     monkeypatch.delenv("XLA_FLAGS", raising=False)
+    cpu, gpu = (type("Device", (), {"platform": platform})() for platform in ("cpu", "gpu"))
     level, width = {"xla_backend_optimization_level": 2}, {"xla_cpu_prefer_vector_width": 512} if wide else {}
-    assert module.compiler_options("cpu") == level | width
-    assert module.compiler_options("gpu") == {}
+    assert module.compiler_options(cpu) == level | width
+    assert module.compiler_options(gpu) == {}
     monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=3")
-    assert module.compiler_options("cpu") == width
+    assert module.compiler_options(cpu) == width
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_prefer_vector_width=256")
-    assert module.compiler_options("cpu") == level
+    assert module.compiler_options(cpu) == level

@@ -33,6 +33,11 @@ ALLOWED = (
         "programs were recorded by JAX ",
         "programs are compared as text, which another version of JAX prints in another way",
     ),
+    Allowed(
+        "tests/runtime/test_compilers.py",
+        "no compiler: ",
+        "tests that take the compilers for GPUs and TPUs, of gigabytes; make accelerators runs them",
+    ),
     Allowed("tests/", "no browser: ", "25 tests of pages take Chromium, which .ci/run installs where it may"),
     Allowed(
         "tests/envs/test_stable_baselines.py",

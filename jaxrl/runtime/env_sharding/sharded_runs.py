@@ -167,7 +167,7 @@ def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
     number = on_mesh(False, np.zeros((), np.int32))  # of iterations
     shapes = jax.eval_shape(jit_init, arguments)
     shapes = jax.tree.map(on_mesh, jax.tree.broadcast(of_each_env, shapes), shapes)
-    options = compiler_options(mesh.devices.flat[0].platform)
+    options = compiler_options(mesh.devices.flat[0])
     return _Programs(
         init=jit_init.lower(arguments).compile(options),
         advance=jit_advance.lower(shapes, arguments, number, number).compile(options),

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jaxrl.results.format import counted, duration
+from jaxrl.runtime.accelerators.bounds import Bound
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.machine.memory import size
 
@@ -32,6 +33,8 @@ class Plan:
         `states` do.
       replay: Replay buffer of a run, as text; None without one.
       seconds: Expected duration of the runs in seconds, None where nothing was measured.
+      most_runs: Largest number of runs that fit into memory at a time, in blocks of this width; None without a limit.
+      bound: Lower bound on the time on a target; None for the devices of this machine.
     """
 
     name: str
@@ -54,6 +57,8 @@ class Plan:
     on_host: bool
     replay: str | None = None
     seconds: float | None = None
+    most_runs: int | None = None
+    bound: Bound | None = None
 
     @property
     def num_runs(self) -> int:
@@ -133,7 +138,11 @@ class Plan:
         }
         if self.replay is not None:
             lines["replay"] = self.replay
-        if not self.on_host:
+        if self.most_runs is not None and not self.on_host:
+            lines["fits"] = f"up to {counted(self.most_runs, 'run')} at a time"
+        if self.bound is not None:
+            lines |= self.bound.lines()
+        elif not self.on_host:
             lines["host memory"] = f"about {size(self.process + self.results)}: {self._of_host}"
         if self.seconds is not None:
             lines["time"] = f"about {duration(self.seconds)}, by a first chunk and an untrained policy's evaluation"

@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.pytrees import PyTree
+from jaxrl.runtime.accelerators.absent_device import target_of
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout
 from jaxrl.runtime.machine.exhaustion import Exhaustion
@@ -177,7 +178,17 @@ class Planner:
             results=int(results),
             limit=self.limit,
             on_host=self.on_host,
+            most_runs=self._most_runs(sizes, block, here),
         )
+
+    def _most_runs(self, sizes: Sizes, block: int, here: int) -> int | None:
+        """Largest number of runs that a device's memory holds in blocks of a given width; None without a limit."""
+        if self.limit is None:
+            return None
+        programs = here * max(sizes.advancing, sizes.evaluating) * block / sizes.block
+        of_run = sizes.state + sizes.arguments + sizes.metrics + sizes.kept
+        of_block = block * of_run + sizes.arrays + sizes.evaluated_arrays
+        return max(int((self.limit - programs) // of_block), 0) * block
 
     def compiled(
         self, call: Call, layout: Layout, num_parts: int, precision: str = "default"
@@ -280,6 +291,9 @@ def _device_limit(devices: Sequence[Any], asked: int | None) -> int | None:
     """Bytes that may be taken of each device: those of the device with the least free memory."""
     free = []
     for device in set(devices):
+        if (target := target_of(device)) is not None:
+            free.append(target.usable)
+            continue
         stats = device.memory_stats()
         if stats and "bytes_limit" in stats:
             free.append(int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0)))

@@ -1,0 +1,147 @@
+"""Programs of `train` that are compiled for absent accelerators, and what is recorded of each."""
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+import jaxrl
+from envs.bandits.bernoulli import BernoulliBandit
+from jaxrl import presets
+from jaxrl.algorithms.off_policy import OffPolicyState
+from jaxrl.algorithms.registry import rebuilt
+from jaxrl.bandits.runner import bandit_call
+from jaxrl.runtime.accelerators.absent_device import absent_device
+from jaxrl.runtime.accelerators.bounds import of_an_iteration
+from jaxrl.runtime.accelerators.figures import figures
+from jaxrl.runtime.accelerators.program_text import Program, read_program
+from jaxrl.runtime.accelerators.targets import TARGETS
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.layout import plan_layout
+from jaxrl.runtime.plan.planner import programs_of
+from jaxrl.runtime.training import points_of, training_call
+
+HOST_OPERATIONS = ("infeed", "outfeed", "send", "recv")
+HOST_TARGETS = ("callback", "host_compute", "MoveToHost", "ffi_python")
+# Algorithms and environments with their presets.
+ON_CARTPOLE = ("ppo", "a2c", "reinforce", "spo", "mdpo", "ppo_kl", "dqn", "pqn", "evolve")
+PRESETS = {
+    **{name: (name, "cartpole") for name in ON_CARTPOLE},
+    "sac": ("sac", "pendulum"),
+    "td3": ("td3", "pendulum"),
+    "crowd": ("ppo", "crowd/circle"),
+    "minatar": ("ppo", "gymnax/Breakout-MinAtar"),
+}
+# Changes of a preset's configuration.
+CHANGED: Mapping[str, tuple[tuple[str, str], Mapping[str, Any]]] = {
+    **{memory: (("ppo", "memory/repeat-first"), {"memory": memory}) for memory in ("gru", "lstm", "lru")},
+    "heads": (("dqn", "cartpole"), {"heads": "joint"}),
+    "prioritised": (("dqn", "cartpole"), {"replay": "prioritised"}),
+}
+HYPERBOLIC = "hyperbolic:k=0.02"
+POLICIES = {"ucb": jaxrl.bandits.ucb1, "thompson": jaxrl.bandits.thompson}
+CASES = (*PRESETS, *CHANGED, *POLICIES)
+# Programs that are compiled for every target and for other numbers of runs.
+EVERYWHERE = ("ppo", "dqn", "crowd")
+RUNS, FEWEST, MOST = 256, 1, 4096
+USUAL, OTHERS = ("h100", "tpu-v5e"), ("t4", "a100", "tpu-v6e")
+
+__all__ = ["CASES", "Cell", "cells", "measured"]
+
+
+class Cell(NamedTuple):
+    """One compilation: a case, the name of a target, and a number of runs."""
+
+    case: str
+    target: str
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.case}/{self.target}/{self.runs}"
+
+
+def cells() -> list[Cell]:
+    """All compilations, in the order of the table."""
+    usual = [Cell(case, target, RUNS) for case in CASES for target in USUAL]
+    widths = [Cell(case, target, runs) for case in EVERYWHERE for target in USUAL for runs in (FEWEST, MOST)]
+    others = [Cell(case, target, RUNS) for case in EVERYWHERE for target in OTHERS]
+    return [*usual, *widths, *others]
+
+
+def call_of(case: str) -> Call:
+    """The call of a case, with one seed."""
+    if case in POLICIES:
+        return bandit_call(POLICIES[case](), BernoulliBandit(), steps=10_000, runs=[0], points=10)
+    pair, changes = CHANGED[case] if case in CHANGED else (PRESETS[case], {})
+    preset = presets.preset(*pair)
+    algo = preset.on()
+    if changes:
+        hparams = dataclasses.replace(algo.hparams, discount=HYPERBOLIC) if case == "heads" else algo.hparams
+        algo = rebuilt(algo, dataclasses.replace(algo.config, **changes))._replace(hparams=hparams)
+    points = points_of(algo, preset.env_steps, 10, 64)
+    return training_call(algo, None, seeds=[0], points=points, eval_episodes=64, env_params=None)
+
+
+def measured(cell: Cell) -> dict[str, Any]:
+    """Compiles a cell; returns the figures and facts of its programs.
+
+    Bytes are those of one run; work is that of one iteration of the block.
+    """
+    call, target = call_of(cell.case), TARGETS[cell.target]
+    device = absent_device(target)
+    started = time.perf_counter()
+    compiled, sizes = programs_of(call, plan_layout(cell.runs, cell.runs, [device]))
+    seconds = time.perf_counter() - started
+    executables = {name: compiled.executables[name][device] for name in compiled.executables}
+    texts = {name: read_program(executable.as_text()) for name, executable in executables.items()}
+    memory = {name: executable.memory_analysis() for name, executable in executables.items()}
+    work = of_an_iteration(texts["advance"], target.cache)
+    state = sizes.state * cell.runs
+    buffer = _largest_of_buffer(compiled.run_shapes)
+    return {
+        "seconds": round(seconds, 1),
+        "state": sizes.state,
+        "temporary": {name: each.temp_size_in_bytes // cell.runs for name, each in memory.items()},
+        "kernels": work.kernels,
+        "bytes": work.bytes,
+        "uncached": work.uncached,
+        "operations": work.operations,
+        "kernels_of_init": figures(texts["init"]).kernels,
+        "kernels_of_evaluation_step": of_an_iteration(texts["evaluate"]).kernels,
+        "env_steps": call.env_steps_per_iteration,
+        "doubles": sum(_doubles(text) for text in texts.values()),
+        "host": sorted({name for text in texts.values() for name in _on_host(text)}),
+        "aliased": min(memory[name].alias_size_in_bytes for name in ("advance", "evaluate")) / max(state, 1),
+        "buffer": buffer,
+        "copied": _as_large_as("copy", texts["advance"], buffer),
+        "selected": _as_large_as("select", texts["advance"], buffer),
+    }
+
+
+def _largest_of_buffer(run_shapes: Any) -> int:
+    """Bytes of the largest array of a block's replay buffer; 0 without one."""
+    state = getattr(run_shapes, "state", None)
+    if not isinstance(state, OffPolicyState):
+        return 0
+    return max(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.buffer))
+
+
+def _doubles(program: Program) -> int:
+    """Number of instructions with a result in double precision."""
+    return sum(any(array.dtype in ("f64", "c128") for array in each.arrays) for each in program.instructions())
+
+
+def _on_host(program: Program) -> list[str]:
+    """Operations that wait for the host."""
+    calls = [each.line for each in program.instructions() if each.opcode == "custom-call"]
+    targets = [line.split('custom_call_target="')[1].split('"')[0] for line in calls]
+    waiting = [target for target in targets if any(part in target for part in HOST_TARGETS)]
+    return waiting + [each.opcode for each in program.instructions() if each.opcode in HOST_OPERATIONS]
+
+
+def _as_large_as(opcode: str, program: Program, size: int) -> int:
+    """Number of operations of a kind whose result is as large as the replay buffer's largest array."""
+    of_kind = (each for each in program.instructions() if each.opcode == opcode)
+    return sum(size > 0 and max((array.bytes for array in each.arrays), default=0) >= size for each in of_kind)

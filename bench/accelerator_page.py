@@ -1,0 +1,59 @@
+"""The tables of docs/results/accelerators.md, from bench/results/accelerators.json."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxrl.results.text_tables import markdown_row
+from jaxrl.runtime.accelerators.targets import TARGETS
+from jaxrl.runtime.machine.memory import size
+
+PAGE = Path(__file__).resolve().parents[1] / "docs/results/accelerators.md"
+BEGIN, END = "<!-- accelerators:begin -->", "<!-- accelerators:end -->"
+COLUMNS = (
+    *("Program", "Target", "Runs", "Compiled in", "State of a run", "Temporary", "Kernels", "Traffic", "Operations"),
+    "Bound",
+)
+
+__all__ = ["tables", "write_page"]
+
+
+def write_page(table: Mapping[str, Mapping[str, Any]]) -> None:
+    """Replaces the tables of the page."""
+    text = PAGE.read_text()
+    before, after = text[: text.index(BEGIN)], text[text.index(END) :]
+    PAGE.write_text(f"{before}{BEGIN}\n{tables(table)}\n{after}")
+
+
+def tables(table: Mapping[str, Mapping[str, Any]]) -> str:
+    """Rows of all cells in Markdown, and the versions that they were compiled from."""
+    rows = [markdown_row(COLUMNS), "|---" * len(COLUMNS) + "|"]
+    rows += [markdown_row(_cells(name, record)) for name, record in table.items()]
+    versions = sorted({record["jax"] for record in table.values()})
+    sources: dict[str, int] = {}
+    for record in table.values():
+        sources[record["source"]] = sources.get(record["source"], 0) + 1
+    several = "" if len(sources) == 1 else f" from {len(sources)} versions of the library's files"
+    return "\n".join([f"jax {', '.join(versions)}, {len(table)} compilations{several}.", "", *rows])
+
+
+def _cells(name: str, record: Mapping[str, Any]) -> list[str]:
+    case, target, runs = name.split("/")
+    at = TARGETS[target]
+    bound = max(
+        record["kernels"] * at.kernel_seconds,
+        record["uncached"] / at.bandwidth,
+        record["operations"] / at.operations,
+    )
+    return [
+        case,
+        at.label,
+        f"{int(runs):,}",
+        f"{record['seconds']:.0f} s",
+        size(record["state"]),
+        size(max(record["temporary"].values())),
+        f"{record['kernels']:,.0f}",
+        f"{record['bytes'] / 1e9:,.2f} GB",
+        f"{record['operations'] / 1e9:,.1f} G",
+        f"{1e3 * bound:,.1f} ms",
+    ]

@@ -1,0 +1,184 @@
+"""Instructions of a compiled program, read from its text."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16}
+ARRAY = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,]*)\](\{[^}]*\})?")
+COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
+ASSIGNMENT = re.compile(r"^\s+(ROOT )?%?([\w.-]+) = ")
+OPCODE = re.compile(r" ?([a-z][a-z0-9-]*)\(")
+NAME = re.compile(r"%([\w.-]+)")
+TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+
+__all__ = ["Array", "Computation", "Instruction", "Program", "read_program"]
+
+
+class Array(NamedTuple):
+    """Array of an instruction's result.
+
+    Attributes:
+      dtype: Type as in the text, such as `f32`.
+      shape: Shape.
+      on_chip: Whether the array is in memory of the chip itself, as the compiler for TPUs decides.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    on_chip: bool
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in the device's memory, 0 on the chip."""
+        digits = re.search(r"\d+", self.dtype)
+        bits = BITS[self.dtype] if self.dtype in BITS else int(digits[0]) if digits else 8
+        return 0 if self.on_chip else self.size * bits // 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Instruction:
+    """One line of a computation.
+
+    Attributes:
+      name, opcode: Name and operation.
+      result: Text of the result's type.
+      operands: Names of the operands.
+      line: Whole line, with its attributes.
+      root: Whether it is the computation's result.
+    """
+
+    name: str
+    opcode: str
+    result: str
+    operands: tuple[str, ...]
+    line: str
+    root: bool
+
+    @functools.cached_property
+    def arrays(self) -> tuple[Array, ...]:
+        """Arrays of the result, those of a tuple in order."""
+        return tuple(
+            Array(dtype, tuple(map(int, filter(None, dims.split(",")))), "S(1)" in layout)
+            for dtype, dims, layout in ARRAY.findall(self.result)
+        )
+
+    @property
+    def size(self) -> int:
+        """Number of elements of the result's first array."""
+        return self.arrays[0].size if self.arrays else 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the result in the device's memory."""
+        return sum(array.bytes for array in self.arrays)
+
+    def named(self, attribute: str) -> str:
+        """Computation that an attribute such as `body` or `calls` names."""
+        match = re.search(rf"\b{attribute}=%?([\w.-]+)", self.line)
+        assert match is not None
+        return match[1]
+
+    @property
+    def trips(self) -> int | None:
+        """Trip count of a loop, if the compiler knows it."""
+        known = TRIPS.search(self.line)
+        return int(known[1]) if known else None
+
+    @property
+    def branches(self) -> list[str]:
+        """Computations of a condition."""
+        if match := re.search(r"branch_computations=\{([^}]*)\}", self.line):
+            return [name.strip().lstrip("%") for name in match[1].split(",")]
+        return [self.named("true_computation"), self.named("false_computation")]
+
+
+class Computation(dict[str, Instruction]):
+    """Instructions of a computation by name, in order."""
+
+    @property
+    def root(self) -> Instruction:
+        """Instruction of the result."""
+        return next(each for each in reversed(self.values()) if each.root)
+
+    @property
+    def parameters(self) -> dict[int, Instruction]:
+        """Parameters by position."""
+        named = (each for each in self.values() if each.opcode == "parameter")
+        return {int(each.line.split(" parameter(")[1].split(")")[0]): each for each in named}
+
+    def uses(self, name: str) -> list[tuple[Instruction, int]]:
+        """Instructions that take a result, each with the position of the operand."""
+        return [(each, at) for each in self.values() for at, used in enumerate(each.operands) if used == name]
+
+
+class Program(NamedTuple):
+    """Compiled program.
+
+    Attributes:
+      entry: Name of the computation that a call executes.
+      computations: Computations by name.
+    """
+
+    entry: str
+    computations: dict[str, Computation]
+
+    def instructions(self) -> Iterator[Instruction]:
+        """All instructions, including those inside fusions."""
+        for computation in self.computations.values():
+            yield from computation.values()
+
+
+def read_program(text: str | None) -> Program:
+    """Reads the text of a compiled program.
+
+    Args:
+      text: Text, `compiled.as_text()`.
+
+    Raises:
+      ValueError: The text has no entry computation.
+    """
+    computations: dict[str, Computation] = {}
+    entry, inside = None, None
+    for line in (text or "").splitlines():
+        if match := COMPUTATION.match(line):
+            inside = computations[match[2]] = Computation()
+            entry = match[2] if match[1] else entry
+        elif line.startswith("}"):
+            inside = None
+        elif inside is not None and (match := ASSIGNMENT.match(line)):
+            instruction = _instruction(line, match)
+            inside[instruction.name] = instruction
+    if entry is None:
+        raise ValueError("text must be the text of a compiled program, with a line that begins with ENTRY")
+    return Program(entry, computations)
+
+
+def _instruction(line: str, match: re.Match[str]) -> Instruction:
+    begin = match.end()
+    end = _closing(line, begin) if line[begin] == "(" else line.index(" ", begin)
+    opcode = OPCODE.match(line, end)
+    assert opcode is not None, line
+    closing = _closing(line, opcode.end() - 1)
+    operands = tuple(NAME.findall(line[opcode.end() : closing]))
+    return Instruction(match[2], opcode[1], line[begin:end], operands, line, bool(match[1]))
+
+
+def _closing(line: str, opening: int) -> int:
+    """Position after the bracket that closes the one at `opening`."""
+    depth = 0
+    for bracket in re.compile(r"[()]").finditer(line, opening):
+        depth += 1 if bracket[0] == "(" else -1
+        if depth == 0:
+            return bracket.end()
+    raise ValueError(f"line must close its brackets, got {line.strip()}")
