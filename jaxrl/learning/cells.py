@@ -4,9 +4,10 @@ A cell is called as `(features [F], memory) -> (features, memory)`, and runs alo
 features [T, F], memory, reset [T]) -> (features [T, ...], memories [T, ...])`, see `learning.recurrent`.
 """
 
+import functools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import chex
 import flax.linen as nn
@@ -20,6 +21,7 @@ from jaxrl.pytrees import Memory, Params, State
 __all__ = ["CELLS", "GRU", "LRU", "LSTM", "FlaxCell", "cell_of", "linear_recurrence"]
 
 Complex = tuple[jax.Array, jax.Array]  # real and imaginary parts
+Saved = Sequence[jax.Array]  # `[..., size]` each
 
 
 class GRU(nn.Module):
@@ -46,14 +48,21 @@ class GRU(nn.Module):
         chex.assert_shape(features, (None,), custom_message="features")
         weights = _weights(self, features.shape[0], self.size, 3)
         weights["candidate_bias"] = self.param("candidate_bias", nn.initializers.zeros, (self.size,))
-        memory = _gru(weights, _driven(weights, features), memory)
+        recalled = memory["hidden"] @ weights["kernel"] + self._bias(weights)
+        memory, _ = GRU_GATES.step(_driven(weights, features), recalled, memory)
         return memory["hidden"], memory
 
     def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
-        memories = _scanned(_gru, params["params"], features, memory, reset, self.initial_memory())
+        weights = params["params"]
+        driven, start = _driven(weights, features), self.initial_memory()
+        memories = _along_sequence(GRU_GATES, weights["kernel"], self._bias(weights), driven, memory, start, reset)
         return memories["hidden"], memories
+
+    def _bias(self, weights: Any) -> jax.Array:
+        """Bias of the products with the hidden values: the candidate's alone."""
+        return jnp.concatenate([jnp.zeros(2 * self.size), weights["candidate_bias"]])
 
 
 class LSTM(nn.Module):
@@ -79,13 +88,16 @@ class LSTM(nn.Module):
         """Features after one step, and the memory."""
         chex.assert_shape(features, (None,), custom_message="features")
         weights = _weights(self, features.shape[0], self.size, 4, first_bias=(0.0, 1.0, 0.0, 0.0))
-        memory = _lstm(weights, _driven(weights, features), memory)
+        recalled = memory["hidden"] @ weights["kernel"]
+        memory, _ = LSTM_GATES.step(_driven(weights, features), recalled, memory)
         return memory["hidden"], memory
 
     def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
         """Features and memories after each step."""
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
-        memories = _scanned(_lstm, params["params"], features, memory, reset, self.initial_memory())
+        weights = params["params"]
+        driven, start, nothing = _driven(weights, features), self.initial_memory(), jnp.zeros(4 * self.size)
+        memories = _along_sequence(LSTM_GATES, weights["kernel"], nothing, driven, memory, start, reset)
         return memories["hidden"], memories
 
 
@@ -328,29 +340,129 @@ def _driven(weights: Any, features: jax.Array) -> jax.Array:
     return features @ weights["input_kernel"] + weights["bias"]
 
 
-def _gru(weights: Any, driven: jax.Array, memory: dict[str, jax.Array]) -> dict[str, jax.Array]:
+class Gates(NamedTuple):
+    """Arithmetic of a cell on elements, by functions of its memory, a dictionary with the entry "hidden".
+
+    Attributes:
+      step: Function `(driven, recalled, memory) -> (memory, saved)`: the inputs of the gates from the features and from
+        the hidden values, `[..., gates * size]`, and the memory before the step.
+      back: Function `(saved, before, of_memory) -> (of_driven, of_recalled, of_before)` of gradients; `before` is the
+        memory before the step, and `of_before` leaves out what reaches it through `recalled`.
+    """
+
+    step: Callable[[jax.Array, jax.Array, dict[str, jax.Array]], tuple[dict[str, jax.Array], Saved]]
+    back: Callable[[Saved, dict[str, jax.Array], dict[str, jax.Array]], tuple[jax.Array, jax.Array, Any]]
+
+
+def _gru_step(driven: jax.Array, recalled: jax.Array, memory: dict[str, jax.Array]) -> tuple[Any, Saved]:
     hidden = memory["hidden"]
-    size, recalled = hidden.shape[-1], hidden @ weights["kernel"]
+    size = hidden.shape[-1]
     reset, update = jnp.split(nn.sigmoid(driven[..., : 2 * size] + recalled[..., : 2 * size]), 2, axis=-1)
-    candidate = jnp.tanh(driven[..., 2 * size :] + reset * (recalled[..., 2 * size :] + weights["candidate_bias"]))
-    return {"hidden": (1.0 - update) * candidate + update * hidden}
+    candidate = jnp.tanh(driven[..., 2 * size :] + reset * recalled[..., 2 * size :])
+    saved = reset, update, candidate, recalled[..., 2 * size :]
+    return {"hidden": (1.0 - update) * candidate + update * hidden}, saved
 
 
-def _lstm(weights: Any, driven: jax.Array, memory: dict[str, jax.Array]) -> dict[str, jax.Array]:
-    gates = jnp.split(driven + memory["hidden"] @ weights["kernel"], 4, axis=-1)
+def _gru_back(saved: Saved, before: dict[str, jax.Array], of_memory: dict[str, jax.Array]) -> tuple[Any, Any, Any]:
+    (reset, update, candidate, recalled), of_hidden = saved, of_memory["hidden"]
+    of_candidate = of_hidden * (1.0 - update) * (1.0 - candidate * candidate)
+    of_update = of_hidden * (before["hidden"] - candidate) * update * (1.0 - update)
+    of_reset = of_candidate * recalled * reset * (1.0 - reset)
+    of_driven = jnp.concatenate([of_reset, of_update, of_candidate], axis=-1)
+    of_recalled = jnp.concatenate([of_reset, of_update, of_candidate * reset], axis=-1)
+    return of_driven, of_recalled, {"hidden": of_hidden * update}
+
+
+def _lstm_step(driven: jax.Array, recalled: jax.Array, memory: dict[str, jax.Array]) -> tuple[Any, Saved]:
+    gates = jnp.split(driven + recalled, 4, axis=-1)
     enter, forget, leave = map(nn.sigmoid, gates[:3])
-    cell = forget * memory["cell"] + enter * jnp.tanh(gates[3])
-    return {"cell": cell, "hidden": leave * jnp.tanh(cell)}
+    candidate = jnp.tanh(gates[3])
+    cell = forget * memory["cell"] + enter * candidate
+    shown = jnp.tanh(cell)
+    return {"cell": cell, "hidden": leave * shown}, (enter, forget, leave, candidate, shown)
 
 
-def _scanned(
-    step: Callable[..., Any], weights: Any, features: jax.Array, memory: Memory, reset: jax.Array, start: Any
-) -> Any:
-    """Memories after each step; the products with the features are computed at once for all steps."""
+def _lstm_back(saved: Saved, before: dict[str, jax.Array], of_memory: dict[str, jax.Array]) -> tuple[Any, Any, Any]:
+    enter, forget, leave, candidate, shown = saved
+    of_cell = of_memory["cell"] + of_memory["hidden"] * leave * (1.0 - shown * shown)
+    of_gates = jnp.concatenate(
+        [
+            of_cell * candidate * enter * (1.0 - enter),
+            of_cell * before["cell"] * forget * (1.0 - forget),
+            of_memory["hidden"] * shown * leave * (1.0 - leave),
+            of_cell * enter * (1.0 - candidate * candidate),
+        ],
+        axis=-1,
+    )
+    return of_gates, of_gates, {"cell": of_cell * forget, "hidden": jnp.zeros_like(of_cell)}
 
-    def one_step(memory: Memory, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
-        driven, reset = now
-        memory = step(weights, driven, remembered(memory, start, reset))
-        return memory, memory
 
-    return jax.lax.scan(one_step, memory, (_driven(weights, features), reset))[1]
+GRU_GATES = Gates(_gru_step, _gru_back)
+LSTM_GATES = Gates(_lstm_step, _lstm_back)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _along_sequence(
+    gates: Gates,
+    kernel: jax.Array,
+    bias: jax.Array,
+    driven: jax.Array,
+    memory: dict[str, jax.Array],
+    start: dict[str, jax.Array],
+    reset: jax.Array,
+) -> dict[str, jax.Array]:
+    """Memories after each step of a sequence.
+
+    Args:
+      gates: Arithmetic of the cell, static.
+      kernel, bias: Matrix and bias of the products with the hidden values, `[size, gates * size]` and
+        `[gates * size]`.
+      driven: Inputs of the gates from the features, `[T, gates * size]`.
+      memory, start: Memory before the first step, and at the start of an episode, leaves `[size]`; gradients do not
+        reach the latter, which is a constant.
+      reset: Whether the memory is reset before each step, bool `[T]`.
+
+    Returns:
+      Leaves `[T, size]`.
+    """
+    return _forward(gates, kernel, bias, driven, memory, start, reset)[0]
+
+
+def _forward(
+    gates: Gates, kernel: jax.Array, bias: jax.Array, driven: jax.Array, memory: Any, start: Any, reset: jax.Array
+) -> tuple[Any, Any]:
+    def one_step(before: Memory, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        driven, reset_next = now
+        after, saved = gates.step(driven, before["hidden"] @ kernel + bias, before)
+        # One array, since each that is written costs time.
+        return remembered(after, start, reset_next), jnp.concatenate([*after.values(), *saved])
+
+    never = jnp.zeros((1,), bool)
+    first = remembered(memory, start, reset[0])
+    packed = jax.lax.scan(one_step, first, (driven, jnp.concatenate([reset[1:], never])))[1]
+    parts = jnp.split(packed, packed.shape[-1] // kernel.shape[0], axis=-1)
+    memories = dict(zip(memory, parts, strict=False))
+    return memories, (kernel, memories, memory, start, packed[:, kernel.shape[0] * len(memory) :], reset)
+
+
+def _backward(gates: Gates, residuals: Any, of_memories: Any) -> tuple[Any, ...]:
+    kernel, memories, memory, start, saved, reset = residuals
+    size, num_driven = kernel.shape
+    earlier = jax.tree.map(lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), memory, memories)
+    before = remembered(earlier, start, reset)
+
+    def backwards(later: Any, now: Any) -> tuple[Any, Any]:
+        of_memory, before, saved, reset = now
+        of_memory = jax.tree.map(jnp.add, of_memory, later)
+        of_driven, of_recalled, of_before = gates.back(jnp.split(saved, saved.shape[-1] // size), before, of_memory)
+        of_before["hidden"] += of_recalled @ kernel.T
+        of_earlier = jax.tree.map(lambda leaf: jnp.where(reset, 0.0, leaf), of_before)
+        return of_earlier, jnp.concatenate([of_driven, of_recalled])
+
+    nothing = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), of_memories)
+    of_memory, packed = jax.lax.scan(backwards, nothing, (of_memories, before, saved, reset), reverse=True)
+    of_driven, of_recalled = packed[:, :num_driven], packed[:, num_driven:]
+    return before["hidden"].T @ of_recalled, jnp.sum(of_recalled, axis=0), of_driven, of_memory, None, None
+
+
+_along_sequence.defvjp(_forward, _backward)

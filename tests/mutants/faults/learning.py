@@ -383,6 +383,27 @@ FAULTS = (
         "tests/learning/test_recurrent.py::test_gradients_of_a_sequence_are_those_of_its_steps[gru]",
     ),
     Fault(
+        "gradient-of-a-memory-across-episodes",
+        "jaxrl/learning/cells.py",
+        "jnp.where(reset, 0.0, leaf), of_before)",
+        "leaf, of_before)",
+        "tests/learning/test_recurrent.py::test_gradients_of_a_sequence_are_those_of_its_steps[gru]",
+    ),
+    Fault(
+        "gradient-of-a-gate-without-its-slope",
+        "jaxrl/learning/cells.py",
+        "of_reset = of_candidate * recalled * reset * (1.0 - reset)",
+        "of_reset = of_candidate * recalled * reset",
+        "tests/learning/test_recurrent.py::test_gradients_of_a_sequence_are_those_of_its_steps[gru]",
+    ),
+    Fault(
+        "forget-gate-from-the-memory-after-the-step",
+        "jaxrl/learning/cells.py",
+        'of_cell * before["cell"] * forget * (1.0 - forget)',
+        "of_cell * shown * forget * (1.0 - forget)",
+        "tests/learning/test_recurrent.py::test_gradients_of_a_sequence_are_those_of_its_steps[lstm]",
+    ),
+    Fault(
         "forbidden-actions-stay-possible",
         "jaxrl/learning/action_heads.py",
         "return logits if mask is None else jnp.where(mask, logits, jnp.finfo(logits.dtype).min)",
