@@ -8,10 +8,7 @@ as to an environment or an algorithm, are of the usual kind.
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -20,27 +17,13 @@ import numpy as np
 from jax import lax
 from jax.extend.random import define_prng_impl, threefry_prng_impl
 
+from envs.loops import traced_platform
+
 ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 KEY_SHAPE = (2,)
 WORDS = {8: jnp.uint8, 16: jnp.uint16, 32: jnp.uint32}
 
-_PLATFORM: contextvars.ContextVar[str | None] = contextvars.ContextVar("platform", default=None)
-
-__all__ = ["KEY_SHAPE", "rolled", "threefry", "traced_for", "unrolled"]
-
-
-@contextlib.contextmanager
-def traced_for(platform: str) -> Iterator[None]:
-    """Context in which programs are traced for devices other than those of JAX's default backend.
-
-    Args:
-      platform: Platform of the devices, such as "cpu" or "gpu".
-    """
-    token = _PLATFORM.set(platform)
-    try:
-        yield
-    finally:
-        _PLATFORM.reset(token)
+__all__ = ["KEY_SHAPE", "rolled", "threefry", "unrolled"]
 
 
 def unrolled(key: jax.Array) -> jax.Array:
@@ -59,7 +42,7 @@ def unrolled(key: jax.Array) -> jax.Array:
       Keys `[*S]`.
     """
     usual = jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and jax.random.key_impl(key) == "threefry2x32"
-    on_cpu = (_PLATFORM.get() or jax.default_backend()) == "cpu"
+    on_cpu = traced_platform() == "cpu"
     if not usual or not jax.config.values["jax_threefry_partitionable"] or not on_cpu:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=UNROLLED)

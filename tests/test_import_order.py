@@ -16,7 +16,7 @@ ROWS = {
     "jaxrl.runtime": """machine hosts loop warm_start | accelerators | layout options laws | call programs
         | runs evaluate_again checkpoints | plan drive merging | env_sharding | execution | training
         | resuming plan_call""",
-    "envs": """terminal | errors spelling threefry law_progress casting | settings arguments
+    "envs": """terminal loops | errors spelling threefry law_progress casting | settings arguments
         | files base discount_curves | abstract_checking gymnax_environment registry probes | choices
         | checking wrappers bandits control decision memory games crowd | cooperation | rendering | adapters""",
     "envs.adapters": "incoming outgoing",

@@ -13,6 +13,7 @@ from flax import struct
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
+from envs.loops import scan
 from envs.threefry import unrolled
 from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
@@ -229,7 +230,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
             return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
 
         updates = replay.updates(learn_key, iteration)
-        (learner, priorities), metrics = jax.lax.scan(update, (learner, experience.priorities), updates)
+        (learner, priorities), metrics = scan(update, (learner, experience.priorities), updates, steps_of_turn=1)
         state, metrics = replay.finish(learner, priorities, experience, metrics)
         return state, metrics | {"epsilon": learner.acting.epsilon, "learning_rate": hparams.lr}
 

@@ -12,6 +12,7 @@ from jax.flatten_util import ravel_pytree
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
+from envs.loops import in_parts
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled, checked_network
 from jaxrl.algorithms.on_policy_config import choose_network, shapes_of
@@ -46,6 +47,10 @@ from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import episode_ends, longest_episode, reset_all, rollout, value_ends
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 from jaxrl.pytrees import EnvParams, HParams, Params
+
+# Most observations, and most numbers in them, to which an accelerator applies a network at a time after a rollout,
+# because the layers take memory.
+MOST_OBSERVATIONS, MOST_NUMBERS = 512, 2**16
 
 __all__ = ["OnPolicy", "agents_of", "on_policy"]
 
@@ -193,8 +198,15 @@ class OnPolicy(NamedTuple):
                 start = Start(state.start.memory, policy.normalised(state.start.obs), state.start.reset[:, :-1])
                 next_start = last_steps(burn_in, memory, after, steps.obs, reset, done)
         else:
-            outputs, value = self.apply(policy.params, obs, global_obs, num_axes)
-            _, next_value = self.apply(policy.params, next_obs, next_global_obs, num_axes)
+
+            def applied(obs: Any) -> tuple[jax.Array, jax.Array]:
+                return self.apply(policy.params, obs[0], obs[1], num_axes)
+
+            num_steps, of_step = steps.reward.shape[0], steps.reward.size // steps.reward.shape[0]
+            numbers = sum(leaf.size for leaf in jax.tree.leaves((obs, global_obs))) // num_steps
+            most = min(MOST_OBSERVATIONS // of_step, MOST_NUMBERS // numbers)
+            outputs, value = in_parts(applied, (obs, global_obs), most)
+            _, next_value = in_parts(applied, (next_obs, next_global_obs), most)
         outputs = jax.lax.optimization_barrier(outputs)  # fused with a softmax the network is slow on a CPU
         scores = self.head.scores(outputs, policy.log_std)
         log_prob = self.head.log_prob(scores, steps.mask, steps.raw_action)

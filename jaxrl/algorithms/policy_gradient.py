@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from envs.loops import in_parts, scan
 from jaxrl.algorithms.contract import Algorithm, Metrics
 from jaxrl.algorithms.on_policy import OnPolicy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyConfig
@@ -86,10 +87,22 @@ class Acting(NamedTuple):
     value: jax.Array
 
 
-def acting(agent: OnPolicy, weights: Any, batch: Samples) -> Acting:
-    """Evaluates policy and critic with given weights on samples."""
+def acting(agent: OnPolicy, weights: Any, batch: Samples, steps_of_part: int | None = None) -> Acting:
+    """Evaluates policy and critic with given weights on samples.
+
+    Args:
+      agent: OnPolicy of the algorithm.
+      weights: Weights.
+      batch: Samples.
+      steps_of_part: Number of steps of which an accelerator keeps the layers for the gradient at a time, for samples
+        `[T, envs, ...]` of a whole rollout; all if None, and if the policy has a memory.
+    """
     params, log_std = weights
-    outputs, value = agent.forward(params, batch)
+    if steps_of_part is None or agent.remembers:
+        outputs, value = agent.forward(params, batch)
+    else:
+        forward = lambda obs: agent.apply(params, obs[0], obs[1], batch.weight.ndim)  # noqa: E731
+        outputs, value = in_parts(forward, (batch.obs, batch.global_obs), steps_of_part, recompute=True)
     # Scores are computed twice: a shared standard deviation would change the order in which gradients are summed.
     scores, scores_of_entropy = agent.head.scores(outputs, log_std), agent.head.scores(outputs, log_std)
     log_prob = agent.head.log_prob(scores, batch.mask, batch.raw_action)
@@ -146,7 +159,7 @@ def epochs(
         key,
         agent.config.num_epochs,
         lambda key: agent.minibatches(key, samples, agent.config.num_minibatches),
-        lambda learner, minibatches: jax.lax.scan(one_minibatch, learner, minibatches),
+        lambda learner, minibatches: scan(one_minibatch, learner, minibatches, steps_of_turn=1),
         learner,
         agent.shards,
     )

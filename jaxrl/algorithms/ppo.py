@@ -10,6 +10,7 @@ from flax import struct
 
 from envs.base import Environment
 from envs.errors import UserValueError
+from envs.loops import scan
 from envs.threefry import unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, checked_config, with_hints
 from jaxrl.algorithms.on_policy import agents_of, on_policy
@@ -179,9 +180,9 @@ def _build(
 
         def one_epoch(carry: Any, minibatches: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
             if config.kl_stop != "epoch":
-                return jax.lax.scan(one_guarded_minibatch, carry, minibatches)
+                return scan(one_guarded_minibatch, carry, minibatches, steps_of_turn=1)
             learner, _, stopped = carry
-            learned, metrics = jax.lax.scan(one_minibatch, learner, minibatches)
+            learned, metrics = scan(one_minibatch, learner, minibatches, steps_of_turn=1)
             metrics = jax.tree.map(jnp.mean, metrics)
             over = stopped | (metrics["approx_kl"] > hparams.target_kl)
             return (_select(stopped, learner, learned), None, over), (metrics, stopped, stopped)

@@ -13,6 +13,7 @@ from flax import struct
 from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
+from envs.loops import scan
 from envs.threefry import unrolled
 from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
@@ -204,7 +205,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
             learn_key,
             config.num_epochs,
             lambda key: row_minibatches(key, rows, config.num_minibatches),
-            lambda carry, minibatches: jax.lax.scan(one_minibatch, carry, minibatches),
+            lambda carry, minibatches: scan(one_minibatch, carry, minibatches, steps_of_turn=1),
             (state.acting, state.optimiser),
         )
         observations = rollouts.statistics(state.observations, steps)

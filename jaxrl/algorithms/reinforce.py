@@ -24,6 +24,8 @@ from jaxrl.learning.shards import EnvShards, summed
 from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
+STEPS_OF_PART = 20  # of a rollout, whose layers an accelerator keeps at a time
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ReinforceConfig(OnPolicyConfig):
@@ -115,7 +117,7 @@ def _build(
     agent = on_policy(env, config, network, agents, shards)
 
     def loss(weights: Any, batch: Samples, hparams: ReinforceHParams) -> tuple[jax.Array, Metrics]:
-        now = acting(agent, weights, batch)
+        now = acting(agent, weights, batch, STEPS_OF_PART)
         policy_loss = policy_gradient(now.log_prob, advantages(agent, batch, "batch"), batch.weight)
         if config.baseline == "critic":
             return total_loss(agent, now, batch, policy_loss, hparams)

@@ -12,6 +12,7 @@ from flax import struct
 from envs.base import Environment, spaces
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
+from envs.loops import scan
 from envs.threefry import unrolled
 from jaxrl.algorithms.actor_critic import (
     ActorCriticConfig,
@@ -299,7 +300,7 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
             return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
 
         updates = replay.updates(learn_key, iteration)
-        (learner, priorities), metrics = jax.lax.scan(update, (state.learner, experience.priorities), updates)
+        (learner, priorities), metrics = scan(update, (state.learner, experience.priorities), updates, steps_of_turn=1)
         state, metrics = replay.finish(learner, priorities, experience, metrics)
         return state, metrics | {"learning_rate": hparams.lr}
 

@@ -11,6 +11,7 @@ from flax import struct
 
 from envs.base import Environment
 from envs.checking import check_abstractly
+from envs.loops import scan
 from envs.threefry import unrolled
 from jaxrl.algorithms.actor_critic import (
     ActorCriticConfig,
@@ -222,7 +223,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
             return (learner, replay.update_priorities(priorities, drawn, error, hparams)), metrics
 
         updates = replay.updates(learn_key, iteration)
-        (learner, priorities), metrics = jax.lax.scan(update, (learner, experience.priorities), updates)
+        (learner, priorities), metrics = scan(update, (learner, experience.priorities), updates, steps_of_turn=1)
         state, metrics = replay.finish(learner, priorities, experience, metrics)
         return state, metrics | {"learning_rate": hparams.lr}
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
+from envs.loops import scan
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import Exponential
 from jaxrl.discounts.parsing import prepare
@@ -124,7 +125,7 @@ def rate_returns(rates: Any, lam: Any, reward: Any, next_value: Any, terminated:
         returns = reward[..., None] + rates * ahead
         return returns, returns
 
-    return jax.lax.scan(backward, jnp.zeros_like(bootstrap[0]), (reward, bootstrap, last), reverse=True)[1]
+    return scan(backward, jnp.zeros_like(bootstrap[0]), (reward, bootstrap, last), reverse=True)[1]
 
 
 def gae(
@@ -218,7 +219,7 @@ def _mixture_targets(
         return returns, jnp.sum(weights * returns, axis=0)
 
     start = jnp.zeros((rates.shape[0], *reward.shape[1:]), reward.dtype)
-    return jax.lax.scan(backward, start, (reward, value_part, last), reverse=True)[1]
+    return scan(backward, start, (reward, value_part, last), reverse=True)[1]
 
 
 def _lag_targets(

@@ -14,6 +14,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from envs.loops import scan
 from jaxrl.learning.networks import ACTIVATIONS, orthogonal
 from jaxrl.learning.rollout import remembered
 from jaxrl.pytrees import Memory, Params, State
@@ -57,7 +58,7 @@ class GRU(nn.Module):
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
         weights = params["params"]
         driven, start = _driven(weights, features), self.initial_memory()
-        memories = _along_sequence(GRU_GATES, weights["kernel"], self._bias(weights), driven, memory, start, reset)
+        memories: Any = _along_sequence(GRU_GATES, weights["kernel"], self._bias(weights), driven, memory, start, reset)
         return memories["hidden"], memories
 
     def _bias(self, weights: Any) -> jax.Array:
@@ -97,7 +98,7 @@ class LSTM(nn.Module):
         chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
         weights = params["params"]
         driven, start, nothing = _driven(weights, features), self.initial_memory(), jnp.zeros(4 * self.size)
-        memories = _along_sequence(LSTM_GATES, weights["kernel"], nothing, driven, memory, start, reset)
+        memories: Any = _along_sequence(LSTM_GATES, weights["kernel"], nothing, driven, memory, start, reset)
         return memories["hidden"], memories
 
 
@@ -425,10 +426,10 @@ def _along_sequence(
     Returns:
       Leaves `[T, size]`.
     """
-    return _forward(gates, kernel, bias, driven, memory, start, reset)[0]
+    return _gated_forward(gates, kernel, bias, driven, memory, start, reset)[0]
 
 
-def _forward(
+def _gated_forward(
     gates: Gates, kernel: jax.Array, bias: jax.Array, driven: jax.Array, memory: Any, start: Any, reset: jax.Array
 ) -> tuple[Any, Any]:
     def one_step(before: Memory, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
@@ -439,13 +440,13 @@ def _forward(
 
     never = jnp.zeros((1,), bool)
     first = remembered(memory, start, reset[0])
-    packed = jax.lax.scan(one_step, first, (driven, jnp.concatenate([reset[1:], never])))[1]
+    packed = scan(one_step, first, (driven, jnp.concatenate([reset[1:], never])))[1]
     parts = jnp.split(packed, packed.shape[-1] // kernel.shape[0], axis=-1)
     memories = dict(zip(memory, parts, strict=False))
     return memories, (kernel, memories, memory, start, packed[:, kernel.shape[0] * len(memory) :], reset)
 
 
-def _backward(gates: Gates, residuals: Any, of_memories: Any) -> tuple[Any, ...]:
+def _gated_backward(gates: Gates, residuals: Any, of_memories: Any) -> tuple[Any, ...]:
     kernel, memories, memory, start, saved, reset = residuals
     size, num_driven = kernel.shape
     earlier = jax.tree.map(lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), memory, memories)
@@ -460,9 +461,9 @@ def _backward(gates: Gates, residuals: Any, of_memories: Any) -> tuple[Any, ...]
         return of_earlier, jnp.concatenate([of_driven, of_recalled])
 
     nothing = jax.tree.map(lambda leaf: jnp.zeros_like(leaf[0]), of_memories)
-    of_memory, packed = jax.lax.scan(backwards, nothing, (of_memories, before, saved, reset), reverse=True)
+    of_memory, packed = scan(backwards, nothing, (of_memories, before, saved, reset), reverse=True)
     of_driven, of_recalled = packed[:, :num_driven], packed[:, num_driven:]
     return before["hidden"].T @ of_recalled, jnp.sum(of_recalled, axis=0), of_driven, of_memory, None, None
 
 
-_along_sequence.defvjp(_forward, _backward)
+_along_sequence.defvjp(_gated_forward, _gated_backward)

@@ -6,6 +6,7 @@ from typing import Any
 import chex
 import jax
 
+from envs.loops import scan
 from jaxrl.learning.shards import EnvShards, own_key
 
 Samples = Any
@@ -73,4 +74,4 @@ def over_epochs(
     def epoch(carry: Any, key: jax.Array) -> tuple[Any, Any]:
         return one_epoch(carry, minibatches(own_key(key, shards)))
 
-    return jax.lax.scan(epoch, start, jax.random.split(key, num_epochs))
+    return scan(epoch, start, jax.random.split(key, num_epochs), steps_of_turn=1)

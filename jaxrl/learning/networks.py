@@ -16,6 +16,7 @@ from flax.errors import InvalidRngError
 from envs.base import Environment
 from envs.choices import Choices, encoded, with_choices
 from envs.errors import UserTypeError, UserValueError
+from envs.loops import traced_platform
 from jaxrl.pytrees import Params
 
 # flax's module under another name: only this file and others of its folder import flax.linen.
@@ -148,10 +149,11 @@ class CNNActorCritic(nn.Module):
 
 
 class _Convolution(nn.Module):
-    """A 3 x 3 convolution with padded borders, as the product of all patches of an image with one matrix.
+    """A 3 x 3 convolution with padded borders; on a CPU as the product of all patches of an image with one matrix.
 
-    In a batch of runs the kernels of `nn.Conv` become the groups of one convolution, and those of its gradients, which
-    take longer on a CPU than a batch of products.
+    In a batch of runs the kernels of a convolution become the groups of one convolution, and those of its gradients,
+    which take longer on a CPU than a batch of products. On an accelerator the patches, nine times as large as the
+    image, would take most of the memory of a run.
 
     Attributes:
       channels: Number of channels of the result.
@@ -168,7 +170,14 @@ class _Convolution(nn.Module):
         bias = self.param("bias", nn.initializers.zeros, (self.channels,))
         ends = [(-(-size // self.stride) - 1) * self.stride + 1 for size in image.shape[:2]]  # of the first pixels
         borders = [max(end + 2 - size, 0) for end, size in zip(ends, image.shape[:2], strict=True)]
-        padded = jnp.pad(image, [*((border // 2, border - border // 2) for border in borders), (0, 0)])
+        padding = [(border // 2, border - border // 2) for border in borders]
+        if traced_platform() != "cpu":
+            strides, dimensions = (self.stride, self.stride), ("NHWC", "HWIO", "NHWC")
+            return (
+                jax.lax.conv_general_dilated(image[None], kernel, strides, padding, dimension_numbers=dimensions)[0]
+                + bias
+            )
+        padded = jnp.pad(image, [*padding, (0, 0)])
         shifted = [
             padded[y : y + ends[0] : self.stride, x : x + ends[1] : self.stride] for y in range(3) for x in range(3)
         ]

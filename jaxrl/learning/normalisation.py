@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.choices import ChoiceShape
+from envs.loops import scan
 from jaxrl.learning.shards import EnvShards, summed
 
 
@@ -122,7 +123,7 @@ def scale_rewards(
         total = reward + rate * total
         return jnp.where(done, 0.0, total), total
 
-    last, totals = jax.lax.scan(accumulate, start, (reward, done))
+    last, totals = scan(accumulate, start, (reward, done))
     statistics = update_statistics(statistics, totals, active.astype(jnp.float32), shards)
     variance = jnp.maximum(statistics.variance, jnp.finfo(jnp.float32).tiny)
     return jnp.clip(reward * jax.lax.rsqrt(variance), -clip, clip), (statistics, last)

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.errors import UserTypeError, UserValueError
+from envs.loops import scan
 from jaxrl.learning.networks import last_layers, perceptron, returned
 from jaxrl.learning.rollout import remembered
 from jaxrl.pytrees import Memory, Params
@@ -150,7 +151,7 @@ def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, re
         results = module.apply(params, inputs, remembered(memory, start, reset))
         return results[-1], results
 
-    return jax.lax.scan(step, memory, (inputs, reset))[1]
+    return scan(step, memory, (inputs, reset))[1]
 
 
 def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | None = None) -> None:

@@ -11,6 +11,7 @@ from envs.abstract_checking import ContractError
 from envs.arguments import described
 from envs.base import Environment
 from envs.errors import UserValueError
+from envs.loops import scan
 from envs.threefry import rolled, unrolled
 from envs.wrappers.wrapper import limit
 from jaxrl.learning.actor import Actor, Memory, Policy, check_memory, memories, scored
@@ -282,7 +283,7 @@ def rollout(
         return (begun, used + done, t + 1), (kept(obs), mask, raw_action, next_mask, global_obs, facts)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
-    (carry, used, _), run = jax.lax.scan(one_step, start, noise, length=num_steps)
+    (carry, used, _), run = scan(one_step, start, noise, length=num_steps)
     obs, mask, raw_action, next_mask, (global_obs, next_global_obs), facts = run
     next_obs, reward, ended, per_agent, behaviour = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
-from envs.threefry import traced_for
+from envs.loops import traced_for
 from jaxrl.runtime.layout import compile_programs, shapes_on
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.machine.memory import give_back

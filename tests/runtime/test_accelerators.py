@@ -202,10 +202,3 @@ def test_several_compilations_have_no_target(monkeypatch: pytest.MonkeyPatch):
     algos = [jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=count)) for count in (2, 4)]
     with pytest.raises(ValueError, match="target takes algorithms that share one compilation, got 2"):
         jaxrl.plan(algos, env_steps=1000, target="t4")
-
-
-def test_random_keys_are_those_of_the_platform_that_is_traced_for():
-    key = jax.random.key(0)
-    with envs.threefry.traced_for("gpu"):
-        assert envs.unrolled(key) is key
-    assert envs.unrolled(key) is not key

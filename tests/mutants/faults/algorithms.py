@@ -204,8 +204,8 @@ FAULTS = (
     Fault(
         "next-values-of-the-present-observation",
         "jaxrl/algorithms/on_policy.py",
-        "_, next_value = self.apply(policy.params, next_obs, next_global_obs, num_axes)",
-        "_, next_value = self.apply(policy.params, obs, next_global_obs, num_axes)",
+        "_, next_value = in_parts(applied, (next_obs, next_global_obs), most)",
+        "_, next_value = in_parts(applied, (obs, next_global_obs), most)",
         f"{ON_POLICY}[ppo]",
     ),
     Fault(

@@ -329,8 +329,8 @@ FAULTS = (
     Fault(
         "one-shuffle-for-all-epochs",
         "jaxrl/learning/minibatches.py",
-        "jax.random.split(key, num_epochs))",
-        "jax.random.split(key, num_epochs)[jax.numpy.zeros(num_epochs, int)])",
+        "jax.random.split(key, num_epochs), steps",
+        "jax.random.split(key, num_epochs)[jax.numpy.zeros(num_epochs, int)], steps",
         "tests/learning/test_minibatches.py::test_each_epoch_shuffles_anew",
     ),
     Fault(
@@ -378,8 +378,8 @@ FAULTS = (
     Fault(
         "unrolled-memory-reset-one-step-late",
         "jaxrl/learning/recurrent.py",
-        "return jax.lax.scan(step, memory, (inputs, reset))[1]",
-        "return jax.lax.scan(step, memory, (inputs, jnp.roll(reset, 1)))[1]",
+        "return scan(step, memory, (inputs, reset))[1]",
+        "return scan(step, memory, (inputs, jnp.roll(reset, 1)))[1]",
         "tests/learning/test_recurrent.py::test_gradients_of_a_sequence_are_those_of_its_steps[gru]",
     ),
     Fault(
@@ -402,6 +402,20 @@ FAULTS = (
         'of_cell * before["cell"] * forget * (1.0 - forget)',
         "of_cell * shown * forget * (1.0 - forget)",
         "tests/learning/test_recurrent.py::test_gradients_of_a_sequence_are_those_of_its_steps[lstm]",
+    ),
+    Fault(
+        "results-of-a-step-read-from-one-place",
+        "envs/loops.py",
+        "at += shape.size",
+        "at += 0",
+        "tests/envs/test_loops.py::test_results_of_every_type_are_the_same_bits",
+    ),
+    Fault(
+        "integers-of-a-step-packed-as-numbers",
+        "envs/loops.py",
+        "jax.lax.bitcast_convert_type(leaf, jnp.uint32)",
+        "leaf.astype(jnp.uint32)",
+        "tests/envs/test_loops.py::test_results_of_every_type_are_the_same_bits",
     ),
     Fault(
         "forbidden-actions-stay-possible",
