@@ -59,7 +59,7 @@ def test_every_benchmark_runs_at_its_smallest_size(name: str, tmp_path: Path):
 
 def test_every_script_is_a_benchmark_that_the_suite_knows():
     parts = {"__init__", "__main__", "browser", "ceilings", "machine", "report", "sides", "work"}
-    parts |= {"accelerators", "accelerator_cases", "accelerator_page"}
+    parts |= {"accelerators", "accelerator_cases", "accelerator_page", "gpu"}
     assert {file.stem for file in (ROOT / "bench").glob("*.py")} == parts | set(suite.BENCHMARKS)
 
 

@@ -14,7 +14,12 @@ from jaxrl.runtime.accelerators.targets import Gpu, Target
 CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 # Variables that keep the library of TPUs from asking Google's servers which machine this is, and compilers from lines
 # on what they would know of a device that is there.
-TPU_VARIABLES = {"TPU_SKIP_MDS_QUERY": "1", "TPU_WORKER_HOSTNAMES": "localhost", "TPU_MIN_LOG_LEVEL": "3"}
+TPU_VARIABLES = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    "TPU_MIN_LOG_LEVEL": "3",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at a time
+}
 QUIET = ("TF_CPP_MIN_LOG_LEVEL", "2")
 GPU_TEXT = """
 gpu_device_info {{

@@ -1,0 +1,40 @@
+"""The benchmark for a machine with a GPU is rehearsed on a CPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench import gpu
+from jaxrl.runtime.accelerators.targets import TARGETS
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.slow
+def test_it_prints_figures_beside_predictions(tmp_path: Path):
+    command = [sys.executable, "bench/gpu.py", "--rehearse", "--no-peers", "--only", "ppo-1", "ucb-4096", "bits"]
+    out = tmp_path / "gpu.json"
+    done = subprocess.run([*command, "--json", str(out)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    workloads, checks = json.loads(out.read_text())["tables"]
+    rows = [dict(zip(workloads["columns"], row, strict=True)) for row in workloads["rows"]]
+    assert [row["workload"] for row in rows] == ["ppo-1", "ucb-4096"]
+    assert rows[0]["run s"] > 0
+    assert rows[0]["bound s"] > 0
+    assert rows[0]["compile s"] > 1
+    assert [row[1] for row in checks["rows"]] == ["yes", "yes"]
+
+
+@pytest.mark.slow
+def test_a_workload_that_does_not_end_in_time_is_missing():
+    figures, error = gpu.worked("ppo-1", rehearse=True, seconds=0.5)
+    assert figures is None
+    assert error == "it did not end in the time that was left"
+
+
+@pytest.mark.parametrize(("kind", "name"), [("NVIDIA H200", "h200"), ("Tesla T4", "t4"), ("cpu", "h100")])
+def test_the_bound_is_that_of_the_device_or_of_an_h100(kind: str, name: str):
+    assert gpu.target_of(kind) is TARGETS[name]
