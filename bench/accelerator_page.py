@@ -1,4 +1,4 @@
-"""The tables of docs/results/accelerators.md, from bench/results/accelerators.json."""
+"""The tables of docs/results/accelerators.md, from bench/accelerators.json."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,7 +12,6 @@ PAGE = Path(__file__).resolve().parents[1] / "docs/results/accelerators.md"
 BEGIN, END = "<!-- accelerators:begin -->", "<!-- accelerators:end -->"
 COLUMNS = (
     *("Program", "Target", "Runs", "Compiled in", "State of a run", "Temporary", "Kernels", "Traffic", "Operations"),
-    "Bound",
 )
 
 __all__ = ["tables", "write_page"]
@@ -40,11 +39,6 @@ def tables(table: Mapping[str, Mapping[str, Any]]) -> str:
 def _cells(name: str, record: Mapping[str, Any]) -> list[str]:
     case, target, runs = name.split("/")
     at = TARGETS[target]
-    bound = max(
-        record["kernels"] * at.kernel_seconds,
-        record["uncached"] / at.bandwidth,
-        record["operations"] / at.operations,
-    )
     return [
         case,
         at.label,
@@ -55,5 +49,4 @@ def _cells(name: str, record: Mapping[str, Any]) -> list[str]:
         f"{record['kernels']:,.0f}",
         f"{record['bytes'] / 1e9:,.2f} GB",
         f"{record['operations'] / 1e9:,.1f} G",
-        f"{1e3 * bound:,.1f} ms",
     ]

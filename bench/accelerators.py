@@ -4,7 +4,7 @@
     python bench/accelerators.py [--only ppo dqn] [--targets h100] [--runs 256] [--processes 2] [--again] [--accept]
 
 Every cell of the table, a program, a target and a number of runs, is compiled by a process of its own and stored in
-bench/results/accelerators.json at once, so that an interrupted call resumes where it stopped; cells that were compiled
+bench/accelerators.json at once, so that an interrupted call resumes where it stopped; cells that were compiled
 from the same source are not compiled again, except under --again. Afterwards docs/results/accelerators.md is written.
 Nothing is executed on an accelerator: times are those of the compiler.
 
@@ -34,14 +34,14 @@ from bench.accelerator_page import write_page
 from jaxrl.runtime.accelerators.targets import TARGETS
 
 ROOT = Path(__file__).resolve().parents[1]
-TABLE = ROOT / "bench/results/accelerators.json"
+TABLE = ROOT / "bench/accelerators.json"
 GROWTH = 1.05  # largest growth of a number of kernels
 
 
 def source() -> str:
     """Fingerprint of the library's files and of the version of JAX."""
     digest = hashlib.sha256(jax.__version__.encode())
-    for file in sorted([*ROOT.glob("jaxrl/**/*.py"), *ROOT.glob("envs/**/*.py")]):
+    for file in sorted([*ROOT.glob("jaxrl/**/*.py"), *ROOT.glob("envs/**/*.py"), ROOT / "bench/accelerator_cases.py"]):
         digest.update(file.read_bytes())
     return digest.hexdigest()[:12]
 

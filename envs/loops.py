@@ -51,7 +51,7 @@ def scan(
     """`jax.lax.scan` with the same arguments and results, bit for bit, in the form that suits the platform.
 
     On a CPU it is that function. An accelerator starts a kernel for every array that a step writes, and some for every
-    turn of a loop: there a turn has several steps, and the results of a step are written as one array.
+    turn of a loop: there a turn has several steps, and the results of a step are written as one array, or two.
 
     Args:
       step, carry, inputs, length, reverse: Arguments of `jax.lax.scan`.
@@ -79,20 +79,25 @@ def in_parts(function: Callable[[Any], Any], arrays: Any, most: int, recompute: 
     Args:
       function: Function of arrays `[n, ...]` that treats each of the n entries alone, with results `[n, ...]`.
       arrays: Pytree of arrays `[N, ...]`.
-      most: Largest number of entries of a part; their number is a divisor of N.
+      most: Largest number of entries of a part; at least 1 is taken.
       recompute: Whether gradients compute the results of a part again instead of keeping what leads to them.
     """
     length = jax.tree.leaves(arrays)[0].shape[0]
-    size = next(size for size in range(max(min(most, length), 1), 0, -1) if length % size == 0)
-    if traced_platform() == "cpu" or size == length:
+    if traced_platform() == "cpu" or length <= most:
         return function(arrays)
-    parts = jax.tree.map(lambda leaf: leaf.reshape(length // size, size, *leaf.shape[1:]), arrays)
-    results = jax.lax.map(jax.checkpoint(function) if recompute else function, parts)
-    return jax.tree.map(lambda leaf: leaf.reshape(length, *leaf.shape[2:]), results)
+    size = -(-length // -(-length // max(most, 1)))  # parts of about equal sizes
+    whole = length // size * size
+    own = jax.checkpoint(function) if recompute else function
+    parts = jax.tree.map(lambda leaf: leaf[:whole].reshape(-1, size, *leaf.shape[1:]), arrays)
+    results = jax.tree.map(lambda leaf: leaf.reshape(whole, *leaf.shape[2:]), jax.lax.map(own, parts))
+    if whole == length:
+        return results
+    rest = own(jax.tree.map(lambda leaf: leaf[whole:], arrays))
+    return jax.tree.map(lambda one, other: jnp.concatenate([one, other]), results, rest)
 
 
 class _Packing:
-    """Division of the results of a step into those that are packed into one array, and the others.
+    """Division of the results of a step into those that are packed, float32 into one array and others into another.
 
     Args:
       results: Pytree of arrays.
@@ -101,42 +106,46 @@ class _Packing:
     def __init__(self, results: Any):
         leaves, self._structure = jax.tree.flatten(results)
         self._shapes = [jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
-        packed = [_is_packed(shape) for shape in self._shapes]
-        self._packed = packed if sum(packed) > 1 else [False] * len(packed)
-        types = {shape.dtype for shape, packed in zip(self._shapes, self._packed, strict=True) if packed}
-        # Without a detour by bits, gradients pass.
-        self._plain = len(types) == 1
+        # Floats are not packed as bits, through which no gradient passes.
+        groups = [_group(shape) for shape in self._shapes]
+        self._groups = [group if groups.count(group) > 1 else None for group in groups]
 
-    def pack(self, results: Any) -> tuple[list[jax.Array], jax.Array | None]:
-        """Results that stay as they are, and one array `[K]` of all others."""
-        leaves = list(zip(jax.tree.leaves(results), self._packed, strict=True))
-        parts = [jnp.ravel(leaf if self._plain else _words(leaf)) for leaf, packed in leaves if packed]
-        return [leaf for leaf, packed in leaves if not packed], jnp.concatenate(parts) if parts else None
+    def pack(self, results: Any) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+        """Results that stay as they are, and arrays `[K]` of the others."""
+        leaves = list(zip(jax.tree.leaves(results), self._groups, strict=True))
+        packed = {
+            group: jnp.concatenate([_packed(leaf, group) for leaf, own in leaves if own == group])
+            for group in dict.fromkeys(filter(None, self._groups))
+        }
+        return [leaf for leaf, group in leaves if group is None], packed
 
-    def unpack(self, stacked: tuple[list[jax.Array], jax.Array | None]) -> Any:
+    def unpack(self, stacked: tuple[list[jax.Array], dict[str, jax.Array]]) -> Any:
         """Results of all steps, leaves `[T, ...]`."""
-        others, words = iter(stacked[0]), stacked[1]
-        leaves, at = [], 0
-        for shape, packed in zip(self._shapes, self._packed, strict=True):
-            if not packed:
+        others, at, leaves = iter(stacked[0]), dict.fromkeys(stacked[1], 0), []
+        for shape, group in zip(self._shapes, self._groups, strict=True):
+            if group is None:
                 leaves.append(next(others))
                 continue
-            assert words is not None
-            part = words[:, at : at + shape.size].reshape(-1, *shape.shape)
-            leaves.append(part if self._plain else _from_words(part, shape.dtype))
-            at += shape.size
+            part = stacked[1][group][:, at[group] : at[group] + shape.size].reshape(-1, *shape.shape)
+            leaves.append(part if group == "floats" else _from_words(part, shape.dtype))
+            at[group] += shape.size
         return jax.tree.unflatten(self._structure, leaves)
 
 
-def _is_packed(shape: jax.ShapeDtypeStruct) -> bool:
-    if jnp.issubdtype(shape.dtype, jax.dtypes.extended):
-        return False
-    return 0 < shape.size <= {4: PACKED, 1: NARROW}.get(shape.dtype.itemsize, 0)
+def _group(shape: jax.ShapeDtypeStruct) -> str | None:
+    """Kind of array that a result is packed into; None for one that is not packed."""
+    if shape.size == 0 or jnp.issubdtype(shape.dtype, jax.dtypes.extended):
+        return None
+    if shape.dtype == np.float32:
+        return "floats" if shape.size <= PACKED else None
+    whole = jnp.issubdtype(shape.dtype, jnp.integer) or shape.dtype == np.bool_
+    return "words" if whole and shape.size <= {4: PACKED, 1: NARROW}.get(shape.dtype.itemsize, 0) else None
 
 
-def _words(leaf: jax.Array) -> jax.Array:
-    """A value as words of 32 bits."""
-    leaf = jnp.asarray(leaf)
+def _packed(leaf: jax.Array, group: str) -> jax.Array:
+    leaf = jnp.ravel(leaf)
+    if group == "floats":
+        return leaf
     return leaf.astype(jnp.uint32) if leaf.dtype.itemsize == 1 else jax.lax.bitcast_convert_type(leaf, jnp.uint32)
 
 

@@ -204,7 +204,7 @@ class OnPolicy(NamedTuple):
 
             num_steps, of_step = steps.reward.shape[0], steps.reward.size // steps.reward.shape[0]
             numbers = sum(leaf.size for leaf in jax.tree.leaves((obs, global_obs))) // num_steps
-            most = min(MOST_OBSERVATIONS // of_step, MOST_NUMBERS // numbers)
+            most = min(MOST_OBSERVATIONS // of_step, MOST_NUMBERS // max(numbers, 1))
             outputs, value = in_parts(applied, (obs, global_obs), most)
             _, next_value = in_parts(applied, (next_obs, next_global_obs), most)
         outputs = jax.lax.optimization_barrier(outputs)  # fused with a softmax the network is slow on a CPU

@@ -228,7 +228,8 @@ def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -
 
     add_flags([f"--{DETERMINISTIC}=true"] * deterministic + asked_for(args))
     if command == "plan" and any(arg.partition("=")[0] == "--for" for arg in args):
-        os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the plugin of a device that is absent fails to start
+        # The plugin of a device that is absent fails to start.
+        os.environ["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS") or "cpu"
     if command not in ("algorithms", "envs", "version", "merge", "compare", "report", "plot"):  # these compute nothing
         refuse_unknown_flags()
 

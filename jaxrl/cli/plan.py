@@ -33,7 +33,7 @@ UNLISTED = (
     *(name for name, *_ in tracking_options()),
 )
 TARGET: tuple[str, Any, Any] = (
-    "target",
+    "for_",
     Annotated[
         str | None,
         tyro.conf.arg(
@@ -66,11 +66,13 @@ def run_plan(args: Sequence[str]) -> int:
         raise CommandError(
             f"plan does not take {', '.join(named)}: it covers new runs, each on one device; leave that out"
         )
-    if options.target is not None:
-        named_target(options.target, "--for")
+    if options.for_ is not None:
+        named_target(options.for_, "--for")
+        if options.devices:
+            raise CommandError("--devices has no effect with --for, which plans for another device; leave it out")
     shard, out = shard_and_directory(options.shard, options.out)
     chosen = run_options(PlanOptions, options, "seeds", "env_steps", "evals", "eval_episodes")
     chosen |= {"shard": shard, "checkpoints": out is not None and options.checkpoint_minutes > 0}
-    planned = plan(algo, sweep, target=options.target, **chosen)
+    planned = plan(algo, sweep, target=options.for_, **chosen)
     print(planned)
     return 0

@@ -100,6 +100,8 @@ def asked(
     """
     if option_words(args, "seed") is not None:
         raise CommandError("there is no --seed: --seeds 7:8 trains seed 7 alone, and --seeds 7 seeds 0 to 6")
+    if command == "train" and option_words(args, "for") is not None:
+        raise CommandError("--for is an option of jaxrl plan, which plans for a device that need not be here")
     fields = functools.partial(options_class, unlisted=unlisted, further=further)
     options, start = parse_started(args, command, heading, fields)
     algo, swept = start.configured(options)

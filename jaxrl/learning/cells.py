@@ -412,7 +412,7 @@ def _along_sequence(
     start: dict[str, jax.Array],
     reset: jax.Array,
 ) -> dict[str, jax.Array]:
-    """Memories after each step of a sequence.
+    """Memories after each step of a sequence; gradients are taken backwards, not forwards (`jax.jvp`).
 
     Args:
       gates: Arithmetic of the cell, static.
@@ -436,20 +436,20 @@ def _gated_forward(
         driven, reset_next = now
         after, saved = gates.step(driven, before["hidden"] @ kernel + bias, before)
         # One array, since each that is written costs time.
-        return remembered(after, start, reset_next), jnp.concatenate([*after.values(), *saved])
+        return remembered(after, start, reset_next), jnp.concatenate([*(after[name] for name in names), *saved])
 
-    never = jnp.zeros((1,), bool)
-    first = remembered(memory, start, reset[0])
-    packed = scan(one_step, first, (driven, jnp.concatenate([reset[1:], never])))[1]
+    names = sorted(memory)
+    resets = jnp.concatenate([reset, jnp.zeros((1,), bool)])
+    packed = scan(one_step, remembered(memory, start, resets[0]), (driven, resets[1:]))[1]
     parts = jnp.split(packed, packed.shape[-1] // kernel.shape[0], axis=-1)
-    memories = dict(zip(memory, parts, strict=False))
+    memories = dict(zip(names, parts[: len(names)], strict=True))
     return memories, (kernel, memories, memory, start, packed[:, kernel.shape[0] * len(memory) :], reset)
 
 
 def _gated_backward(gates: Gates, residuals: Any, of_memories: Any) -> tuple[Any, ...]:
     kernel, memories, memory, start, saved, reset = residuals
     size, num_driven = kernel.shape
-    earlier = jax.tree.map(lambda first, leaf: jnp.concatenate([first[None], leaf[:-1]]), memory, memories)
+    earlier = jax.tree.map(lambda first, leaf: jnp.concatenate([first[None], leaf])[:-1], memory, memories)
     before = remembered(earlier, start, reset)
 
     def backwards(later: Any, now: Any) -> tuple[Any, Any]:

@@ -145,7 +145,7 @@ def _bound(call: Call, planned: Plan, layout: Layout, precision: str) -> Bound:
     assert target is not None
     programs, _ = programs_of(call, layout._replace(block=planned.block, devices=(device,)), precision)
     text = programs.executables["advance"][device].as_text()
-    return bound_of(text, target, int(call.points[-1]), planned.num_blocks * planned.num_parts)
+    return bound_of(text, target, int(call.points[-1]), -(-call.num_runs // planned.block))
 
 
 def _seconds_of_block(call: Call, planned: Plan, layout: Layout, precision: str) -> float:

@@ -35,6 +35,10 @@ def test_a_workload_that_does_not_end_in_time_is_missing():
     assert error == "it did not end in the time that was left"
 
 
-@pytest.mark.parametrize(("kind", "name"), [("NVIDIA H200", "h200"), ("Tesla T4", "t4"), ("cpu", "h100")])
-def test_the_bound_is_that_of_the_device_or_of_an_h100(kind: str, name: str):
-    assert gpu.target_of(kind) is TARGETS[name]
+KINDS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100", "Tesla T4": "t4", "NVIDIA A100-SXM4-40GB": "a100"}
+UNKNOWN = ("NVIDIA A100-SXM4-80GB", "NVIDIA L40S", "NVIDIA A10G", "NVIDIA B200")
+
+
+@pytest.mark.parametrize(("kind", "name"), [*KINDS.items(), ("cpu", "h100"), *((kind, None) for kind in UNKNOWN)])
+def test_the_bound_is_that_of_the_device(kind: str, name: str | None):
+    assert gpu.target_of(kind) is (None if name is None else TARGETS[name])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from envs.errors import MissingPackageError, UserValueError, installing
@@ -20,7 +22,7 @@ TPU_VARIABLES = {
     "TPU_MIN_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at a time
 }
-QUIET = ("TF_CPP_MIN_LOG_LEVEL", "2")
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 GPU_TEXT = """
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 fpus_per_core: {fpus}
@@ -77,17 +79,31 @@ def compiler_options_of(target: Target) -> dict[str, Any]:
 def _device(target: Target) -> Any:
     from jax.experimental import topologies
 
-    os.environ.setdefault(*QUIET)
     if target.gpu is None:
         if importlib.util.find_spec("libtpu") is None:
             raise _missing(target, "tpu")
-        for name, value in {**TPU_VARIABLES, "TPU_ACCELERATOR_TYPE": _accelerator_type(target)}.items():
-            os.environ.setdefault(name, value)
-        return topologies.get_topology_desc(topology_name=target.topology, platform="tpu").devices[0]
+        with _environment({**TPU_VARIABLES, "TPU_ACCELERATOR_TYPE": _accelerator_type(target)}):
+            return topologies.get_topology_desc(topology_name=target.topology, platform="tpu").devices[0]
     if not any(importlib.util.find_spec(plugin) for plugin in CUDA_PLUGINS):
         raise _missing(target, "cuda12")
     text = GPU_TEXT.format(target=target, gpu=target.gpu, bandwidth=int(target.bandwidth), fpus=_fpus(target.gpu))
-    return topologies.get_topology_desc("", "cuda", target_config=text, topology="1x1x1").devices[0]
+    with _environment(QUIET):
+        return topologies.get_topology_desc("", "cuda", target_config=text, topology="1x1x1").devices[0]
+
+
+@contextlib.contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables, and restores them."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def _accelerator_type(target: Target) -> str:
@@ -100,4 +116,6 @@ def _fpus(gpu: Gpu) -> int:
 
 
 def _missing(target: Target, extra: str) -> MissingPackageError:
-    return MissingPackageError(f"target={target.name!r} needs the compiler of an extra: {installing(extra)}, on Linux")
+    return MissingPackageError(
+        f"a plan for {target.name} needs the compiler of an extra: {installing(extra)}, on Linux"
+    )

@@ -13,11 +13,11 @@ __all__ = ["Bound", "bound_of", "of_an_iteration"]
 
 
 class Bound(NamedTuple):
-    """What training takes at least on a target: a bound, not a measurement; evaluations are not counted.
+    """What training of float32 networks takes at least on a target: a bound, not a measurement, without evaluations.
 
     Attributes:
       target: Accelerator that the program was compiled for.
-      iteration: Work of one iteration of one block.
+      iteration: Work of one iteration of one block; loops whose length the data decides count as empty.
       iterations: Number of iterations of a block.
       blocks: Number of blocks that the device computes one after another.
     """
@@ -28,41 +28,41 @@ class Bound(NamedTuple):
     blocks: int
 
     @property
-    def kernel_seconds(self) -> float:
-        """Time in seconds of starting the kernels; 0 on a TPU, where no shortest time is known."""
-        return self._times * self.iteration.kernels * self.target.kernel_seconds
-
-    @property
     def traffic_seconds(self) -> float:
         """Time in seconds of the bytes that exceed the cache, at the bandwidth of the memory."""
         return self._times * self.iteration.uncached / self.target.bandwidth
 
     @property
     def arithmetic_seconds(self) -> float:
-        """Time in seconds of the operations, at the highest rate of products of matrices."""
+        """Time in seconds of the operations, at the highest rate of products of float32 matrices."""
         return self._times * self.iteration.operations / self.target.operations
 
     @property
     def seconds(self) -> float:
-        """Largest of the bounds."""
-        return max(self.kernel_seconds, self.traffic_seconds, self.arithmetic_seconds)
+        """The larger of the two."""
+        return max(self.traffic_seconds, self.arithmetic_seconds)
+
+    @property
+    def kernel_seconds(self) -> float:
+        """Estimate in seconds of the time that starting the kernels takes, 0 on a TPU; not a bound."""
+        return self._times * self.iteration.kernels * self.target.kernel_seconds
 
     @property
     def _times(self) -> int:
         return self.iterations * self.blocks
 
     def lines(self) -> dict[str, str]:
-        """The bound and its terms, as text by name."""
+        """The bound, its terms and the estimate, as text by name."""
         work = self.iteration
         each = f"in each of {self.iterations:,} iterations of {counted(self.blocks, 'block')}"
-        started = f": at least {duration(self.kernel_seconds)}" if self.target.kernel_seconds else ", without a bound"
+        about = f": about {duration(self.kernel_seconds)}, as on an H100" if self.target.kernel_seconds else ""
         beyond = f", {_giga(work.uncached)}B of them beyond the cache" if self.target.cache else ""
         return {
             "time": f"at least {duration(self.seconds)} without evaluations: a bound from the compiled program, no "
             "measurement",
-            "kernels": f"{work.kernels:,.0f} {each}{started}",
-            "traffic": f"{_giga(work.bytes)}B in each{beyond}: at least {duration(self.traffic_seconds)}",
+            "traffic": f"{_giga(work.bytes)}B in each iteration{beyond}: at least {duration(self.traffic_seconds)}",
             "arithmetic": f"{_giga(work.operations)} operations in each: at least {duration(self.arithmetic_seconds)}",
+            "kernels": f"{work.kernels:,.0f} {each}{about}",
         }
 
 
@@ -75,17 +75,18 @@ def bound_of(text: str | None, target: Target, iterations: int, blocks: int) -> 
       iterations: Number of iterations of a block.
       blocks: Number of blocks that the device computes one after another.
     """
-    return Bound(target, of_an_iteration(read_program(text), target.cache), iterations, blocks)
+    return Bound(target, of_an_iteration(read_program(text), target.cache, inner=0), iterations, blocks)
 
 
-def of_an_iteration(program: Program, cache: int = 0) -> Figures:
+def of_an_iteration(program: Program, cache: int = 0, inner: int = 1) -> Figures:
     """Work of one iteration: of one trip more through the outermost loop, whose number of trips is an argument.
 
     Args:
       program: Program that advances a block of runs.
       cache: Bytes that the device can hold besides its memory.
+      inner: Number of trips that are counted of a loop inside whose length the data decides.
     """
-    return figures(program, (2,), cache).plus(figures(program, (1,), cache), -1)
+    return figures(program, (2, inner), cache).plus(figures(program, (1, inner), cache), -1)
 
 
 def _giga(number: float) -> str:

@@ -28,7 +28,8 @@ class Figures(NamedTuple):
     Attributes:
       kernels: Number of kernels, calls of libraries and copies that are started one after another.
       bytes: Bytes that the kernels read and write, counted once for each kernel.
-      uncached: Those bytes of each kernel that exceed the cache, so that the memory must deliver them.
+      uncached: Bytes that each kernel reads beyond the size of the cache, and that it writes beyond it, so that the
+        memory must deliver them.
       operations: Arithmetic operations on elements, of which a product of matrices has two for each pair of factors.
     """
 
@@ -56,8 +57,8 @@ def figures(program: Program, unknown_trips: Sequence[int] = (), cache: int = 0)
     """Work of one call of a program.
 
     A fusion is one kernel, for any contents; instructions without work do not count. The body of a loop counts as often
-    as the compiler knows it to run. Of the branches of a condition the one with the fewest kernels counts, so that the
-    number is a lower bound. Of an array from which a kernel takes slices, or in which it replaces them, only the slices
+    as the compiler knows it to run. Of the branches of a condition the least of each figure counts, so that it is a
+    lower bound. Of an array from which a kernel takes slices, or in which it replaces them, only the slices
     count.
 
     Args:
@@ -105,26 +106,28 @@ class _Counter:
             return Figures().plus(self._of(instruction.named("body"), depth + 1), trips)
         if opcode == "conditional":
             branches = [self._of(name, depth) for name in instruction.branches]
-            return Figures(kernels=1).plus(min(branches))
+            return Figures(kernels=1).plus(Figures(*map(min, zip(*branches, strict=True))))
         if opcode == "call" and 'xla_cpu_small_call="true"' not in instruction.line:
             return self._of(instruction.named("to_apply"), depth)
-        moved = float(self._bytes(instruction, inside))
-        return Figures(1, moved, max(0.0, moved - self._cache), self._operations(instruction, inside))
+        read, written = self._bytes(instruction, inside)
+        uncached = max(0, read - self._cache) + max(0, written - self._cache)
+        return Figures(1, read + written, uncached, self._operations(instruction, inside))
 
-    def _bytes(self, instruction: Instruction, inside: Computation) -> int:
-        operands = [inside[name].bytes for name in instruction.operands if name in inside]
+    def _bytes(self, instruction: Instruction, inside: Computation) -> tuple[int, int]:
+        """Bytes that a kernel reads, and that it writes."""
+        operands = [inside[name].bytes for name in dict.fromkeys(instruction.operands) if name in inside]
         if instruction.opcode in SLICES:
-            return 2 * instruction.bytes + sum(operands[1:])
+            return instruction.bytes + sum(operands[1:]), instruction.bytes
         if instruction.opcode in UPDATES:
-            return 2 * sum(operands[1:])
+            return sum(operands[1:]), sum(operands[1:])
         if instruction.opcode == "copy-start":
-            return operands[0] + instruction.arrays[0].bytes
+            return operands[0], instruction.arrays[0].bytes
         if instruction.opcode == "custom-call" and len(instruction.arrays) > 1:  # the last one is a library's workspace
-            return sum(operands) + sum(array.bytes for array in instruction.arrays[:-1])
+            return sum(operands), sum(array.bytes for array in instruction.arrays[:-1])
         if instruction.opcode != "fusion":
-            return sum(operands) + instruction.bytes
+            return sum(operands), instruction.bytes
         fused = self._computations[instruction.named("calls")]
-        return _read(fused) + _written(fused)
+        return _read(fused), _written(fused)
 
     def _operations(self, instruction: Instruction, inside: Computation) -> float:
         if instruction.opcode == "fusion":

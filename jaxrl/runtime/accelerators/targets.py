@@ -8,9 +8,9 @@ from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.runtime.machine.memory import GIB, MIB
 
-# Shortest time of a kernel in seconds, of many that follow one another: 64 runs of PPO on an H100 take 5.2 ms for an
-# iteration of 3,600 kernels (docs/results/benchmarks-gpu.md). On a TPU the operations of a program are not started from
-# outside, and no shortest time is known.
+# Time of a kernel in seconds among many that follow one another: 64 runs of PPO on an H100 take 5.2 ms for an iteration
+# of 3,600 kernels (docs/results/benchmarks-gpu.md). An estimate, from one program on one GPU. A TPU does not start the
+# operations of a program one by one.
 KERNEL_SECONDS = 1.4e-6
 # Shares of the memory that JAX gives to programs by default: a GPU reserves the rest, a TPU keeps 0.25 of 16 GiB.
 GPU_SHARE, TPU_RESERVED = 0.75, GIB // 4
@@ -45,7 +45,8 @@ class Target(NamedTuple):
       label: Name for people.
       memory: Bytes of the device's memory.
       bandwidth: Bytes that the memory delivers in a second, at most.
-      operations: Operations in a second, at most: products of float32 matrices at JAX's default precision.
+      operations: Operations in a second, at most: products of float32 matrices at JAX's default precision; those of
+        narrower types are faster.
       cache: Bytes of the cache that all kernels share; 0 where the compiler places arrays on the chip itself.
       gpu: Description of a GPU; None for a TPU.
       topology: Name of a TPU's topology, of which one chip is used.
@@ -74,7 +75,7 @@ class Target(NamedTuple):
 
     @property
     def kernel_seconds(self) -> float:
-        """Shortest time of a kernel, in seconds."""
+        """Estimate of the time that starting a kernel takes, in seconds."""
         return 0.0 if self.gpu is None else KERNEL_SECONDS
 
 

@@ -406,15 +406,15 @@ FAULTS = (
     Fault(
         "results-of-a-step-read-from-one-place",
         "envs/loops.py",
-        "at += shape.size",
-        "at += 0",
+        "at[group] += shape.size",
+        "at[group] += 0",
         "tests/envs/test_loops.py::test_results_of_every_type_are_the_same_bits",
     ),
     Fault(
         "integers-of-a-step-packed-as-numbers",
         "envs/loops.py",
-        "jax.lax.bitcast_convert_type(leaf, jnp.uint32)",
-        "leaf.astype(jnp.uint32)",
+        "else jax.lax.bitcast_convert_type(leaf, jnp.uint32)",
+        "else leaf.astype(jnp.uint8).astype(jnp.uint32)",
         "tests/envs/test_loops.py::test_results_of_every_type_are_the_same_bits",
     ),
     Fault(
