@@ -7,8 +7,8 @@ Every workload trains a preset in a process of its own, without a compilation ca
 whole episodes of each run, so that a time stands beside the return that it bought. Beside it are the lower bound on the
 time of the iterations and the estimate for starting their kernels, from the program that was compiled (`jaxrl plan`
 with `--for` has the same without the device), and the memory of `jaxrl.plan` beside the peak of the device, which
-should be no more. "bits" checks that a run that is resumed, and runs among more runs at one block width, are equal bit for
-bit, and how far two widths are apart after one iteration. With rejax installed, 1,024 seeds of PPO are compared,
+should be no more. "bits" checks that a run that is resumed, and runs among more runs at one block width, are equal bit
+for bit, and how far two widths are apart after one iteration. With rejax installed, 1,024 seeds of PPO are compared,
 alternately.
 
 A workload ends when no time is left, and is then missing; only the comparison with rejax takes at least one turn. On a

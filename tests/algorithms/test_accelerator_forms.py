@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import envs
+from envs.base import spaces
 from envs.loops import traced_for
 from jaxrl.algorithms.registry import ROWS, make
 
@@ -47,3 +48,29 @@ def test_an_iteration_is_the_same_in_both_forms(name: str):
     close = [np.isclose(one, other, rtol=1e-4, atol=1e-5, equal_nan=True).ravel() for one, other in pairs]
     assert np.concatenate(close).mean() >= SHARE_OF_WEIGHTS
     assert max(float(np.max(np.abs(one - other), initial=0.0)) for one, other in pairs if one.dtype.kind == "f") < 0.1
+
+
+class Blind(type(envs.make("cartpole"))):
+    """CartPole whose observations are empty."""
+
+    def observation_space(self, params: Any = None) -> Any:
+        return spaces.Box(-1.0, 1.0, (0,), np.dtype(np.float32))
+
+    def reset_env(self, key: jax.Array, params: Any) -> Any:
+        obs, state = super().reset_env(key, params)
+        return obs[:0], state
+
+    def step_env(self, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+        obs, *others = super().step_env(key, state, action, params)
+        return obs[:0], *others
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_observations_may_be_empty(platform: str):
+    env = Blind()
+    algo = make("a2c", env)
+    with traced_for(platform):
+        arguments = (algo.hparams, env.default_params)
+        state = jax.eval_shape(lambda key: algo.init(key, *arguments), jax.random.key(0))
+        stepped, _ = jax.eval_shape(lambda state: algo.step(jax.random.key(0), jnp.int32(0), state, *arguments), state)
+    assert jax.tree.structure(stepped) == jax.tree.structure(state)
