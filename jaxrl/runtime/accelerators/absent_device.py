@@ -14,15 +14,13 @@ from jaxrl.results.format import reason
 from jaxrl.runtime.accelerators.targets import Gpu, Target
 
 CUDA_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
-# Variables that keep the library of TPUs from asking Google's servers which machine this is, and compilers from lines
-# on what they would know of a device that is there.
+# Variables that keep the library of TPUs from asking Google's servers which machine this is.
 TPU_VARIABLES = {
     "TPU_SKIP_MDS_QUERY": "1",
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_MIN_LOG_LEVEL": "3",
     "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",  # several processes may compile at a time
 }
-QUIET = {"TF_CPP_MIN_LOG_LEVEL": "2"}
 GPU_TEXT = """
 gpu_device_info {{
   threads_per_block_limit: 1024 threads_per_warp: 32 shared_memory_per_block: 49152 fpus_per_core: {fpus}
@@ -87,8 +85,7 @@ def _device(target: Target) -> Any:
     if not any(importlib.util.find_spec(plugin) for plugin in CUDA_PLUGINS):
         raise _missing(target, "cuda12")
     text = GPU_TEXT.format(target=target, gpu=target.gpu, bandwidth=int(target.bandwidth), fpus=_fpus(target.gpu))
-    with _environment(QUIET):
-        return topologies.get_topology_desc("", "cuda", target_config=text, topology="1x1x1").devices[0]
+    return topologies.get_topology_desc("", "cuda", target_config=text, topology="1x1x1").devices[0]
 
 
 @contextlib.contextmanager
