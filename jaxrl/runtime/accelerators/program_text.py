@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from envs.errors import UserValueError
+
 BITS = {"pred": 8, "token": 0, "opaque": 0, "bf16": 16}
 ARRAY = re.compile(r"\b([a-z][a-z0-9]*)\[([0-9,]*)\](\{[^}]*\})?")
 COMPUTATION = re.compile(r"^(ENTRY )?%?([\w.-]+) \(.*\{$")
@@ -160,7 +162,7 @@ def read_program(text: str | None) -> Program:
             instruction = _instruction(line, match)
             inside[instruction.name] = instruction
     if entry is None:
-        raise ValueError("text must be the text of a compiled program, with a line that begins with ENTRY")
+        raise UserValueError("text must be the text of a compiled program, with a line that begins with ENTRY")
     return Program(entry, computations)
 
 
@@ -181,4 +183,4 @@ def _closing(line: str, opening: int) -> int:
         depth += 1 if bracket[0] == "(" else -1
         if depth == 0:
             return bracket.end()
-    raise ValueError(f"line must close its brackets, got {line.strip()}")
+    raise UserValueError(f"line must close its brackets, got {line.strip()}")

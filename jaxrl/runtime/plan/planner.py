@@ -188,7 +188,7 @@ class Planner:
         programs = here * max(sizes.advancing, sizes.evaluating) * block / sizes.block
         of_run = sizes.state + sizes.arguments + sizes.metrics + sizes.kept
         of_block = block * of_run + sizes.arrays + sizes.evaluated_arrays
-        return max(int((self.limit - programs) // of_block), 0) * block
+        return max(int((self.limit - programs) // max(of_block, 1)), 0) * block
 
     def compiled(
         self, call: Call, layout: Layout, num_parts: int, precision: str = "default"
