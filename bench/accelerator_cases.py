@@ -15,7 +15,6 @@ from jaxrl.algorithms.registry import rebuilt
 from jaxrl.bandits.runner import bandit_call
 from jaxrl.runtime.accelerators.absent_device import absent_device
 from jaxrl.runtime.accelerators.bounds import of_an_iteration
-from jaxrl.runtime.accelerators.figures import figures
 from jaxrl.runtime.accelerators.program_text import Program, read_program
 from jaxrl.runtime.accelerators.targets import TARGETS
 from jaxrl.runtime.call import Call
@@ -101,7 +100,7 @@ def measured(cell: Cell) -> dict[str, Any]:
     executables = {name: compiled.executables[name][device] for name in compiled.executables}
     texts = {name: read_program(executable.as_text()) for name, executable in executables.items()}
     memory = {name: executable.memory_analysis() for name, executable in executables.items()}
-    work = of_an_iteration(texts["advance"], target.cache)
+    work = of_an_iteration(texts["advance"])
     state = sizes.state * cell.runs
     buffer = _largest_of_buffer(compiled.run_shapes)
     return {
@@ -110,11 +109,7 @@ def measured(cell: Cell) -> dict[str, Any]:
         "temporary": {name: each.temp_size_in_bytes // cell.runs for name, each in memory.items()},
         "kernels": work.kernels,
         "bytes": work.bytes,
-        "uncached": work.uncached,
         "operations": work.operations,
-        "kernels_of_init": figures(texts["init"]).kernels,
-        "kernels_of_evaluation_step": of_an_iteration(texts["evaluate"]).kernels,
-        "env_steps": call.env_steps_per_iteration,
         "doubles": sum(_doubles(text) for text in texts.values()),
         "host": sorted({name for text in texts.values() for name in _on_host(text)}),
         "aliased": min(memory[name].alias_size_in_bytes for name in ("advance", "evaluate")) / max(state, 1),

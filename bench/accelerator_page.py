@@ -11,7 +11,15 @@ from jaxrl.runtime.machine.memory import size
 PAGE = Path(__file__).resolve().parents[1] / "docs/results/accelerators.md"
 BEGIN, END = "<!-- accelerators:begin -->", "<!-- accelerators:end -->"
 COLUMNS = (
-    *("Program", "Target", "Runs", "Compiled in", "State of a run", "Temporary", "Kernels", "Traffic", "Operations"),
+    "Program",
+    "Target",
+    "Runs",
+    "Compiled in",
+    "State of a run",
+    "Temporary",
+    "Kernels",
+    "Traffic",
+    "Operations",
 )
 
 __all__ = ["tables", "write_page"]

@@ -1,4 +1,4 @@
-"""Loops whose form depends on the platform that a program is traced for."""
+"""The platform that a program is traced for, and loops whose form depends on it."""
 
 from __future__ import annotations
 

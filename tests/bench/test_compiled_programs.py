@@ -6,13 +6,17 @@ import pytest
 
 from bench import accelerator_cases as cases
 from bench import accelerator_page, accelerators
-from jaxrl.runtime.accelerators.targets import TARGETS
 
 TABLE = accelerators.stored()
 ROWS = pytest.mark.parametrize("name", TABLE)
-# Kernels are fused by their sizes. A TPU's operations include transfers of what no longer fits on the chip.
-SPREAD_OF_KERNELS = {"gpu": 1.2, "tpu": 2.0}
-SPREAD_OF_MEMORY = {"gpu": 1.1, "tpu": 1.5}
+# Kernels are fused by their sizes.
+SPREAD_OF_KERNELS = 1.2
+# Room for arrays of a block that its runs share.
+SPREAD_OF_MEMORY = 1.1
+# Operations of one program on two kinds of devices: compilers share out work between forms that compute the same.
+SPREAD_OF_OPERATIONS = 1.5
+# Programs that break a law, which are to be mended; docs/results/accelerators.md names them.
+LARGER = ("ppo/tpu-v5e/4096",)
 # Programs with copies of arrays of the replay buffer, which are to be mended; docs/results/accelerators.md names them.
 COPIED = {"sac/tpu-v5e/256": 4, "td3/tpu-v5e/256": 4, "dqn/tpu-v5e/1": 2}
 
@@ -37,13 +41,25 @@ def test_kernels_have_not_become_more(name: str):
     assert TABLE[name]["kernels"] <= accelerators.GROWTH * TABLE[name]["accepted"], name
 
 
-@pytest.mark.parametrize("name", [name for name in TABLE if name.endswith(f"/{cases.MOST}")])
+def widest() -> list[Any]:
+    """Rows with the most runs; those that break the law must fail."""
+    breaks = pytest.mark.xfail(strict=True, reason="what no longer fits on the chip is transferred by more operations")
+    names = [name for name in TABLE if name.endswith(f"/{cases.MOST}")]
+    return [pytest.param(name, marks=breaks if name in LARGER else ()) for name in names]
+
+
+@pytest.mark.parametrize("name", widest())
 def test_neither_kernels_nor_memory_of_a_run_grow_with_the_runs(name: str):
     usual, most = TABLE[name.replace(str(cases.MOST), str(cases.RUNS))], TABLE[name]
-    platform = TARGETS[name.split("/")[1]].platform
-    assert most["kernels"] <= SPREAD_OF_KERNELS[platform] * usual["kernels"]
-    assert max(most["temporary"].values()) <= SPREAD_OF_MEMORY[platform] * max(usual["temporary"].values())
+    assert most["kernels"] <= SPREAD_OF_KERNELS * usual["kernels"]
+    assert max(most["temporary"].values()) <= SPREAD_OF_MEMORY * max(usual["temporary"].values())
     assert most["state"] == usual["state"]
+
+
+@pytest.mark.parametrize("case", cases.CASES)
+def test_a_program_has_as_many_operations_on_a_tpu_as_on_a_gpu(case: str):
+    gpu, tpu = (TABLE[str(cases.Cell(case, target, cases.RUNS))]["operations"] for target in cases.USUAL)
+    assert gpu / SPREAD_OF_OPERATIONS <= tpu <= gpu * SPREAD_OF_OPERATIONS
 
 
 def test_the_table_has_its_cells_in_order_and_every_case_on_both_kinds_of_devices():

@@ -148,6 +148,55 @@ def test_an_iteration_of_a_compiled_loop_has_the_operations_of_its_body():
     assert 1 <= work.kernels <= 4
 
 
+# A loop of a TPU, whose trip count is not stated: a counter from FIRST to 16, one by one.
+COUNTED = """%body (t: (s32[], f32[8])) -> (s32[], f32[8]) {
+  %t = (s32[], f32[8]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0
+  %i.1 = s32[] copy(%i)
+  %x = f32[8]{0} get-tuple-element(%t), index=1
+  %one = s32[] constant(STEP)
+  %i.2 = s32[] add(%i.1, %one)
+  %s = f32[8]{0} sine(%x)
+  ROOT %r = (s32[], f32[8]{0}) tuple(%i.2, %s)
+}
+
+%test (t: (s32[], f32[8])) -> pred[] {
+  %t = (s32[], f32[8]{0}) parameter(0)
+  %i = s32[] get-tuple-element(%t), index=0, metadata={}
+  %end = s32[] constant(16)
+  ROOT %less = pred[] compare(%i, %end), direction=LT
+}
+
+ENTRY %main (x: f32[8]) -> (s32[], f32[8]) {
+  %x = f32[8]{0} parameter(0)
+  %first = s32[] constant(FIRST)
+  %c = s32[] copy(%first)
+  %start = (s32[], f32[8]{0}) tuple(%c, %x)
+  ROOT %w = (s32[], f32[8]{0}) while(%start), condition=%test, body=%body
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("changes", "trips"),
+    [
+        ({"FIRST": "0", "STEP": "1"}, 16),
+        ({"FIRST": "4", "STEP": "1"}, 12),
+        ({"FIRST": "0", "STEP": "2"}, None),
+        ({"FIRST": "0", "STEP": "1", "direction=LT": "direction=NE"}, None),
+        ({"FIRST": "0", "STEP": "1", "constant(16)": "parameter(1)"}, None),
+    ],
+)
+def test_trips_of_a_loop_are_those_of_its_counter(changes: dict[str, str], trips: int | None):
+    text = COUNTED
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    program = read_program(text)
+    main = program.computations["main"]
+    assert program.trips(main["w"], main) == trips
+    assert figures(program).operations == (8 + 1) * (1 if trips is None else trips)
+
+
 def test_a_text_without_an_entry_is_refused():
     with pytest.raises(ValueError, match="text must be the text of a compiled program"):
         read_program("HloModule jit_f")
@@ -164,10 +213,10 @@ def test_the_bound_is_the_larger_of_its_terms():
     lines = bound.lines()
     assert lines["kernels"] == "100 in each of 10 iterations of 3 blocks: about 0.0 s, as on an H100"
     assert "5 GB in each iteration, 320 MB of them beyond the cache" in lines["traffic"]
-    assert "bound from the compiled program, no measurement" in lines["time"]
+    assert "bound from the compiled program, not a measurement" in lines["time"]
 
 
-def test_an_estimate_is_no_bound_and_a_tpu_has_none():
+def test_an_estimate_is_not_a_bound_and_a_tpu_has_none():
     slow = Figures(kernels=1e9)
     assert Bound(TARGETS["h100"], slow, 1, 1).seconds == 0
     bound = bound_of(PROGRAM, TARGETS["tpu-v5e"], iterations=1, blocks=1)

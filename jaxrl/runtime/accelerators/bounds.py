@@ -58,8 +58,8 @@ class Bound(NamedTuple):
         about = f": about {duration(self.kernel_seconds)}, as on an H100" if self.target.kernel_seconds else ""
         beyond = f", {_giga(work.uncached)}B of them beyond the cache" if self.target.cache else ""
         return {
-            "time": f"at least {duration(self.seconds)} without evaluations: a bound from the compiled program, no "
-            "measurement",
+            "time": f"at least {duration(self.seconds)} without evaluations: a bound from the compiled program, "
+            "not a measurement",
             "traffic": f"{_giga(work.bytes)}B in each iteration{beyond}: at least {duration(self.traffic_seconds)}",
             "arithmetic": f"{_giga(work.operations)} operations in each: at least {duration(self.arithmetic_seconds)}",
             "kernels": f"{work.kernels:,.0f} {each}{about}",

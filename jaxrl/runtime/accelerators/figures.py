@@ -79,13 +79,13 @@ class _Counter:
     """
 
     def __init__(self, program: Program, unknown_trips: tuple[int, ...], cache: int, skipped: Sequence[str]):
-        self._computations, self._entry = program.computations, program.entry
+        self._program, self._computations = program, program.computations
         self._unknown_trips, self._cache, self._skipped = unknown_trips, cache, (*FREE, *skipped)
         self._of = functools.cache(self._of_computation)
 
     def of_program(self) -> Figures:
         """Work of one call."""
-        return self._of(self._entry, 0)
+        return self._of(self._program.entry, 0)
 
     def _of_computation(self, name: str, depth: int) -> Figures:
         total = Figures()
@@ -99,7 +99,7 @@ class _Counter:
         if opcode in self._skipped or opcode.endswith("-done"):
             return Figures()
         if opcode == "while":
-            trips = instruction.trips
+            trips = self._program.trips(instruction, inside)
             if trips is not None:
                 return Figures().plus(self._of(instruction.named("body"), depth), trips)
             trips = self._unknown_trips[depth] if depth < len(self._unknown_trips) else 1

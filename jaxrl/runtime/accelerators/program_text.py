@@ -92,10 +92,15 @@ class Instruction:
         return match[1]
 
     @property
-    def trips(self) -> int | None:
-        """Trip count of a loop, if the compiler knows it."""
-        known = TRIPS.search(self.line)
-        return int(known[1]) if known else None
+    def constant(self) -> int | None:
+        """Value of a constant whole number; None for another instruction."""
+        value = re.search(r" constant\((-?\d+)\)", self.line)
+        return int(value[1]) if value else None
+
+    @property
+    def place(self) -> int:
+        """Position in the tuple of which a `get-tuple-element` takes an element."""
+        return int(self.line.split(", index=")[1].split(",")[0])
 
     @property
     def branches(self) -> list[str]:
@@ -119,6 +124,13 @@ class Computation(dict[str, Instruction]):
         named = (each for each in self.values() if each.opcode == "parameter")
         return {int(each.line.split(" parameter(")[1].split(")")[0]): each for each in named}
 
+    def source(self, name: str) -> Instruction | None:
+        """Instruction that computes a value, before it was copied; None if it is in another computation."""
+        instruction = self.get(name)
+        while instruction is not None and instruction.opcode in ("copy", "bitcast"):
+            instruction = self.get(instruction.operands[0])
+        return instruction
+
     def uses(self, name: str) -> list[tuple[Instruction, int]]:
         """Instructions that take a result, each with the position of the operand."""
         return [(each, at) for each in self.values() for at, used in enumerate(each.operands) if used == name]
@@ -134,6 +146,37 @@ class Program(NamedTuple):
 
     entry: str
     computations: dict[str, Computation]
+
+    def trips(self, loop: Instruction, inside: Computation) -> int | None:
+        """Trip count of a loop: that of the compiler, or of a counter of one by one to a constant.
+
+        The compiler for TPUs states none.
+
+        Args:
+          loop: Instruction `while`.
+          inside: Computation that it is in.
+
+        Returns:
+          Number of trips, or None where the data decides it.
+        """
+        if known := TRIPS.search(loop.line):
+            return int(known[1])
+        condition, body = self.computations[loop.named("condition")], self.computations[loop.named("body")]
+        test, start = condition.root, inside.source(loop.operands[0])
+        if test.opcode != "compare" or "direction=LT" not in test.line or start is None or start.opcode != "tuple":
+            return None
+        counter, end = (condition.source(name) for name in test.operands)
+        if counter is None or end is None or counter.opcode != "get-tuple-element" or end.constant is None:
+            return None
+        place = counter.place
+        first, added = inside.source(start.operands[place]), body.source(body.root.operands[place])
+        if first is None or first.constant is None or added is None or added.opcode != "add":
+            return None
+        terms = [each for name in added.operands if (each := body.source(name)) is not None]
+        counts = any(each.constant == 1 for each in terms) and any(
+            each.opcode == "get-tuple-element" and each.place == place for each in terms
+        )
+        return max(end.constant - first.constant, 0) if counts else None
 
     def instructions(self) -> Iterator[Instruction]:
         """All instructions, including those inside fusions."""
