@@ -164,7 +164,7 @@ $(VENV)-sb3/.installed-test: $(VENV)-sb3/.installed
 # The compilers for GPUs and TPUs, on the JAX of .venv.
 $(VENV)-accelerators/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-accelerators
-	@$(call pip,$(VENV)-accelerators/bin/python,--editable '.[cuda12$(comma)tpu]' hypothesis pytest \
+	@$(call pip,$(VENV)-accelerators/bin/python,--editable '.[cuda12$(comma)tpu$(comma)evolution]' hypothesis pytest \
 		"jax==$$($(BIN)/python -c 'import jax; print(jax.__version__)')")
 	@touch '$@'
 

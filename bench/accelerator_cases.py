@@ -61,8 +61,8 @@ class Cell(NamedTuple):
         return f"{self.case}/{self.target}/{self.runs}"
 
 
-# Replay buffers that take 19 GB, more than the 16 of the device.
-TOO_LARGE = (Cell("dqn", "tpu-v5e", MOST),)
+# More than the 16 GB of the device: replay buffers of 19 GB, and 43 GB of temporary memory for solving contacts.
+TOO_LARGE = (Cell("dqn", "tpu-v5e", MOST), Cell("crowd", "tpu-v5e", MOST))
 
 
 def cells() -> list[Cell]:

@@ -161,7 +161,9 @@ class Program(NamedTuple):
         """
         if known := TRIPS.search(loop.line):
             return int(known[1])
-        condition, body = self.computations[loop.named("condition")], self.computations[loop.named("body")]
+        condition, body = (self.computations.get(loop.named(each)) for each in ("condition", "body"))
+        if condition is None or body is None:
+            return None
         test, start = condition.root, inside.source(loop.operands[0])
         if test.opcode != "compare" or "direction=LT" not in test.line or start is None or start.opcode != "tuple":
             return None
