@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from chaotic_algorithm import PER_ITERATION, wandering
 
 import envs
 import jaxrl
-from jaxrl.runtime.programs import cached, compilations, forget
+from envs.loops import traced_for
+from jaxrl.runtime.programs import cached, compilations, forget, over_runs
 
 BERNOULLI: Any = envs.make("bandit/bernoulli")
 
@@ -156,3 +158,20 @@ def test_cleared_programs_leave_no_executable_of_a_call_behind() -> None:
     jaxrl.clear_programs()
     assert not any(each() for each in kept)
     assert result.policy(seed=0)(np.zeros((2, 2))).dtype == np.int32
+
+
+@pytest.mark.parametrize(("block", "platform", "rank"), [(1, "cpu", 2), (3, "cpu", 3), (1, "gpu", 3)])
+def test_programs_of_a_block_of_one_have_no_axis_of_runs_on_a_cpu(block: int, platform: str, rank: int) -> None:
+    def step(state: jax.Array, kernel: jax.Array, count: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return state @ kernel + count, jnp.sum(kernel)
+
+    state, kernel = (jax.random.normal(jax.random.key(i), (block, 4, 4)) for i in range(2))
+    arguments = state, kernel, jnp.int32(1)
+    with traced_for(platform):
+        mapped = over_runs(step, block, 2)
+    jaxpr = jax.make_jaxpr(mapped)(*arguments).jaxpr
+    products = [each for each in jaxpr.eqns if each.primitive.name == "dot_general"]
+    assert [each.outvars[0].aval.ndim for each in products] == [rank]
+    # Sums of at most 16 terms below 4 in size, in any order; products of the state and the kernel are below 16.
+    for actual, expected in zip(mapped(*arguments), jax.vmap(step, (0, 0, None))(*arguments), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=0.0, atol=256 * float(np.finfo(np.float32).eps))
