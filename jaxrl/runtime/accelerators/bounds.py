@@ -83,7 +83,7 @@ def of_an_iteration(program: Program, cache: int = 0, inner: int = 1) -> Figures
 
     Args:
       program: Program that advances a block of runs.
-      cache: Bytes that the device can hold besides its memory.
+      cache: Size in bytes of the cache that all kernels share.
       inner: Number of trips that are counted of a loop inside whose length the data decides.
     """
     return figures(program, (2, inner), cache).plus(figures(program, (1, inner), cache), -1)

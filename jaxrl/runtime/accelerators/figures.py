@@ -28,8 +28,8 @@ class Figures(NamedTuple):
     Attributes:
       kernels: Number of kernels, calls of libraries and copies that are started one after another.
       bytes: Bytes that the kernels read and write, counted once for each kernel.
-      uncached: Bytes that each kernel reads beyond the size of the cache, and that it writes beyond it, so that the
-        memory must deliver them.
+      uncached: Bytes that the memory must transfer: for each kernel those that it reads in excess of the cache's size,
+        and those that it writes in excess of it.
       operations: Arithmetic operations on elements, of which a product of matrices has two for each pair of factors.
     """
 
@@ -65,7 +65,7 @@ def figures(program: Program, unknown_trips: Sequence[int] = (), cache: int = 0)
       program: Program.
       unknown_trips: Trip counts of the loops whose count the compiler does not know: first of the outermost loops,
         then of the loops in their bodies, and so on; loops nested deeper run once.
-      cache: Bytes that the device can hold besides its memory.
+      cache: Size in bytes of the cache that all kernels share.
     """
     return _Counter(program, tuple(unknown_trips), cache, ()).of_program()
 

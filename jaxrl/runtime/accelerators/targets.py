@@ -8,8 +8,8 @@ from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.runtime.machine.memory import GIB, MIB
 
-# Time of a kernel in seconds among many that follow one another: 64 runs of PPO on an H100 take 5.2 ms for an iteration
-# of 3,600 kernels (docs/results/benchmarks-gpu.md). An estimate, from one program on one GPU. A TPU does not start the
+# Time of a kernel in seconds among many that follow one another: 64 runs of PPO on an H100 took 82 us each for an
+# iteration (docs/results/benchmarks-gpu.md), with 3,600 kernels at that time; today's 2,000 were not measured. An estimate, from one program on one GPU. A TPU does not start the
 # operations of a program one by one.
 KERNEL_SECONDS = 1.4e-6
 # Shares of the memory that JAX gives to programs by default: a GPU reserves the rest, a TPU keeps 0.25 of 16 GiB.
