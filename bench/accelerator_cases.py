@@ -61,7 +61,7 @@ class Cell(NamedTuple):
         return f"{self.case}/{self.target}/{self.runs}"
 
 
-# More than the 16 GB of the device: replay buffers of 19 GB, and 43 GB of temporary memory for solving contacts.
+# More than the memory of the device, 15.75 GiB: replay buffers of 19 GB, and temporary arrays of 40.35 GiB.
 TOO_LARGE = (Cell("dqn", "tpu-v5e", MOST), Cell("crowd", "tpu-v5e", MOST))
 
 

@@ -166,8 +166,8 @@ def _largest_product_backward(residuals: Any, gradient: jax.Array) -> tuple[jax.
     rows, present, kernel, products, largest = residuals
     attains = jnp.where(present[:, None] & (products == largest), 1.0, 0.0)
     # One product sums the rows that attain each maximum and, by a row of ones, counts them. On a CPU this takes about
-    # half of the time of the gradient of `jnp.max`, which is a matrix of the size of the products. Rows transposed
-    # first have the order of XLA's fast product on CPUs; beside them XLA for GPUs finds no tiles in a block of one.
+    # half of the time of the gradient of `jnp.max`, which is a matrix of the size of the products. On a CPU,
+    # rows that are transposed first have the order of XLA's fast product; for a GPU, one run then fails to compile.
     if traced_platform() == "cpu":
         extended = jnp.concatenate([rows.T, jnp.ones_like(rows[:, :1].T)])
     else:

@@ -188,28 +188,28 @@ def functions_of(loop: Loop) -> tuple[Callable[..., Any], Callable[..., Any], Ca
     return init, advance, evaluate
 
 
-def over_runs(function: Callable[..., Any], block: int, mapped: int) -> Callable[..., Any]:
+def over_runs(function: Callable[..., Any], block: int, num_mapped: int) -> Callable[..., Any]:
     """Maps a function of one run over a block.
 
     The program of a block of one for a CPU has no axis of runs inside: XLA sums and multiplies along an axis of
     length 1 more slowly than without it.
 
     Args:
-      function: Function of `mapped` arguments of one run and of arguments that all runs share.
+      function: Function of `num_mapped` arguments of one run and of arguments that all runs share.
       block: Number of runs of the block.
-      mapped: Number of arguments that have an axis of runs, which come first.
+      num_mapped: Number of arguments that have an axis of runs, which come first.
 
     Returns:
       Function of the same arguments and with the same results, with an axis of runs `[block, ...]` in front.
     """
 
     def of_one(*arguments: Any) -> Any:
-        runs = jax.tree.map(lambda leaf: jax.lax.squeeze(leaf, [0]), arguments[:mapped])
-        return jax.tree.map(lambda leaf: jax.lax.expand_dims(leaf, [0]), function(*runs, *arguments[mapped:]))
+        runs = jax.tree.map(lambda leaf: jax.lax.squeeze(leaf, [0]), arguments[:num_mapped])
+        return jax.tree.map(lambda leaf: jax.lax.expand_dims(leaf, [0]), function(*runs, *arguments[num_mapped:]))
 
     if block == 1 and traced_platform() == "cpu":
         return of_one
-    return lambda *arguments: jax.vmap(function, [0] * mapped + [None] * (len(arguments) - mapped))(*arguments)
+    return lambda *arguments: jax.vmap(function, [0] * num_mapped + [None] * (len(arguments) - num_mapped))(*arguments)
 
 
 def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:

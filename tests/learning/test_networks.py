@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from envs.loops import traced_for
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     CNNActorCritic,
@@ -328,7 +329,8 @@ def test_parameters_do_not_depend_on_the_pooling(key: jax.Array) -> None:
     jax.tree.map(np.testing.assert_array_equal, largest, mean)
 
 
-def test_the_gradient_of_the_largest_product_is_that_of_the_rows_that_attain_it() -> None:
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_the_gradient_of_the_largest_product_is_that_of_the_rows_that_attain_it(platform: str) -> None:
     rows = np.array([[1.0, -2.0], [1.0, -2.0], [3.0, 1.0], [9.0, 9.0]], np.float32)
     present = np.array([True, True, True, False])
     kernel = np.array([[1.0, -1.0, 0.0], [0.5, 0.25, -1.0]], np.float32)
@@ -336,9 +338,10 @@ def test_the_gradient_of_the_largest_product_is_that_of_the_rows_that_attain_it(
     products = np.where(present[:, None], rows.astype(np.float64) @ kernel, -np.inf)
     there = jnp.asarray(present)
     np.testing.assert_array_equal(largest_product(jnp.asarray(rows), there, jnp.asarray(kernel)), products.max(0))
-    by_rows, by_kernel = jax.grad(lambda rows, kernel: largest_product(rows, there, kernel) @ weight, (0, 1))(
-        jnp.asarray(rows), jnp.asarray(kernel)
-    )
+    with traced_for(platform):
+        by_rows, by_kernel = jax.grad(lambda rows, kernel: largest_product(rows, there, kernel) @ weight, (0, 1))(
+            jnp.asarray(rows), jnp.asarray(kernel)
+        )
     # The third row attains the first maximum, the first two share the others.
     share = np.array([[0, 0.5, 0.5], [0, 0.5, 0.5], [1, 0, 0], [0, 0, 0]]) * weight
     np.testing.assert_array_equal(by_kernel, rows.T @ share)

@@ -259,7 +259,7 @@ def test_a_plan_for_a_target_takes_four_fifths_of_what_jax_takes_of_its_memory(m
     planned = planner.at(SIZES, 8, 1, process=0)
     assert planned.memory == 80 * 100 * MIB + GIB
     assert planned.most_runs == (planner.limit - GIB) // (8 * 100 * MIB) * 8 == 80
-    assert "fits          up to 80 runs in memory, whose blocks take turns" in str(planned)
+    assert "fits          up to 80 runs, whose blocks take turns" in str(planned)
     assert planner_on(monkeypatch, "t4", 80, "2GiB").limit == 2 * GIB
     assert planner_on(monkeypatch, "t4", 80, "90GiB").limit == int(0.75 * 15_360 * MIB)
 

@@ -139,7 +139,7 @@ class Plan:
         if self.replay is not None:
             lines["replay"] = self.replay
         if self.most_runs is not None and not self.on_host:
-            lines["fits"] = f"up to {counted(self.most_runs, 'run')} in memory, whose blocks take turns"
+            lines["fits"] = f"up to {counted(self.most_runs, 'run')}, whose blocks take turns"
         if self.bound is not None:
             lines |= self.bound.lines()
         elif not self.on_host:
