@@ -73,10 +73,20 @@ def test_tutorials_have_python_blocks() -> None:
     assert len(tutorials) == 14 and tutorials <= set(WITH_PYTHON)
 
 
+def one_of_each_form() -> set[str]:
+    """A command of each form: each subcommand, with an algorithm and a set of options."""
+    forms: dict[tuple[str, ...], str] = {}
+    for command in sorted(COMMANDS):
+        words = command.split()
+        options = sorted({word for word in words if word.startswith("--")})
+        forms.setdefault((*words[1:3], *options), command)
+    return {command for command in forms.values() if "brax/" not in command}  # whose import takes seconds
+
+
 @pytest.mark.parametrize(
     "command",
     [
-        pytest.param(command, marks=pytest.mark.slow if "brax/" in command else ())  # whose import takes seconds
+        pytest.param(command, marks=() if command in one_of_each_form() else pytest.mark.slow)
         for command in sorted(COMMANDS)
         if not command.endswith("--help")
     ],

@@ -24,7 +24,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.fast_rows("a2c")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_is_the_same_in_both_forms(name: str):
     algorithm, environment, fields = CASES[name]

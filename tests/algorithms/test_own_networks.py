@@ -117,7 +117,7 @@ CASES = {
     "ppo": Case("ppo", CHOICES, MLPActorCritic(2, (8,), "relu")),
     "evolve": Case("evolve", CHOICES, Policy(ENCODER, 2, with_value=True)),
 }
-FAST = ("dqn", "td3")
+FAST = ("td3",)
 
 
 def trained(algo: Any) -> Any:

@@ -121,6 +121,9 @@ CASES = {
 }
 
 
+@pytest.mark.fast_rows(
+    "0.98", "quasi:beta=0.5,gamma=0.99", "hyperbolic:k", "truncated:(0.99)", "table:1,0.9,0.5", "beta:mu=0"
+)
 @pytest.mark.parametrize("text", CASES)
 def test_totals_and_horizons_of_every_family(text):
     discount = as_discount(text)

@@ -31,6 +31,7 @@ def assert_equal_bits(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(left, right)
 
 
+@pytest.mark.fast_rows("1-True", "8-False")
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("steps_of_turn", [1, loops.STEPS_OF_TURN])
 def test_results_of_every_type_are_the_same_bits(reverse: bool, steps_of_turn: int):

@@ -11,6 +11,7 @@ from envs.loops import traced_for
 from jaxrl.learning.networks import _Convolution
 
 
+@pytest.mark.fast_rows("size0-2", "size1-3", "size2-1")
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("size", [(5, 5), (6, 7), (10, 4)])
 def test_both_forms_are_the_same_convolution(size: tuple[int, int], stride: int):

@@ -147,6 +147,7 @@ def last_of(stream: Stream, time: int, env: int, n: int) -> int:
     return min(time + n, len(stream.obs)) - 1
 
 
+@pytest.mark.fast_rows("-3")
 @pytest.mark.parametrize("n", [1, 3])
 @pytest.mark.parametrize("name", CASES)
 def test_windows_have_the_observations_of_the_stream(name: str, n: int) -> None:

@@ -118,6 +118,7 @@ def test_tasks_add_their_errors_in_squares():
     np.testing.assert_allclose(together, (middle, middle - half[0], middle + half[1]), rtol=1e-12)
 
 
+@pytest.mark.fast_rows("0.5-4", "0.9-8", "0.95-16")
 @pytest.mark.parametrize("count", [4, 8, 16])
 @pytest.mark.parametrize("probability", [0.5, 0.9, 0.95])
 def test_the_probability_of_improvement_is_covered(probability, count):

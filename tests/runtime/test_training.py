@@ -193,6 +193,7 @@ def test_an_error_in_on_chunk_loses_nothing(algo: Algorithm, tmp_path: Any) -> N
     assert saved.metrics.attrs["interrupted"] == 1
 
 
+@pytest.mark.slow
 def test_any_number_of_blocks_is_the_same_program() -> None:
     """At its start and end a program creates and returns random states of PPO and its environments, which round
     differently if the compiler fuses them with the preceding or following operations."""

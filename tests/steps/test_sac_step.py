@@ -131,7 +131,7 @@ class SAC(Critics):
 
 
 @pytest.mark.seconds_to_compile(40)
-@pytest.mark.slow_rows("falling")
+@pytest.mark.slow_rows("falling", "continuous crowd")
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_of_sac_is_that_of_float64(name: str) -> None:
     env, fields, numbers = CASES[name]

@@ -91,6 +91,7 @@ def test_every_combination_has_one_tuned_row():
     assert len(presets_crowd.TUNED) == 12
 
 
+@pytest.mark.fast_rows("egocentric-polar-velocity", "relative-cartesian-acceleration", "absolute-polar-acceleration")
 @pytest.mark.parametrize(("frame", "dynamics"), TUNED)
 def test_a_tuned_preset_has_its_numbers_and_builds(frame: str, dynamics: str):
     preset = jaxrl.preset("ppo", "crowd/circle", tuned=f"{frame} {dynamics}")

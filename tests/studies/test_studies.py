@@ -117,6 +117,7 @@ def test_only_the_part_that_is_missing_is_done(toy: Study, work: Work, tmp_path:
     assert work.parts == ["computed", "trained", "computed"]
 
 
+@pytest.mark.slow
 def test_force_does_all_again_with_other_settings(toy: Study, work: Work, tmp_path: Path):
     run_study(toy, out=tmp_path, progress=False)
     run_study(toy, Settings(seeds=3), tmp_path, force=True, progress=False)
