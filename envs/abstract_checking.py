@@ -128,6 +128,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         stepped = jax.eval_shape(step, key, reset[1], action, params)
         cut = jax.eval_shape(env.is_truncated, reset[1], params)
         mask = jax.eval_shape(env.action_mask, reset[1], params)
+        facts = [jax.eval_shape(env.privileged, state, params) for state in (reset[1], stepped[1])]
     except jax.errors.JAXTypeError as error:
         reason = str(error).partition("\n")[0]
         raise ContractError(f"tracing law: a traced number is used as a Python value: {reason}") from error
@@ -152,6 +153,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
                     f"reward's, {batch}."
                 )
     _check_mask(env.action_space(params), mask, batch)
+    _check_privileged(facts[0], facts[1], batch)
     for name in ("active", "agent_terminated"):
         if name in info:
             _require_type(f'info["{name}"]', info[name], batch, jnp.bool_)
@@ -224,6 +226,16 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
             fail(f"mask law: action_mask is given for {part!r}; only Discrete actions have masks.")
         else:
             _require_type("action_mask(...)", leaf, (*batch, part.n), jnp.bool_)
+
+
+def _check_privileged(reset: Any, stepped: Any, batch: tuple[int, ...]) -> None:
+    _require_same_types("privileged(...)", reset, stepped)
+    for path, leaf in jax.tree.leaves_with_path(reset):
+        name = f"privileged(...){jax.tree_util.keystr(path)}"
+        if leaf.shape[: len(batch)] != batch:
+            fail(f"batch law: {name} has shape {leaf.shape}; it must start with the reward's, {batch}.")
+        if not any(jnp.issubdtype(leaf.dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_)):
+            fail(f"type law: {name} has the type {leaf.dtype}; it must have real numbers.")
 
 
 def _check_behaviour(space: Any, behaviour: Any) -> None:

@@ -30,6 +30,7 @@ _TRACED = (
     "is_truncated",
     "action_mask",
     "global_observation",
+    "privileged",
     "params_at",
     "action_space",
     "observation_space",
@@ -148,6 +149,18 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         Returns:
           None, or a pytree of arrays about all agents together, without their leading axes. In a dictionary, "agents"
           `[N, F]` and "agents_present" `[N]`, 1 or 0, are rows whose order has no meaning, which critics may pool.
+        """
+        del state, params
+        return None
+
+    def privileged(self, state: Any, params: Any) -> Any:
+        """The facts that a critic may see and an actor may not, or None where the environment provides none.
+
+        Args:
+          state, params: State and parameters of the current step, traced.
+
+        Returns:
+          None, or a pytree of arrays of real numbers, leaves `[*A, ...]`.
         """
         del state, params
         return None

@@ -46,6 +46,14 @@ class Choices(LinearTask):
         return (super()._observe(state, params)[0] > 0).astype(jnp.int32)
 
 
+@dataclasses.dataclass(frozen=True)
+class Privileged(LinearTask):
+    """The linear task, whose observation is privileged as well."""
+
+    def privileged(self, state: Any, params: Any) -> jax.Array:
+        return self._observe(state, params)
+
+
 class Linear(nn.Module):
     """A linear layer, with a value where `with_value`."""
 
@@ -162,6 +170,9 @@ _ROWS = (
     Capability("Policies", "memory", config={"memory": "gru", "memory_size": 4}),
     Capability("Policies", "several agents", env=crowd),
     Capability("Critics", 'global, `critic_sees="global"`', env=crowd, config={"critic_sees": "global"}),
+    Capability(
+        "Critics", 'privileged, `critic_sees="privileged"`', env=Privileged, config={"critic_sees": "privileged"}
+    ),
     Capability("Parts", "custom `network=`", network=custom),
     Capability("Parts", "custom `optimiser`", config={"optimiser": optax.lion}),
     Capability("Discounts", "exponential", hparams={"discount": 0.9}),

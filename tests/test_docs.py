@@ -44,6 +44,7 @@ SLOW = (
     "how-to/search.md",
     "how-to/time-limits.md",
     "how-to/tracking.md",
+    "how-to/what-the-critic-sees.md",
     "how-to/wrappers.md",
     "index.md",
     "tutorials/algorithm.md",

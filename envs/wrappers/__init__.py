@@ -8,6 +8,7 @@ wrappers.
 """
 
 from envs.wrappers.actions import DelayActions, StickyActions, StickyActionsParams, delay_actions, sticky_actions
+from envs.wrappers.asymmetric import AsymmetricObservation, asymmetric_observation
 from envs.wrappers.bounding import BoundActions, bound_actions
 from envs.wrappers.discretising import DiscretiseActions, discretise_actions
 from envs.wrappers.frames import DelayObservations, FrameStack, delay_observations, frame_stack
@@ -31,6 +32,7 @@ __all__ = [
     "REST",
     "ActionRepeat",
     "ActionRepeatParams",
+    "AsymmetricObservation",
     "BoundActions",
     "DelayActions",
     "DelayObservations",
@@ -52,6 +54,7 @@ __all__ = [
     "WrapperParams",
     "WrapperState",
     "action_repeat",
+    "asymmetric_observation",
     "bound_actions",
     "delay_actions",
     "delay_observations",

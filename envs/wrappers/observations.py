@@ -130,20 +130,32 @@ class TransformObservation(Wrapper):
         return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), function(obs))
 
     def _space(self, obs: Any) -> spaces.Space:
-        if isinstance(obs, dict):
-            return spaces.Dict({name: self._space(part) for name, part in obs.items()})
-        if isinstance(obs, tuple):
-            return spaces.Tuple([self._space(part) for part in obs])
-        if not hasattr(obs, "dtype"):
-            raise UserTypeError(
-                f"the function of transform_observation returns {obs!r} in place of an array; it returns an array, or "
-                "a dictionary or tuple of arrays."
-            )
-        low, high = self.low, self.high
-        if not jnp.issubdtype(obs.dtype, jnp.floating):  # bounds of integers are finite
-            ends = (0, 1) if obs.dtype == bool else (jnp.iinfo(obs.dtype).min, jnp.iinfo(obs.dtype).max)
-            low, high = (int(np.clip(bound, *ends)) for bound in (low, high))
-        return spaces.Box(low, high, obs.shape, obs.dtype)
+        return space_of(obs, "the function of transform_observation", self.low, self.high)
+
+
+def space_of(obs: Any, what: str, low: float = -np.inf, high: float = np.inf) -> spaces.Space:
+    """The space of the results of a function, of which integers have the bounds of their type.
+
+    Args:
+      obs: Shapes of one result.
+      what: Name of the function, for error messages.
+      low, high: Bounds of real numbers, and of integers that could exceed them.
+
+    Raises:
+      TypeError: A part is not an array.
+    """
+    if isinstance(obs, dict):
+        return spaces.Dict({name: space_of(part, what, low, high) for name, part in obs.items()})
+    if isinstance(obs, tuple):
+        return spaces.Tuple([space_of(part, what, low, high) for part in obs])
+    if not hasattr(obs, "dtype"):
+        raise UserTypeError(
+            f"{what} returns {obs!r} in place of an array; it returns an array, or a dictionary or tuple of arrays."
+        )
+    if not jnp.issubdtype(obs.dtype, jnp.floating):  # bounds of integers are finite
+        ends = (0, 1) if obs.dtype == bool else (jnp.iinfo(obs.dtype).min, jnp.iinfo(obs.dtype).max)
+        low, high = (int(np.clip(bound, *ends)) for bound in (low, high))
+    return spaces.Box(low, high, obs.shape, obs.dtype)
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,10 @@ class Wrapper(base.Environment):
         """The inner environment's global observation."""
         return self.inner.global_observation(self.inner_state(state), self.inner_params(params))
 
+    def privileged(self, state: Any, params: Any) -> Any:
+        """The facts that a critic of the inner environment may see."""
+        return self.inner.privileged(self.inner_state(state), self.inner_params(params))
+
     def is_truncated(self, state: Any, params: Any) -> jax.Array:
         """Whether the inner environment has reached its time limit."""
         return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))

@@ -38,9 +38,10 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor
+from jaxrl.learning.asymmetric import CRITIC_WORDS, Sees, check_sees
 from jaxrl.learning.exploration import CORRELATION
-from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
-from jaxrl.learning.output_networks import Networks, OutputNetwork, QNetwork, check_outputs, with_action
+from jaxrl.learning.networks import Module, apply_over, leading_axes, with_action, zeros
+from jaxrl.learning.output_networks import Networks, OutputNetwork, QNetwork, check_outputs
 from jaxrl.learning.replay import Window
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, Params
@@ -62,6 +63,10 @@ class ActorCriticConfig(OffPolicyConfig):
     """Static configuration of a policy and its critics: changing a field recompiles.
 
     Attributes:
+      critic_sees: Input of the critics: "own", what the policy sees; "global", in addition the global observation of
+        several agents; "privileged", in addition the environment's `privileged`; "all", whole observations; the name of
+        an entry of observations, several names, or a function of an observation, or its path, for that part alone; or
+        "auto", the entries with "privileged" in their names where there are some, and otherwise "own".
       hidden: Widths of the hidden layers of the policy and of each critic.
       num_critics: Number of critics; targets use the lowest of their values.
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the
@@ -89,9 +94,11 @@ class ActorCriticConfig(OffPolicyConfig):
     heads: Literal["single", "joint"] = "single"
     num_heads: int = 8
     noise: Literal["gaussian", "ornstein-uhlenbeck"] = "gaussian"
+    critic_sees: Sees = "auto"
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
+        object.__setattr__(self, "critic_sees", check_sees("critic_sees", self.critic_sees, CRITIC_WORDS))
         check_choice("value_loss", self.value_loss, ("squared", "huber", "quantile"))
         check_choice("heads", self.heads, ("single", "joint"))
         check_choice("noise", self.noise, ("gaussian", "ornstein-uhlenbeck"))
@@ -216,7 +223,7 @@ class ActorCritic(NamedTuple):
         policy_key, critic_key = jax.random.split(key)
         shapes = self.replay.obs_shape
         policy = self.network.init(policy_key, zeros(shapes))
-        return policy, self.critics.init(critic_key, self._inputs(shapes, _shape_of(self.head)))
+        return policy, self.critics.init(critic_key, self._inputs(self.replay.seen_shape, _shape_of(self.head)))
 
     # Acting.
 
@@ -252,6 +259,11 @@ class ActorCritic(NamedTuple):
 
     def values(self, params: Params, obs: Any, action: jax.Array | None = None) -> jax.Array:
         """Outputs of the critics in a batch: of actions, or of all discrete actions.
+
+        Args:
+          params: Parameters of the critics.
+          obs: Inputs of the critics, such as `Window.critic_obs`, leaves `[B, *A, ...]`.
+          action: Actions that are numbers, `[B, *A, n]`; None for all discrete actions.
 
         Returns:
           Outputs `[num_critics, B, *A, K, num_outputs]`, or `[num_critics, B, *A, num_actions, K, num_outputs]`.
@@ -323,7 +335,7 @@ class ActorCritic(NamedTuple):
         params, optimiser, error, metrics = self.critics.descend(
             params,
             optimiser,
-            self._inputs(batch.obs, action),
+            self._inputs(batch.critic_obs, action),
             None if self.head.continuous else action,
             next_values._replace(atoms=atoms),
             batch.active,
@@ -409,13 +421,19 @@ def actor_critic(
         head, discrete = action_head(space), True
     else:
         head = _bounded_head(name, space, "Discrete or a Box of floats" if takes_discrete else "a Box of floats")
-    replay = off_policy(env, config, agents)
+    replay = off_policy(env, config, agents, config.critic_sees)
     shapes, (loss, num_heads) = replay.obs_shape, outputs_of(config)
+    seen, action = replay.seen_shape, None if discrete else _shape_of(head)
     num_outputs, num_values = outputs_per_component * head.num_outputs, num_heads * loss.num_outputs
-    inputs = {"obs": shapes} if discrete else {"obs": shapes, "action": _shape_of(head)}
+    inputs = {"obs": seen} if discrete else {"obs": seen, "action": action}
+    if replay.view == "own":
+        encoder = config.encoder(shapes)
+        of_critic = encoder if discrete else config.encoder(with_action(shapes, action), with_action=True)
+    else:
+        encoder, of_critic = config.two_encoders(shapes, seen, action, scaled=replay.view == "global")
     policy, critic = (None, None) if own is None else (own.actor, own.critic)
     if policy is None:
-        policy = OutputNetwork(config.encoder(shapes), num_outputs, 0.01)
+        policy = OutputNetwork(encoder, num_outputs, 0.01)
     else:
         check_outputs("network.actor", policy, {"obs": shapes}, "outputs", (num_outputs,))
     values_of = (loss, num_heads, head.num_outputs if discrete else None, config.num_critics)
@@ -423,11 +441,10 @@ def actor_critic(
         critics = ValueFunction(critic, *values_of, takes_pairs=not discrete, optimiser=config.optimiser)
         check_outputs("network.critic", critic, inputs, "action values" if discrete else "a value", critics.shape)
     elif discrete:
-        q_network = QNetwork(config.encoder(shapes), head.num_outputs, num_values)
+        q_network = QNetwork(of_critic, head.num_outputs, num_values)
         critics = ValueFunction(q_network, *values_of, optimiser=config.optimiser)
     else:
-        encoder = config.encoder(with_action(shapes, _shape_of(head)), with_action=True)
-        critics = ValueFunction(OutputNetwork(encoder, num_values), *values_of, optimiser=config.optimiser)
+        critics = ValueFunction(OutputNetwork(of_critic, num_values), *values_of, optimiser=config.optimiser)
     if own is not None and own.actor is not None and own.critic is not None:
         config.report_unused()
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)

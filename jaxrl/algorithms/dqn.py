@@ -241,7 +241,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
 
     return assembled(
         f"{__name__}:dqn",
-        env,
+        replay.env,
         config,
         DQNHParams,
         config.effects,

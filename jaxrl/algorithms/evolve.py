@@ -22,6 +22,7 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.discounts.parsing import prepare as prepare_discount
 from jaxrl.learning.action_heads import Scores, action_head
 from jaxrl.learning.actor import Memory, head_actor, recurrent_actor
+from jaxrl.learning.asymmetric import seen_by
 from jaxrl.learning.cells import cell_of
 from jaxrl.learning.episodes import Episodes, population_episodes
 from jaxrl.learning.network_config import NetworkConfig
@@ -169,6 +170,7 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: EvolveConfig, own_network: Module | None, agents: tuple[int, ...]) -> Algorithm:
+    env, _ = seen_by(env, config.actor_sees)
     head = action_head(env.action_space(env.default_params))
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation and own_network is None, obs_shape)

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs.base import Environment
+from envs.choices import choices_of, encoded
 from envs.errors import UserValueError
 from envs.threefry import rolled
 from jaxrl.algorithms.contract import Metrics
 from jaxrl.algorithms.rollout_config import RolloutConfig, TransitionsHParams, check_normalised
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning.actor import Actor, memories
+from jaxrl.learning.asymmetric import Sees, View, critic_input, critic_observation, critic_shapes, facts_of, seen_by
 from jaxrl.learning.frames import FrameRing, frame_ring
-from jaxrl.learning.networks import observation_shapes
+from jaxrl.learning.networks import observation_shapes, zeros
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
 from jaxrl.learning.optimisers import check_transformation
 from jaxrl.learning.priorities import (
@@ -174,6 +176,8 @@ class OffPolicyState(NamedTuple):
       buffer: Transitions, leaves `[capacity, num_envs, ...]`; in place of observations that are stored once, `obs` has
         `Frames`, and `next_obs` is None.
       priorities: Priorities of the transitions, None with uniform replay.
+      critic_observations: Running statistics of what only the critic sees; None if it sees nothing more, or without
+        normalisation.
     """
 
     learner: Any
@@ -181,6 +185,7 @@ class OffPolicyState(NamedTuple):
     carry: Carry
     buffer: Transition
     priorities: Priorities | None
+    critic_observations: RunningStatistics | None = None
 
 
 class Experience(NamedTuple):
@@ -199,6 +204,7 @@ class Experience(NamedTuple):
       newest_frame: Slot of the newest frames, int32 `[]`; None where both observations are stored.
       lost: Number of last observations of episodes, from which targets bootstrap, that were overwritten too early,
         int32 `[]`; None where none can be.
+      critic_observations: Running statistics of what only the critic sees, as in `OffPolicyState`.
     """
 
     carry: Carry
@@ -210,6 +216,7 @@ class Experience(NamedTuple):
     reused: jax.Array
     newest_frame: jax.Array | None = None
     lost: jax.Array | None = None
+    critic_observations: RunningStatistics | None = None
 
 
 class Draw(NamedTuple):
@@ -217,7 +224,8 @@ class Draw(NamedTuple):
 
     Attributes:
       batch: Windows of up to `n_step` steps, with normalised observations, leaves `[B, *A, ...]`; no agent counts as
-        active where the observation from which the target would bootstrap has been lost.
+        active where the observation from which the target would bootstrap has been lost. `critic_obs` and
+        `next_critic_obs` are inputs of the critic.
       weight: Weights of the losses, `[B, *A]`, 0 where an agent was not active.
       index: Places of the transitions among the priorities, int32 `[B]`, None with uniform replay.
     """
@@ -237,6 +245,8 @@ class OffPolicy(NamedTuple):
       obs_shape: Shapes of one agent's observation.
       with_mask: Whether the environment forbids actions by a mask.
       frames: Rings of observations that are stored once; None where both of every transition are stored.
+      view: Kind of the critic's input.
+      critic_shape: Shapes of what only the critic sees, None if it sees nothing more.
     """
 
     env: Environment
@@ -245,6 +255,8 @@ class OffPolicy(NamedTuple):
     obs_shape: Any
     with_mask: bool
     frames: FrameRing | None = None
+    view: View = "own"
+    critic_shape: Any = None
 
     # Collecting.
 
@@ -262,6 +274,16 @@ class OffPolicy(NamedTuple):
         if observations is None:
             return None
         return update_statistics(observations, steps.obs, steps.active.astype(jnp.float32))
+
+    def critic_statistics(self, observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:
+        """Running statistics of what only the critic sees, with the steps of a rollout; those of none if None."""
+        if self.view == "own" or not self.config.normalise_observation:
+            return None
+        before = init_statistics(self.critic_shape) if observations is None else observations
+        weight = steps.active.astype(jnp.float32)
+        if self.view == "global":
+            weight = jnp.max(weight, axis=tuple(range(2, weight.ndim)))
+        return update_statistics(before, steps.critic_obs, weight)
 
     def rollout(
         self,
@@ -288,7 +310,7 @@ class OffPolicy(NamedTuple):
         noise_key, env_key = jax.random.split(key)
         noise = actor.noise(rolled(noise_key), (num_steps, config.num_envs, *self.agents))
         pool = self._reset_pool(num_steps)
-        more: dict[str, Any] = {"with_next_mask": self.with_mask}
+        more: dict[str, Any] = {"with_next_mask": self.with_mask, "critic_sees": facts_of(self.env, self.view)}
         if self.frames is not None and not config.normalise_observation:
             more["kept"] = self.frames.newest
         return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, **more)
@@ -334,7 +356,8 @@ class OffPolicy(NamedTuple):
         priorities = None
         if config.replay == "prioritised":
             priorities = write_priorities(init_priorities(config.num_stored), jnp.int32(0), config.num_prefilled)
-        return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities)
+        of_critic = self.critic_statistics(None, steps)
+        return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities, of_critic)
 
     def _first_buffer(self, first_obs: Any, steps: Transition, obs: Any) -> Transition:
         """Buffer of the prefill, from the observations before and after it."""
@@ -383,7 +406,9 @@ class OffPolicy(NamedTuple):
         policy = policy._replace(observations=self.statistics(state.observations, steps))
         newest = (ring.end - 1) % config.capacity
         reused += jnp.where(iteration == 0, self._reused_in_prefill(state.buffer), 0)
-        return Experience(carry, buffer, priorities, ring.filled, newest, policy, reused, newest_frame, lost)
+        of_critic = self.critic_statistics(state.critic_observations, steps)
+        after = (ring.filled, newest, policy, reused, newest_frame, lost, of_critic)
+        return Experience(carry, buffer, priorities, *after)
 
     def _written(
         self, buffer: Transition, steps: Transition, carry: Carry, ring: Ring, iteration: jax.Array
@@ -432,8 +457,34 @@ class OffPolicy(NamedTuple):
         else:
             policy, batch = experience.policy, self._of_frames(self.frames, experience, rows)
         batch = batch._replace(obs=policy.normalised(batch.obs), next_obs=policy.normalised(batch.next_obs))
+        statistics, clip = experience.critic_observations, policy.observation_clip
+        batch = batch._replace(
+            critic_obs=self._critic_input(batch.obs, normalise(statistics, batch.critic_obs, clip)),
+            next_critic_obs=self._critic_input(batch.next_obs, normalise(statistics, batch.next_critic_obs, clip)),
+        )
         active = batch.active.astype(jnp.float32)
         return Draw(batch, active * rows.weight.reshape(-1, *[1] * len(self.agents)), index)
+
+    @property
+    def seen_shape(self) -> Any:
+        """Shapes of one input of the critic."""
+        if self.view == "global":
+            return jax.eval_shape(self._with_global, zeros(self.obs_shape), self.critic_shape)
+        return critic_input(self.view, self.obs_shape, self.critic_shape)
+
+    def _critic_input(self, obs: Any, facts: Any) -> Any:
+        """Inputs of the critic `[B, *A, ...]`, from observations, and global observations `[B, ...]` or other facts."""
+        if self.view != "global":
+            return critic_input(self.view, obs, facts)
+        function = self._with_global
+        for _ in self.agents:
+            function = jax.vmap(function, in_axes=(0, None))
+        return jax.vmap(function)(obs, facts)
+
+    def _with_global(self, obs: Any, global_obs: Any) -> Any:
+        """Input of a centralised critic of one agent."""
+        scales = self.config.own_scale, self.config.neighbour_scale
+        return critic_observation(encoded(obs, choices_of(self.obs_shape)), global_obs, *scales)
 
     def _of_frames(self, ring: FrameRing, experience: Experience, rows: Rows) -> Window:
         """Windows with observations from the frames, in which no agent is active where an observation is lost."""
@@ -479,28 +530,34 @@ class OffPolicy(NamedTuple):
         if experience.lost is not None:
             metrics["replay_lost"] = experience.lost.astype(jnp.float32)
         observations = experience.policy.observations
-        return OffPolicyState(learner, observations, experience.carry, experience.buffer, priorities), metrics
+        after = (experience.carry, experience.buffer, priorities, experience.critic_observations)
+        return OffPolicyState(learner, observations, *after), metrics
 
 
-def off_policy(env: Environment, config: RolloutConfig, agents: tuple[int, ...]) -> OffPolicy:
+def off_policy(
+    env: Environment, config: RolloutConfig, agents: tuple[int, ...], critic_sees: Sees = "own"
+) -> OffPolicy:
     """Toolbox of an algorithm that collects by rollouts and, with an `OffPolicyConfig`, draws from a replay buffer.
 
     Args:
       env: Environment of one agent or a crowd.
       config: Configuration.
       agents: Axes of the agents.
+      critic_sees: What a critic sees, as in `seeing.seen_by`; "own" for an algorithm without one.
 
     Raises:
-      ValueError: Observations with neighbours are normalised.
+      TypeError, ValueError: Observations with neighbours are normalised, or do not have what actor or critic sees.
     """
     check_transformation(config.optimiser)
+    env, view = seen_by(env, config.actor_sees, critic_sees)
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation, obs_shape)
     frames = None
     if isinstance(config, OffPolicyConfig):
         sizes = config.num_steps, config.capacity
         frames = frame_ring(env, agents, obs_shape, *sizes, config.time_limits, config.replay_storage)
-    return OffPolicy(env, config, agents, obs_shape, _has_mask(env), frames)
+    facts = critic_shapes(env, view, agents)
+    return OffPolicy(env, config, agents, obs_shape, _has_mask(env), frames, view, facts)
 
 
 def _has_mask(env: Environment) -> bool:

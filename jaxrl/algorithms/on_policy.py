@@ -15,7 +15,7 @@ from envs.errors import UserValueError
 from envs.loops import in_parts
 from envs.threefry import rolled, unrolled
 from jaxrl.algorithms.contract import Algorithm, Metrics, Sharded, assembled, checked_network
-from jaxrl.algorithms.on_policy_config import choose_network, shapes_of
+from jaxrl.algorithms.on_policy_config import choose_network
 from jaxrl.algorithms.on_policy_state import (
     Evaluation,
     Learner,
@@ -30,12 +30,21 @@ from jaxrl.algorithms.on_policy_state import (
 from jaxrl.algorithms.rollout_config import check_not_choices_alone, check_num_rows, prepared, stopped
 from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor, Memory, Scores, head_actor, memories, recurrent_actor
+from jaxrl.learning.asymmetric import (
+    CentralisedActorCritic,
+    Seen,
+    View,
+    apply_centralised,
+    critic_shapes,
+    facts_of,
+    is_asymmetric,
+    seen_by,
+)
 from jaxrl.learning.beliefs import Belief, believing_head
-from jaxrl.learning.centralised import CentralisedActorCritic, apply_centralised
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
 from jaxrl.learning.losses import explained_variance
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
-from jaxrl.learning.networks import Module, apply_over, leading_axes, zeros
+from jaxrl.learning.networks import Module, apply_over, leading_axes, observation_shapes, zeros
 from jaxrl.learning.normalisation import (
     init_reward_scale,
     init_statistics,
@@ -66,7 +75,8 @@ class OnPolicy(NamedTuple):
       network: Network, which may be recurrent, see `jaxrl.learning.recurrent`.
       actor: Actor of the policy.
       obs_shape: Shapes of one agent's observation.
-      global_shape: Shapes of the global observation, None if the critic does not take it.
+      critic_shape: Shapes of what only the critic sees, None if it sees nothing more.
+      view: Kind of the critic's input.
       agents: Axes of the agents, `*A`.
       num_envs: Number of environments of one shard.
       num_rows: Number of samples of one iteration of one shard, over steps, environments and agents.
@@ -82,7 +92,8 @@ class OnPolicy(NamedTuple):
     network: Module
     actor: Actor
     obs_shape: Any
-    global_shape: Any
+    critic_shape: Any
+    view: View
     agents: tuple[int, ...]
     num_envs: int
     num_rows: int
@@ -94,6 +105,11 @@ class OnPolicy(NamedTuple):
     def centralised(self) -> bool:
         """Whether the critic takes global observations, so that minibatches are steps with all agents."""
         return isinstance(self.network, CentralisedActorCritic)
+
+    @property
+    def asymmetric(self) -> bool:
+        """Whether the critic takes privileged facts of each agent, so that the network takes `Seen`."""
+        return is_asymmetric(self.network)
 
     @property
     def remembers(self) -> bool:
@@ -117,9 +133,10 @@ class OnPolicy(NamedTuple):
         """Initial state of a run, for `Algorithm.init`."""
         hparams = self.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
-        example, global_example = zeros((self.obs_shape, self.global_shape))
+        example, critic_example = zeros((self.obs_shape, self.critic_shape))
+        example = Seen(example, critic_example) if self.asymmetric else example
         first_memory = _first_memory(self.network)
-        others = [first_memory] if self.remembers else [global_example] if self.centralised else []
+        others = [first_memory] if self.remembers else [critic_example] if self.centralised else []
         log_std = jnp.full(self.head.num_outputs, hparams.log_std_init, jnp.float32) if self.head.continuous else None
         weights: Any = (self.network.init(network_key, example, *others), log_std)
         memory = memories(_first_memory(self.network), self.agents)
@@ -133,7 +150,7 @@ class OnPolicy(NamedTuple):
             carry=carry,
             rewards=init_reward_scale((self.num_envs, *self.agents)) if scaled else None,
             start=nothing_before(carry, burn_in, self.agents) if burn_in else (),
-            global_observations=init_statistics(self.global_shape) if normalised and self.centralised else None,
+            critic_observations=init_statistics(self.critic_shape) if normalised and self.view != "own" else None,
         )
 
     # An iteration, in the order in which an algorithm's step calls them.
@@ -141,7 +158,7 @@ class OnPolicy(NamedTuple):
     def policy(self, state: OnPolicyState, hparams: HParams) -> OnPolicyPolicy:
         """Policy that acts, for `Algorithm.policy`."""
         clip = jax.tree.map(jnp.float32, hparams.observation_clip) if self.config.normalise_observation else None
-        return OnPolicyPolicy(*state.weights, state.observations, clip, state.global_observations)
+        return OnPolicyPolicy(*state.weights, state.observations, clip, state.critic_observations)
 
     def collect(
         self, key: jax.Array, policy: OnPolicyPolicy, state: OnPolicyState, hparams: HParams, env_params: EnvParams
@@ -160,7 +177,7 @@ class OnPolicy(NamedTuple):
             noise,
             self.config.reset_pool,
             self.shards,
-            with_global_obs=self.centralised,
+            critic_sees=facts_of(self.env, self.view),
             with_behaviour=self.belief is not None,
         )
         reward, rewards = steps.reward, state.rewards
@@ -180,9 +197,12 @@ class OnPolicy(NamedTuple):
         steps = rolled_out.steps
         num_axes = 2 + len(self.agents)
         obs, next_obs = policy.normalised(steps.obs), policy.normalised(steps.next_obs)
-        global_obs, next_global_obs = (
-            policy.normalised_global(each) for each in (steps.global_obs, steps.next_global_obs)
+        critic_obs, next_critic_obs = (
+            policy.normalised_critic(each) for each in (steps.critic_obs, steps.next_critic_obs)
         )
+        if self.asymmetric:
+            obs, next_obs = Seen(obs, critic_obs), Seen(next_obs, next_critic_obs)
+            critic_obs = next_critic_obs = None
         reset, start, next_start = None, (), ()
         if self.remembers:
             memory, done = state.carry.memory, episode_ends(steps)
@@ -195,7 +215,9 @@ class OnPolicy(NamedTuple):
             _, next_value, _ = step_over(self.network, policy.params, next_obs, after, num_axes)
             start = Start(memory)
             if burn_in:
-                start = Start(state.start.memory, policy.normalised(state.start.obs), state.start.reset[:, :-1])
+                earlier = policy.normalised(state.start.obs)
+                earlier = Seen(earlier) if self.asymmetric else earlier
+                start = Start(state.start.memory, earlier, state.start.reset[:, :-1])
                 next_start = last_steps(burn_in, memory, after, steps.obs, reset, done)
         else:
 
@@ -203,10 +225,10 @@ class OnPolicy(NamedTuple):
                 return self.apply(policy.params, obs[0], obs[1], num_axes)
 
             num_steps, of_step = steps.reward.shape[0], steps.reward.size // steps.reward.shape[0]
-            numbers = sum(leaf.size for leaf in jax.tree.leaves((obs, global_obs))) // num_steps
+            numbers = sum(leaf.size for leaf in jax.tree.leaves((obs, critic_obs))) // num_steps
             most = min(MOST_OBSERVATIONS // of_step, MOST_NUMBERS // max(numbers, 1))
-            outputs, value = in_parts(applied, (obs, global_obs), most)
-            _, next_value = in_parts(applied, (next_obs, next_global_obs), most)
+            outputs, value = in_parts(applied, (obs, critic_obs), most)
+            _, next_value = in_parts(applied, (next_obs, next_critic_obs), most)
         outputs = jax.lax.optimization_barrier(outputs)  # fused with a softmax the network is slow on a CPU
         scores = self.head.scores(outputs, policy.log_std)
         log_prob = self.head.log_prob(scores, steps.mask, steps.raw_action)
@@ -217,7 +239,7 @@ class OnPolicy(NamedTuple):
         advantage, target = self.critic.estimate(hparams.discount, lam, reward, value, next_value, ended, done)
         weight = steps.active.astype(jnp.float32)
         samples = (obs, steps.raw_action, steps.mask, log_prob, value, advantage, target, weight)
-        samples = Samples(*samples, None, reset, start, global_obs, steps.behaviour)
+        samples = Samples(*samples, None, reset, start, critic_obs, steps.behaviour)
         return Evaluation(samples, scores, next_start)
 
     def scheduled(self, iteration: jax.Array, hparams: HParams) -> Any:
@@ -238,10 +260,13 @@ class OnPolicy(NamedTuple):
         observations = state.observations
         if observations is not None:
             observations = update_statistics(observations, steps.obs, steps.active.astype(jnp.float32), self.shards)
-        global_observations = state.global_observations
-        if global_observations is not None:
-            present = jnp.any(steps.active, axis=tuple(range(2, steps.active.ndim))).astype(jnp.float32)
-            global_observations = update_statistics(global_observations, steps.global_obs, present, self.shards)
+        critic_observations = state.critic_observations
+        if critic_observations is not None:
+            if self.asymmetric:
+                present = steps.active.astype(jnp.float32)
+            else:
+                present = jnp.any(steps.active, axis=tuple(range(2, steps.active.ndim))).astype(jnp.float32)
+            critic_observations = update_statistics(critic_observations, steps.critic_obs, present, self.shards)
         rows = self.rows(evaluation.samples)
         value, target = (self.critic.whole(hparams.discount, values) for values in (rows.value, rows.target))
         metrics = metrics | {
@@ -256,7 +281,7 @@ class OnPolicy(NamedTuple):
             carry=rolled_out.carry,
             rewards=rolled_out.rewards,
             start=evaluation.next_start,
-            global_observations=global_observations,
+            critic_observations=critic_observations,
         )
         return after, metrics
 
@@ -269,14 +294,14 @@ class OnPolicy(NamedTuple):
     def forward(self, params: Params, batch: Samples) -> tuple[jax.Array, jax.Array]:
         """Outputs and values of the network for samples, with the leading axes of `batch.weight`."""
         if not self.remembers:
-            return self.apply(params, batch.obs, batch.global_obs, batch.weight.ndim)
+            return self.apply(params, batch.obs, batch.critic_obs, batch.weight.ndim)
         memory = self.start_memory(params, batch.start)
         return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
 
-    def apply(self, params: Params, obs: Any, global_obs: Any, num_axes: int) -> tuple[jax.Array, jax.Array]:
+    def apply(self, params: Params, obs: Any, critic_obs: Any, num_axes: int) -> tuple[jax.Array, jax.Array]:
         """Outputs and values of a network without memory for observations with `num_axes` leading axes, `*A` last."""
         if self.centralised:
-            return apply_centralised(self.network, params, obs, global_obs, num_axes, len(self.agents))
+            return apply_centralised(self.network, params, obs, critic_obs, num_axes, len(self.agents))
         return apply_over(self.network, params, obs, num_axes)
 
     def start_memory(self, params: Params, start: Start) -> Memory:
@@ -386,7 +411,7 @@ class OnPolicy(NamedTuple):
             return state._replace(
                 weights=(policy.params, policy.log_std),
                 observations=policy.observations,
-                global_observations=policy.global_observations,
+                critic_observations=policy.critic_observations,
             )
 
         def sharded(shards: EnvShards) -> Sharded:
@@ -410,8 +435,8 @@ class OnPolicy(NamedTuple):
             network=network,
             warm_start=warm_start,
             sharded=sharded,
-            # Values of a mixture depend on the discount, and those of a centralised critic on the global observation.
-            value=None if self.critic.num_values is not None or self.centralised else self.value,
+            # Values of a mixture depend on the discount, and those of some critics on what the actor does not see.
+            value=None if self.critic.num_values is not None or self.view != "own" else self.value,
         )
 
 
@@ -440,9 +465,10 @@ def on_policy(
     check_transformation(config.optimiser)
     head = action_head(env.action_space(env.default_params))
     critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
-    obs_shape, global_shape = shapes_of(env, config, agents)
-    check_not_choices_alone(config.normalise_observation and global_shape is None, obs_shape)
-    chosen = choose_network(config, network, obs_shape, global_shape, head.num_outputs, critic.num_values, belief)
+    env, view = seen_by(env, config.actor_sees, config.critic_sees)
+    obs_shape, critic_shape = observation_shapes(env, agents), critic_shapes(env, view, agents)
+    check_not_choices_alone(config.normalise_observation and critic_shape is None, obs_shape)
+    chosen = choose_network(config, network, obs_shape, critic_shape, view, head.num_outputs, critic.num_values, belief)
     if network is not None and shards is None:
         config.report_unused()
     head = head if belief is None else believing_head(head, belief)
@@ -465,7 +491,8 @@ def on_policy(
         chosen,
         actor,
         obs_shape,
-        global_shape,
+        critic_shape,
+        view,
         agents,
         num_envs,
         num_rows,
@@ -494,15 +521,19 @@ def _first_memory(network: Any) -> Memory:
 def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:
     """Actor that applies the network to observations as the policy sees them."""
 
+    def seen(policy: OnPolicyPolicy, obs: Any) -> Any:
+        normalised = policy.normalised(obs)
+        return Seen(normalised) if is_asymmetric(network) else normalised
+
     def scores(policy: OnPolicyPolicy, obs: Any, mask: Any) -> Scores:
         del mask
-        outputs, _ = apply_over(network, policy.params, policy.normalised(obs), leading_axes(obs, obs_shape))
+        outputs, _ = apply_over(network, policy.params, seen(policy, obs), leading_axes(obs, obs_shape))
         return head.scores(outputs, policy.log_std)
 
     def scores_and_memory(policy: OnPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
         num_axes = leading_axes(obs, obs_shape)
-        outputs, _, memory = step_over(network, policy.params, policy.normalised(obs), memory, num_axes)
+        outputs, _, memory = step_over(network, policy.params, seen(policy, obs), memory, num_axes)
         return head.scores(outputs, policy.log_std), memory
 
     def first_memory(policy: Any = None) -> Memory:

@@ -7,19 +7,18 @@ from typing import Any, Literal, Self
 import jax
 from flax import struct
 
-from envs.base import Environment
 from envs.errors import UserValueError
 from jaxrl.algorithms.rollout_config import INFINITE, SCALED_SLOTS, RolloutConfig, RolloutHParams
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.asymmetric import CRITIC_WORDS, Seen, Sees, View, check_sees
 from jaxrl.learning.beliefs import Belief, BelievingHeads
-from jaxrl.learning.centralised import global_observation_shapes
-from jaxrl.learning.networks import Module, check_network, observation_shapes
+from jaxrl.learning.networks import Module, check_network
 from jaxrl.learning.optimisers import tenth_share
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
 from jaxrl.learning.relation import RelationActorCritic
 
-__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "choose_network", "shapes_of"]
+__all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "choose_network"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,8 +30,11 @@ class OnPolicyConfig(RolloutConfig):
         sum, at the rate Gamma(1) for any family of discounts.
       critic: Kind of critic: "single", one value, or "mixture", one value for each exponential of the discount.
       critic_heads: Number of exponentials of the mixture critic.
-      critic_sees: Input of the critic: "own", an agent's own observation, or "global", the own and the global
-        observation (MAPPO), which requires several agents and no memory.
+      critic_sees: Input of the critic: "own", what the actor sees; "global", in addition the global observation
+        (MAPPO), which requires several agents and no memory; "privileged", in addition the environment's `privileged`;
+        "all", whole observations; the name of an entry of observations, several names, or a function of an
+        observation, or its path, for that part alone; or "auto", the entries with "privileged" in their names where
+        there are some, and otherwise "own".
       burn_in: Number of steps at the end of the previous rollout, at most `num_steps`, from which every minibatch
         recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
         they are the memories of the policy that acted, and the first probability ratio is 1. For recurrent policies.
@@ -50,7 +52,7 @@ class OnPolicyConfig(RolloutConfig):
     normalise_reward: bool = False
     critic: Literal["single", "mixture"] = "single"
     critic_heads: int = 8
-    critic_sees: Literal["own", "global"] = "own"
+    critic_sees: Sees = "auto"
     burn_in: int = 0
 
     def __post_init__(self, gamma: None) -> None:
@@ -58,7 +60,7 @@ class OnPolicyConfig(RolloutConfig):
         check_count("critic_heads", self.critic_heads)
         check_choice("critic", self.critic, ("single", "mixture"))
         self._refuse_without_effect("critic_heads", "critic='single'", self.critic == "mixture")
-        check_choice("critic_sees", self.critic_sees, ("own", "global"))
+        object.__setattr__(self, "critic_sees", check_sees("critic_sees", self.critic_sees, CRITIC_WORDS))
         if self.critic_sees == "global":
             self._check_centralised()
         check_count("burn_in", self.burn_in, 0)
@@ -71,18 +73,6 @@ class OnPolicyConfig(RolloutConfig):
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         return super().effects | {"reward_clip": self.normalise_reward}
-
-    def check_own_network(self) -> None:
-        """Rejects `memory` and a centralised critic with a custom network.
-
-        Raises:
-          ValueError: `memory` is set, or `critic_sees` is "global".
-        """
-        super().check_own_network()
-        if self.critic_sees == "global":
-            raise UserValueError(
-                "critic_sees='global' applies to jaxrl's own networks, got network= as well; leave one of them out"
-            )
 
     def _check_centralised(self) -> None:
         """Rejects networks that a centralised critic cannot have."""
@@ -165,29 +155,12 @@ class OnPolicyHParams(RolloutHParams):
         return dataclasses.replace(values, entropy_coef=values.entropy_coef * share)
 
 
-def shapes_of(env: Environment, config: Any, agents: tuple[int, ...]) -> tuple[Any, Any]:
-    """Shapes of one agent's observation and of the global observation, None if the critic does not take it.
-
-    Args:
-      env: Environment with its default parameters.
-      config: Configuration, an `OnPolicyConfig`.
-      agents: Axes of its agents.
-
-    Raises:
-      ValueError: The critic takes a global observation, which the environment does not have.
-    """
-    obs = observation_shapes(env, agents)
-    if config.critic_sees != "global":
-        return obs, None
-    state = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)[1]
-    return obs, global_observation_shapes(env, state, agents)
-
-
 def choose_network(
     config: Any,
     own: Module | None,
     obs: Any,
-    global_obs: Any,
+    facts: Any,
+    view: View,
     num_outputs: int,
     num_values: int | None,
     belief: Belief | None = None,
@@ -198,7 +171,8 @@ def choose_network(
       config: Configuration, an `OnPolicyConfig`.
       own: Custom network, None for the one that the configuration selects.
       obs: Shapes of one observation.
-      global_obs: Shapes of the global observation, None if the critic does not take it.
+      facts: Shapes of what only the critic sees, None if it sees nothing more.
+      view: Kind of the critic's input.
       num_outputs: Number of outputs of the actor.
       num_values: Number of values of the critic; None for one, without an axis.
       belief: Belief whose outputs follow those of the actor; None for none.
@@ -208,11 +182,25 @@ def choose_network(
     """
     if own is not None:
         config.check_own_network()
+        if view != "own":
+            raise UserValueError(
+                f"critic_sees={config.critic_sees!r} applies to jaxrl's own networks, got network= as well; leave one "
+                "of them out, or set critic_sees='own'"
+            )
         network = own
-    elif global_obs is not None:
-        network = config.centralised(obs, global_obs, num_outputs, num_values)
+    elif view == "global":
+        network = config.centralised(obs, facts, num_outputs, num_values)
         _refuse_scaled_slots(config, network.actor, network.critic)
         return network
+    elif view != "own":
+        if belief is not None:
+            raise UserValueError(
+                f"belief={config.belief!r} takes critic_sees='own', got {config.critic_sees!r}, by which the critic "
+                "sees more than the actor"
+            )
+        network, obs = config.asymmetric(obs, facts, view, num_outputs, num_values), Seen(obs, facts)
+        encoder = network.encoder if isinstance(network, RecurrentActorCritic) else network.actor
+        _refuse_scaled_slots(config, encoder, network.critic)
     else:
         network = config.actor_critic(obs, num_outputs, num_values)
         _refuse_scaled_slots(config, getattr(network, "encoder", network))

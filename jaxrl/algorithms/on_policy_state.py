@@ -32,23 +32,23 @@ class OnPolicyPolicy(NamedTuple):
       log_std: Log standard deviations of continuous actions, float32 `[num_outputs]`, otherwise None.
       observations: Running statistics of observations, None without normalisation.
       observation_clip: Bound of normalised observations, float32 `[]`, None without normalisation.
-      global_observations: Running statistics of global observations, which the critic takes; None without them or
-        without normalisation.
+      critic_observations: Running statistics of what only the critic sees; None if it sees nothing more, or without
+        normalisation.
     """
 
     params: Any
     log_std: jax.Array | None
     observations: RunningStatistics | None
     observation_clip: jax.Array | None
-    global_observations: RunningStatistics | None = None
+    critic_observations: RunningStatistics | None = None
 
     def normalised(self, obs: Any) -> Any:
         """Observations in the form that the network takes."""
         return normalise(self.observations, obs, self.observation_clip)
 
-    def normalised_global(self, global_obs: Any) -> Any:
-        """Global observations in the form that the critic takes."""
-        return normalise(self.global_observations, global_obs, self.observation_clip)
+    def normalised_critic(self, critic_obs: Any) -> Any:
+        """What only the critic sees, in the form that it takes."""
+        return normalise(self.critic_observations, critic_obs, self.observation_clip)
 
 
 class OnPolicyState(NamedTuple):
@@ -63,7 +63,8 @@ class OnPolicyState(NamedTuple):
         `[num_envs, *A]`; None without normalisation.
       own: Additional state of one algorithm, such as an adaptive coefficient; None for most.
       start: Steps from which the memories at the start of the next rollout are recomputed, () without `burn_in`.
-      global_observations: Running statistics of global observations; None without them or without normalisation.
+      critic_observations: Running statistics of what only the critic sees; None if it sees nothing more, or without
+        normalisation.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -73,7 +74,7 @@ class OnPolicyState(NamedTuple):
     rewards: RewardScale | None
     own: Any = None
     start: Any = ()
-    global_observations: RunningStatistics | None = None
+    critic_observations: RunningStatistics | None = None
 
 
 class Learner(NamedTuple):
@@ -126,8 +127,9 @@ class Samples(NamedTuple):
     `value` and `target` have one more axis, `[..., K]`, for a mixture critic. `scores` are None unless the algorithm
     sets them. For a recurrent network minibatches are sequences, `[T, envs, *A, ...]`; `reset` is True where an episode
     began with the step, and `start` has leaves `[num_envs, ...]`. Without memory they are None and (). For a
-    centralised critic `global_obs` has leaves `[T, num_envs, ...]`, and minibatches are steps with all agents,
-    `[steps, *A, ...]`; otherwise it is None. `behaviour` is the subject of a belief, None without one.
+    centralised critic `critic_obs` has global observations, leaves `[T, num_envs, ...]`, and minibatches are steps with
+    all agents, `[steps, *A, ...]`; otherwise it is None. For a critic of privileged facts, `obs` is `Seen`. `behaviour`
+    is the subject of a belief, None without one.
     """
 
     obs: Any
@@ -141,7 +143,7 @@ class Samples(NamedTuple):
     scores: Any = None
     reset: Any = None
     start: Any = ()
-    global_obs: Any = None
+    critic_obs: Any = None
     behaviour: Any = None
 
 

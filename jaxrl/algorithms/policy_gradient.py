@@ -102,7 +102,7 @@ def acting(agent: OnPolicy, weights: Any, batch: Samples, steps_of_part: int | N
         outputs, value = agent.forward(params, batch)
     else:
         forward = lambda obs: agent.apply(params, obs[0], obs[1], batch.weight.ndim)  # noqa: E731
-        outputs, value = in_parts(forward, (batch.obs, batch.global_obs), steps_of_part, recompute=True)
+        outputs, value = in_parts(forward, (batch.obs, batch.critic_obs), steps_of_part, recompute=True)
     # Scores are computed twice: a shared standard deviation would change the order in which gradients are summed.
     scores, scores_of_entropy = agent.head.scores(outputs, log_std), agent.head.scores(outputs, log_std)
     log_prob = agent.head.log_prob(scores, batch.mask, batch.raw_action)

@@ -155,7 +155,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         hparams = q.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
         acting, observations = q.initial(network_key, hparams), rollouts.first_statistics()
-        carry = reset_all(env, reset_key, env_params, config.num_envs)
+        carry = reset_all(rollouts.env, reset_key, env_params, config.num_envs)
         optimiser = transformation(config.optimiser, hparams, hparams.lr).init(acting.params)
         return PQNState(acting, optimiser, observations, carry)
 
@@ -219,7 +219,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
 
     return assembled(
         f"{__name__}:pqn",
-        env,
+        rollouts.env,
         config,
         PQNHParams,
         config.effects,

@@ -49,6 +49,8 @@ class ReinforceConfig(OnPolicyConfig):
         super().__post_init__(gamma)
         check_choice("baseline", self.baseline, ("critic", "off"))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "off"))
+        if self.baseline == "off" and self.critic_sees == "auto":
+            object.__setattr__(self, "critic_sees", "own")
         for name, needed in (("time_limits", "terminal"), ("critic", "single"), ("critic_sees", "own")):
             if self.baseline == "off" and getattr(self, name) != needed:
                 raise UserValueError(

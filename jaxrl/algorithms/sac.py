@@ -210,11 +210,11 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         """Distribution of values with entropy at the next observations, `[B, *A, K, M]`."""
         if not discrete:
             action, log_prob = sampled(key, learner.policy, batch.next_obs)
-            lowest = agent.lowest(agent.values(learner.targets, batch.next_obs, action), nodes, scale)
+            lowest = agent.lowest(agent.values(learner.targets, batch.next_critic_obs, action), nodes, scale)
             return _with_entropy(lowest, log_prob, temperature, nodes)
         share, log_prob = probabilities(learner.policy, batch.next_obs, batch.next_mask)
         log_prob = jnp.where(share > 0, log_prob, 0.0)  # these actions have the weight 0
-        lowest = agent.lowest(agent.values(learner.targets, batch.next_obs), nodes, scale)
+        lowest = agent.lowest(agent.values(learner.targets, batch.next_critic_obs), nodes, scale)
         atoms, of_atoms = _with_entropy(lowest, log_prob, temperature, nodes)
         weights = share[..., None, None] * of_atoms
         # The atoms of all actions, [B, *A, K, num_actions * M].
@@ -238,9 +238,9 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         active = batch.active.astype(jnp.float32)
         if not discrete:
             action, log_prob = sampled(key, policy, batch.obs)
-            q = agent.objective(agent.values(critics, batch.obs, action), nodes, scale)
+            q = agent.objective(agent.values(critics, batch.critic_obs, action), nodes, scale)
             return weighted_mean(temperature * log_prob - q, active), -weighted_mean(log_prob, active)
-        q = agent.objective(agent.values(critics, batch.obs), nodes, scale)
+        q = agent.objective(agent.values(critics, batch.critic_obs), nodes, scale)
         share, log_prob = probabilities(policy, batch.obs, batch.mask)
         entropy = -jnp.sum(jnp.where(share > 0, share * log_prob, 0.0), axis=-1)
         mean_q = jnp.sum(share * q, axis=-1)

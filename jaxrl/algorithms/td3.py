@@ -172,7 +172,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         params = jax.tree.map(lambda leaf: leaf[members], learner.critics)
 
         def loss(policy: Params) -> jax.Array:
-            outputs = agent.values(params, batch.obs, jnp.tanh(agent.outputs(policy, batch.obs)))
+            outputs = agent.values(params, batch.critic_obs, jnp.tanh(agent.outputs(policy, batch.obs)))
             q = agent.critics.value(outputs, nodes.shares, agent.scale(hparams))
             q = q[0] if config.dropped_atoms is None else jnp.mean(q, axis=0)
             return -weighted_mean(q, batch.active.astype(jnp.float32))
@@ -193,7 +193,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         """One gradient step, after `count` previous ones, which are shared by the runs."""
         nodes, scale = Nodes.of(hparams.discount), agent.scale(hparams)
         action = next_actions(key, learner.target_policy, batch.next_obs, hparams)
-        next_values = agent.lowest(agent.values(learner.targets, batch.next_obs, action), nodes, scale)
+        next_values = agent.lowest(agent.values(learner.targets, batch.next_critic_obs, action), nodes, scale)
         of_policy, of_critics = learner.optimisers
         critics, of_critics, error, metrics = agent.descend(
             learner.critics, of_critics, batch, next_values, weight, nodes, hparams

@@ -13,14 +13,26 @@ from envs.arguments import check_flags, described
 from envs.choices import choices_of
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, short
+from jaxrl.learning.asymmetric import (
+    ACTOR_WORDS,
+    AsymmetricActorCritic,
+    AsymmetricHeads,
+    AsymmetricRecurrentActorCritic,
+    CentralisedActorCritic,
+    Sees,
+    View,
+    check_sees,
+    critic_input,
+    critic_observation,
+)
 from jaxrl.learning.cells import CELLS, cell_of
-from jaxrl.learning.centralised import CentralisedActorCritic, critic_observation
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     CNNActorCritic,
     MLPActorCritic,
     Module,
     ResidualActorCritic,
+    with_action,
 )
 from jaxrl.learning.recurrent import Heads, RecurrentActorCritic
 from jaxrl.learning.relation import POOLINGS, RelationActorCritic
@@ -43,6 +55,9 @@ class NetworkConfig(Settings):
     """Kind and sizes of the network; static.
 
     Attributes:
+      actor_sees: Part of observations that the actor sees, in training, evaluation, films and exports: "all"; "auto",
+        all but entries with "privileged" in their names; the name of an entry, several names, or a function of an
+        observation, or its path `module:name`.
       network: Kind of network: "mlp", an MLP on the flattened observation; "relation", for observations with
         "neighbours", see `relation.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
         grid or pixels, or a stack of them `[frames, height, width, channels]`; "simba", residual blocks with normalised
@@ -71,8 +86,9 @@ class NetworkConfig(Settings):
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
     """
 
-    elsewhere = MappingProxyType({"critic_sees": "ppo, a2c and other on-policy algorithms have centralised critics"})
+    elsewhere = MappingProxyType({"critic_sees": "ppo, sac, td3 and other algorithms of an actor and a critic have it"})
 
+    actor_sees: Sees = "auto"
     network: Literal["auto", "mlp", "relation", "cnn", "simba"] = "auto"
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
@@ -91,6 +107,7 @@ class NetworkConfig(Settings):
 
     def __post_init__(self) -> None:
         check_flags(self)
+        object.__setattr__(self, "actor_sees", check_sees("actor_sees", self.actor_sees, ACTOR_WORDS))
         if not isinstance(self.network, str):
             raise UserTypeError(
                 f"network takes the name of a network, such as 'mlp', got {short(self.network)}; your own flax module "
@@ -136,7 +153,7 @@ class NetworkConfig(Settings):
 
         Args:
           obs: Shapes of one observation.
-          with_action: Whether observations are joined with an action by `output_networks.with_action`.
+          with_action: Whether observations are joined with an action by `networks.with_action`.
 
         Raises:
           ValueError: See `actor_critic`.
@@ -184,10 +201,54 @@ class NetworkConfig(Settings):
         scales = (self.own_scale, self.neighbour_scale)
         return CentralisedActorCritic(actor, critic, num_outputs, num_values, *scales, choices_of(obs))
 
+    def asymmetric(self, obs: Any, facts: Any, view: View, num_outputs: int, num_values: int | None) -> Module:
+        """Network of an actor, and of a critic that sees more.
+
+        Args:
+          obs: Shapes of one observation.
+          facts: Shapes of what only the critic sees.
+          view: Kind of the critic's input.
+          num_outputs: Number of outputs of the actor.
+          num_values: Number of values of the critic; None for one, without an axis.
+
+        Raises:
+          ValueError: See `actor_critic`.
+        """
+        if self.shared_trunk:
+            raise UserValueError("shared_trunk has no effect where the critic sees more than the actor; leave it out")
+        actor, critic = self.two_encoders(obs, critic_input(view, obs, facts))
+        if self.memory == "none":
+            return AsymmetricActorCritic(actor, critic, view, num_outputs, num_values)
+        cell = cell_of(self.memory, self.memory_size, self.activation)
+        heads = AsymmetricHeads(num_outputs, self.memory_hidden, self.activation, num_values)
+        return AsymmetricRecurrentActorCritic(actor, cell, heads, critic, view)
+
+    def two_encoders(self, obs: Any, seen: Any, action: Any = None, scaled: bool = False) -> tuple[Module, Module]:
+        """Encoders of an actor, and of a critic that sees more, which has the same kind of network where that fits.
+
+        Args:
+          obs: Shapes of one observation of the actor.
+          seen: Shapes of one input of the critic.
+          action: Shape of an action that joins the critic's input; None for none.
+          scaled: Whether inputs of the critic are multiplied by `own_scale` and `neighbour_scale` before.
+
+        Raises:
+          ValueError: See `actor_critic`.
+        """
+        relational = _is_relational(seen) and self.network != "mlp"
+        same = self.network == "simba" or (self.network == "cnn" and len(getattr(seen, "shape", ())) in (3, 4))
+        kind = "relation" if relational else self.network if same else "mlp"
+        actor = self._network(*self._kind(obs, kind), obs, None, None)
+        inputs = seen if action is None else with_action(seen, action)
+        critic = self._network(kind, relational, inputs, None, None, action is not None)
+        if scaled and isinstance(critic, RelationActorCritic):
+            critic = critic.clone(own_scale=1.0, neighbour_scale=1.0)
+        return actor, critic
+
     @property
     def network_fields(self) -> tuple[str, ...]:
         """Names of the fields that only the networks of jaxrl use."""
-        return tuple(field.name for field in fields(NetworkConfig))
+        return tuple(field.name for field in fields(NetworkConfig) if field.name != "actor_sees")
 
     def check_own_network(self) -> None:
         """Rejects the field `memory` with a custom network, which defines its own memory or none.

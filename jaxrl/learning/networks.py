@@ -104,7 +104,7 @@ class CNNActorCritic(nn.Module):
       num_values: Number of values of the critic; None for one, without an axis.
       layer_norm: Whether each convolution and hidden layer is normalised before its activation.
       choices: Choices in observations, by `choices.choices_of`, whose one-hot vectors are channels.
-      with_action: Whether observations are joined with an action by `output_networks.with_action`; the action joins the
+      with_action: Whether observations are joined with an action by `networks.with_action`; the action joins the
         features of the image before the hidden layers.
     """
 
@@ -371,6 +371,19 @@ def returned(name: str, network: Any, inputs: Mapping[str, Any]) -> Any:
             f"{name} must compute its outputs without random numbers, got {type(network).__name__}, which draws some, "
             "as dropout does"
         ) from None
+
+
+def with_action(obs: Any, action: Any) -> Any:
+    """One observation joined with an action, in the form that an encoder of such observations takes.
+
+    Args:
+      obs: Observation, or its shapes; with "neighbours", these stay apart from the rest.
+      action: Action, or its shape.
+    """
+    if not isinstance(obs, dict) or "neighbours" not in obs:
+        return {"action": action, "observation": obs}
+    rows = {name: obs[name] for name in ("neighbours", "neighbours_present")}
+    return rows | {"own": with_action({name: leaf for name, leaf in obs.items() if name not in rows}, action)}
 
 
 def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:

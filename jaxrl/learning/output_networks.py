@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.learning.networks import ACTIVATIONS, Module, dense, perceptron, returned
 
-__all__ = ["Networks", "OutputNetwork", "PolicyHead", "QNetwork", "check_outputs", "with_action"]
+__all__ = ["Networks", "OutputNetwork", "PolicyHead", "QNetwork", "check_outputs"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -124,19 +124,6 @@ class QNetwork(nn.Module):
                 features = nn.LayerNorm(name=f"{name}_hidden_norm")(features)
             features = ACTIVATIONS[self.activation](features)
         return dense(width, 0.01, f"{name}_out")(features)
-
-
-def with_action(obs: Any, action: Any) -> Any:
-    """One observation joined with an action, in the form that an encoder of such observations takes.
-
-    Args:
-      obs: Observation, or its shapes; with "neighbours", these stay apart from the rest.
-      action: Action, or its shape.
-    """
-    if not isinstance(obs, dict) or "neighbours" not in obs:
-        return {"action": action, "observation": obs}
-    rows = {name: obs[name] for name in ("neighbours", "neighbours_present")}
-    return rows | {"own": with_action({name: leaf for name, leaf in obs.items() if name not in rows}, action)}
 
 
 def check_outputs(name: str, network: Any, inputs: dict[str, Any], outputs: str, shape: tuple[int, ...]) -> None:

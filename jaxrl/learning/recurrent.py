@@ -23,7 +23,17 @@ from jaxrl.learning.networks import last_layers, perceptron, returned
 from jaxrl.learning.rollout import remembered
 from jaxrl.pytrees import Memory, Params
 
-__all__ = ["Heads", "RecurrentActorCritic", "check_recurrent", "is_recurrent", "step_over", "unroll_over"]
+__all__ = [
+    "Heads",
+    "RecurrentActorCritic",
+    "check_recurrent",
+    "is_recurrent",
+    "part_of",
+    "step_over",
+    "unroll",
+    "unroll_by_steps",
+    "unroll_over",
+]
 
 
 class Heads(nn.Module):
@@ -75,12 +85,16 @@ class RecurrentActorCritic(nn.Module):
     def unroll(self, params: Params, obs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
         """Outputs, values and memories after each observation of a sequence; only the cell is sequential."""
         chex.assert_rank(reset, 1, custom_message="reset")
-        parts = {name: {"params": own} for name, own in params["params"].items()}
-        # A part without parameters has no entry.
-        encoded = jax.vmap(self.encoder.apply, in_axes=(None, 0))(parts.get("encoder", {}), obs)
-        features, memories = _unroll(self.cell, parts.get("cell", {}), encoded, memory, reset)
-        outputs, value = jax.vmap(self.heads.apply, in_axes=(None, 0))(parts.get("heads", {}), features)
+        encoded = jax.vmap(self.encoder.apply, in_axes=(None, 0))(part_of(params, "encoder"), obs)
+        features, memories = unroll(self.cell, part_of(params, "cell"), encoded, memory, reset)
+        outputs, value = jax.vmap(self.heads.apply, in_axes=(None, 0))(part_of(params, "heads"), features)
         return outputs, value, memories
+
+
+def part_of(params: Params, name: str) -> Params:
+    """Parameters of one part of a module; a part without parameters has no entry."""
+    parts: Any = params["params"]
+    return {"params": parts[name]} if name in parts else {}
 
 
 def is_recurrent(network: Any) -> bool:
@@ -115,15 +129,23 @@ def unroll_over(
     chex.assert_tree_shape_prefix(memory, reset.shape[1:], custom_message="memory, reset")
 
     def function(params: Params, obs: Any, memory: Memory, reset: jax.Array) -> Any:
-        return _unroll(network, params, obs, memory, reset)
+        return unroll(network, params, obs, memory, reset)
 
     for _ in range(reset.ndim - 1):
         function = jax.vmap(function, in_axes=(None, 1, 0, 1), out_axes=1)
     return function(params, obs, memory, reset)
 
 
-def _unroll(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
-    """Unrolls a network or a cell along one sequence, by its method `unroll` if it has one."""
+def unroll(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
+    """Unrolls a network or a cell along one sequence, by its method `unroll` if it has one.
+
+    Args:
+      module: Recurrent network or memory cell.
+      params: Parameters of the module.
+      inputs: Observations or features, leaves `[T, ...]`.
+      memory: Memory before the first input.
+      reset: Whether the memory is reset to the start before each input, bool `[T]`.
+    """
     if hasattr(module, "unroll"):
         return module.unroll(params, inputs, memory, reset)
     return unroll_by_steps(module, params, inputs, memory, reset)

@@ -36,7 +36,7 @@ class RelationActorCritic(nn.Module):
       activation: Name in `ACTIVATIONS`.
       num_values: Number of values of the critic; None for one, without an axis.
       layer_norm: Whether each hidden layer is normalised before its activation.
-      with_action: Whether observations are joined with an action by `output_networks.with_action`.
+      with_action: Whether observations are joined with an action by `networks.with_action`.
       choices: Choices in observations, by `choices.choices_of`; `own_scale` and `neighbour_scale` scale their one-hot
         vectors.
 

@@ -91,6 +91,8 @@ class Window(NamedTuple):
       next_mask: Action mask there, or None.
       terminated: Whether the agent's last step terminated its episode, bool `[B, *A]`.
       truncated: Whether a time limit ended its episode there, bool `[B, *A]`.
+      critic_obs, next_critic_obs: What the critic sees before the first step and after the last one, in place of or in
+        addition to observations, leaves `[B, *A, ...]`; None if it sees the observations.
     """
 
     obs: Any
@@ -103,6 +105,8 @@ class Window(NamedTuple):
     next_mask: Any
     terminated: jax.Array
     truncated: jax.Array
+    critic_obs: Any = None
+    next_critic_obs: Any = None
 
 
 def init_buffer(steps: Any, capacity: int) -> Any:
@@ -224,6 +228,8 @@ def window(buffer: Transition, rows: Rows, newest: jax.Array, num_steps: int) ->
         next_mask=jax.tree.map(last_of, buffer.next_mask),
         terminated=jnp.any(counts & agent_terminated, axis=1),
         truncated=jnp.any(counts & over_agents(truncated, reward) & ~agent_terminated, axis=1),
+        critic_obs=jax.tree.map(first_of, buffer.critic_obs),
+        next_critic_obs=jax.tree.map(last_of, buffer.next_critic_obs),
     )
 
 

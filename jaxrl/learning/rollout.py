@@ -35,8 +35,8 @@ class Transition(NamedTuple):
       mask: Action mask before the step, or None.
       raw_action: Action as scored by a loss, `[T, N, *A, ...]`.
       next_mask: Action mask after the step, before any reset, if requested; otherwise None.
-      global_obs, next_global_obs: Global observations before the step, and after it before any reset, if requested,
-        leaves without the agents' axes; otherwise None.
+      critic_obs, next_critic_obs: What only a critic sees, before the step, and after it before any reset, if
+        requested: global observations, leaves without the agents' axes, or privileged facts; otherwise None.
       behaviour: `info["behaviour"]` of the step, if requested; otherwise None.
     """
 
@@ -50,8 +50,8 @@ class Transition(NamedTuple):
     mask: Any
     raw_action: Any
     next_mask: Any = None
-    global_obs: Any = None
-    next_global_obs: Any = None
+    critic_obs: Any = None
+    next_critic_obs: Any = None
     behaviour: Any = None
 
 
@@ -189,7 +189,7 @@ def rollout(
     *,
     num_steps: int | None = None,
     with_next_mask: bool = False,
-    with_global_obs: bool = False,
+    critic_sees: Callable[[State, EnvParams], Any] | None = None,
     with_behaviour: bool = False,
     kept: Callable[[Any], Any] = lambda obs: obs,
 ) -> tuple[Carry, Transition, jax.Array]:
@@ -213,7 +213,7 @@ def rollout(
         not depend on the number of shards.
       num_steps: Number of steps T, static; None takes the length of the noise.
       with_next_mask: Whether transitions have `next_mask`, static.
-      with_global_obs: Whether transitions have `global_obs` and `next_global_obs`, static.
+      critic_sees: Function of a state and the parameters, whose results are `critic_obs`; None for none.
       with_behaviour: Whether transitions have `behaviour`, static.
       kept: Function of observations `[N, ...]`, whose results take their place in transitions.
 
@@ -258,8 +258,8 @@ def rollout(
         behaviour = info["behaviour"] if with_behaviour else None
         return Carry(state, obs), over, (obs, reward, ended, per_agent, behaviour)
 
-    def global_observations(state: State) -> Any:
-        return jax.vmap(env.global_observation, in_axes=(0, None))(state, params) if with_global_obs else None
+    def critic_observations(state: State) -> Any:
+        return None if critic_sees is None else jax.vmap(critic_sees, in_axes=(0, None))(state, params)
 
     def one_step(loop: tuple[Carry, jax.Array, jax.Array], noise: Any) -> tuple[Any, Any]:
         (state, obs, before), used, t = loop
@@ -270,7 +270,7 @@ def rollout(
         keys = own(jax.random.split(jax.random.fold_in(step_key, t), num_in_all), shards)
         after, over, facts = jax.vmap(step)(keys, state, action)
         next_mask = jax.vmap(env.action_mask, in_axes=(0, None))(after.state, params) if with_next_mask else None
-        global_obs = global_observations(state), global_observations(after.state)
+        critic_obs = critic_observations(state), critic_observations(after.state)
         done = facts[2] != 0
         slot = first_slots + num_envs * jax.lax.rem(used, jnp.uint32(pool_size))
 
@@ -280,11 +280,11 @@ def rollout(
 
         begun = jax.tree.map(reset, after, pool)._replace(memory=remembered(memory, first_memory, over))
         facts = (kept(facts[0]), *facts[1:])
-        return (begun, used + done, t + 1), (kept(obs), mask, raw_action, next_mask, global_obs, facts)
+        return (begun, used + done, t + 1), (kept(obs), mask, raw_action, next_mask, critic_obs, facts)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
     (carry, used, _), run = scan(one_step, start, noise, length=num_steps)
-    obs, mask, raw_action, next_mask, (global_obs, next_global_obs), facts = run
+    obs, mask, raw_action, next_mask, (critic_obs, next_critic_obs), facts = run
     next_obs, reward, ended, per_agent, behaviour = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
     of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))
@@ -299,8 +299,8 @@ def rollout(
         mask=mask,
         raw_action=raw_action,
         next_mask=next_mask,
-        global_obs=global_obs,
-        next_global_obs=next_global_obs,
+        critic_obs=critic_obs,
+        next_critic_obs=next_critic_obs,
         behaviour=behaviour,
     )
     return carry, transitions, jnp.sum(jnp.maximum(used.astype(jnp.int32) - pool_size, 0))

@@ -15,7 +15,8 @@ SENTENCES = {
     "Actions: continuous": r"\w+ takes an environment with a Discrete action space, got Box\(",
     "Actions: masked": r"\w+ takes an environment whose action space is a Box of floats, got Discrete\(15",
     "Policies: memory": r"memory must be 'none' in {}Config, whose policies have no memory, got 'gru'; ppo,",
-    'Critics: global, `critic_sees="global"`': r"{}Config has no field 'critic_sees'; ppo, a2c and other on-policy",
+    'Critics: global, `critic_sees="global"`': r"{}Config has no field 'critic_sees'; ppo, sac, td3 and other algori",
+    'Critics: privileged, `critic_sees="privileged"`': r"{}Config has no field 'critic_sees'; ppo, sac, td3 and other",
     "Discounts: all others": r"discount must be a mixture of exponentials, because values bootstrap, and fixed:ho",
 }
 LACKING = {
@@ -23,7 +24,8 @@ LACKING = {
     "Actions: continuous": {"dqn", "pqn"},
     "Actions: masked": {"td3"},
     "Policies: memory": {"dqn", "pqn", "sac", "td3"},
-    'Critics: global, `critic_sees="global"`': {"dqn", "pqn", "sac", "td3", "evolve"},
+    'Critics: global, `critic_sees="global"`': {"dqn", "pqn", "evolve"},
+    'Critics: privileged, `critic_sees="privileged"`': {"dqn", "pqn", "evolve"},
     "Discounts: all others": {"dqn", "pqn", "sac", "td3"},
     "Schedules: `lr_end`": {"evolve"},
 }

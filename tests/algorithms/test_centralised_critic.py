@@ -18,7 +18,7 @@ import envs
 import jaxrl
 from jaxrl.algorithms.on_policy import OnPolicy
 from jaxrl.algorithms.on_policy_state import Samples
-from jaxrl.learning.centralised import critic_observation
+from jaxrl.learning.asymmetric import critic_observation
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.learning.rollout import episode_ends, rollout
 from jaxrl.learning.shards import EnvShards
@@ -63,7 +63,15 @@ def second_iteration(algo: Any, key: jax.Array, change: Any = lambda carry: carr
         agents = metrics["samples"].weight.shape[2:]
         noise = algo.actor.noise(noise_key, (config.num_steps, config.num_envs, *agents))
         _, steps, _ = rollout(
-            algo.env, params, algo.actor, policy, env_key, state.carry, noise, config.reset_pool, with_global_obs=True
+            algo.env,
+            params,
+            algo.actor,
+            policy,
+            env_key,
+            state.carry,
+            noise,
+            config.reset_pool,
+            critic_sees=algo.env.global_observation,
         )
         return state, policy, steps, metrics
 
@@ -79,10 +87,10 @@ def normalised(statistics: Any, obs: Any, clip: float) -> np.ndarray:
     return np.clip((np.asarray(obs, np.float64) - mean) / np.sqrt(variance + 1e-8), -clip, clip)
 
 
-def value_of(params: Any, obs: np.ndarray, global_obs: np.ndarray) -> np.ndarray:
+def value_of(params: Any, obs: np.ndarray, critic_obs: np.ndarray) -> np.ndarray:
     """The critic's value in float64: one hidden layer on the global observation followed by the own one."""
     hidden, last = params["critic"]["trunk_0"], params["critic_out"]
-    seen = np.concatenate([global_obs, obs], axis=-1)
+    seen = np.concatenate([critic_obs, obs], axis=-1)
     features = np.tanh(seen @ np.asarray(hidden["kernel"], np.float64) + np.asarray(hidden["bias"]))
     return (features @ np.asarray(last["kernel"], np.float64) + np.asarray(last["bias"]))[..., 0]
 
@@ -94,18 +102,18 @@ def test_values_and_advantages_are_those_of_the_formulas(key: jax.Array) -> None
     params, samples = policy.params["params"], shown["samples"]
     # The level that an agent observes is that of its environment, before a reset too.
     mean = jnp.mean(steps.obs, axis=2), jnp.mean(steps.next_obs, axis=2)
-    for seen, expected in zip((steps.global_obs, steps.next_global_obs), mean, strict=True):
+    for seen, expected in zip((steps.critic_obs, steps.next_critic_obs), mean, strict=True):
         np.testing.assert_allclose(seen[..., 0], expected[..., 0], rtol=1e-6, atol=1e-6)
-    times = np.asarray(steps.next_global_obs[..., 1])
+    times = np.asarray(steps.next_critic_obs[..., 1])
     np.testing.assert_array_equal(times == 1, steps.truncated)
 
-    def values(obs: Any, global_obs: Any) -> np.ndarray:
+    def values(obs: Any, critic_obs: Any) -> np.ndarray:
         own = normalised(policy.observations, obs, 10.0)
-        whole = normalised(policy.global_observations, global_obs, 10.0)
+        whole = normalised(policy.critic_observations, critic_obs, 10.0)
         return value_of(params, own, np.repeat(whole[:, :, None], 3, axis=2))
 
-    assert float(policy.global_observations.count) == 48  # the steps of the first iteration
-    value, next_value = values(steps.obs, steps.global_obs), values(steps.next_obs, steps.next_global_obs)
+    assert float(policy.critic_observations.count) == 48  # the steps of the first iteration
+    value, next_value = values(steps.obs, steps.critic_obs), values(steps.next_obs, steps.next_critic_obs)
     # Sums of at most six products of numbers below 10 and weights below 3, in float32.
     np.testing.assert_allclose(samples.value, value, rtol=0, atol=2e-5)
     done, ended = np.asarray(episode_ends(steps)), np.asarray(steps.agent_terminated)
@@ -181,7 +189,7 @@ def test_a_minibatch_has_all_agents_of_a_step() -> None:
     _, shown, _ = iterations("rows")
     samples, minibatches = shown["samples"], shown["minibatches"]
     assert minibatches.obs.shape == (2, 4, 3, 1)
-    np.testing.assert_array_equal(minibatches.obs, minibatches.global_obs["agents"])
+    np.testing.assert_array_equal(minibatches.obs, minibatches.critic_obs["agents"])
     for whole, parts in ((samples.obs, minibatches.obs), (samples.advantage, minibatches.advantage)):
         np.testing.assert_array_equal(np.sort(np.ravel(whole)), np.sort(np.ravel(parts)))
 
@@ -234,7 +242,6 @@ def test_the_critic_learns_what_only_the_global_observation_shows(key: jax.Array
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"critic_sees": "all"}, r"^critic_sees .*'all'"),
         (
             {"memory": "gru"},
             r"^critic_sees='global' takes memory='none', got 'gru': a centralised critic has no",
@@ -328,7 +335,7 @@ def test_a_run_resumes_bit_for_bit_and_its_policy_is_exported(tmp_path: Path) ->
     obs, _ = algo.env.reset_env(jax.random.key(0), algo.env.default_params)
     np.testing.assert_array_equal(exported(obs), policy(obs))
     warm = jaxrl.train(algo, seeds=1, env_steps=48, evals=1, eval_episodes=2, progress=False, warm_start=policy)
-    assert np.asarray(warm.policies.global_observations.count).item() == 5 * 48  # of one run
+    assert np.asarray(warm.policies.critic_observations.count).item() == 5 * 48  # of one run
 
 
 @pytest.mark.slow

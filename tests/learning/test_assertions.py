@@ -15,9 +15,9 @@ from jaxrl.learning import (
     acting,
     action_heads,
     advantages,
+    asymmetric,
     beliefs,
     cells,
-    centralised,
     critics,
     episodes,
     evaluation,
@@ -68,6 +68,9 @@ SEVERAL = action_head(spaces.Tuple([spaces.Discrete(2), spaces.Discrete(1)]))
 STEPS = rollout.Transition(None, None, ones(4, 2), flags(3), flags(3), flags(4, 2), flags(4, 2), None, None)
 SINGLE, MIXTURE = critics.single_critic(), critics.mixture_critic(3)
 DISCOUNT = MIXTURE.prepare("beta:0.9,0.5", 4, None)
+ASYMMETRIC = asymmetric.AsymmetricRecurrentActorCritic(
+    networks.MLPActorCritic(None), cells.GRU(3), asymmetric.AsymmetricHeads(2), networks.MLPActorCritic(None), "apart"
+)
 NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GRU(3), recurrent.Heads(2))
 RELATION = relation.RelationActorCritic(2)
 BELIEF = beliefs.Belief((3, 2), (True, False))
@@ -100,9 +103,9 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("losses.share_without_effect", "prevented", lambda: losses.share_without_effect(flags(4, 2), False)),
     ("losses.explained_variance", "target", lambda: losses.explained_variance(ones(4), ones(4, 1), ones(4))),
     (
-        "centralised.apply_centralised",
+        "asymmetric.apply_centralised",
         "global_obs",
-        lambda: centralised.apply_centralised(UNUSED, UNUSED, ones(3, 2, 4), ones(4, 5), 2, 1),
+        lambda: asymmetric.apply_centralised(UNUSED, UNUSED, ones(3, 2, 4), ones(4, 5), 2, 1),
     ),
     (
         "critics.mixture_critic.estimate",
@@ -193,6 +196,16 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         lambda: beliefs.BelievingHeads(recurrent.Heads(2), BELIEF, True).init(jax.random.key(0), ones(3, 4)),
     ),
     ("recurrent.Heads.__call__", "features", lambda: recurrent.Heads(2).init(jax.random.key(0), ones(3, 4))),
+    (
+        "asymmetric.AsymmetricHeads.__call__",
+        "features",
+        lambda: asymmetric.AsymmetricHeads(2).init(jax.random.key(0), ones(3, 4)),
+    ),
+    (
+        "asymmetric.AsymmetricRecurrentActorCritic.unroll",
+        "reset",
+        lambda: ASYMMETRIC.unroll({}, asymmetric.Seen(ones(4, 2)), ones(3), flags(4, 2)),
+    ),
     ("recurrent.RecurrentActorCritic.unroll", "reset", lambda: NETWORK.unroll({}, ones(4, 2), ones(3), flags(4, 2))),
     ("recurrent.unroll_over", "obs", lambda: recurrent.unroll_over(NETWORK, {}, ones(3, 2), ones(2, 3), flags(4, 2))),
     ("recurrent.unroll_over", "memory", lambda: recurrent.unroll_over(NETWORK, {}, ones(4, 2), ones(3), flags(4, 2))),
@@ -374,10 +387,22 @@ EXEMPT = {
     "actor.memories": ANY_SHAPE,
     "actor.scored": ANY_SHAPE,
     "beliefs.believing_head": "takes a head and a belief",
-    "centralised.CentralisedActorCritic.__call__": ANY_SHAPE,
-    "centralised.critic_observation": ANY_SHAPE,
-    "centralised.global_observation_shapes": "takes shapes alone, and refuses them by errors which tests hold",
+    "asymmetric.CentralisedActorCritic.__call__": ANY_SHAPE,
+    "asymmetric.critic_observation": ANY_SHAPE,
+    "asymmetric.global_observation_shapes": "takes shapes alone, and refuses them by errors which tests hold",
+    "network_config.NetworkConfig.asymmetric": "takes shapes alone, and refuses them by errors which tests hold",
     "network_config.NetworkConfig.centralised": "takes shapes alone, and refuses them by errors which tests hold",
+    "network_config.NetworkConfig.two_encoders": "takes shapes alone, and refuses them by errors which tests hold",
+    "asymmetric.AsymmetricActorCritic.__call__": ANY_SHAPE,
+    "asymmetric.AsymmetricRecurrentActorCritic.__call__": ANY_SHAPE,
+    "asymmetric.check_sees": "takes the value of a field",
+    "asymmetric.critic_input": ANY_SHAPE,
+    "asymmetric.critic_shapes": "takes an environment",
+    "asymmetric.facts_of": "takes an environment",
+    "asymmetric.is_asymmetric": "takes a network",
+    "asymmetric.seen_by": "takes an environment",
+    "recurrent.part_of": ANY_SHAPE,
+    "recurrent.unroll": "calls functions which assert",
     "network_config.NetworkConfig.actor_critic": "takes shapes alone, and refuses them by errors which tests hold",
     "exploration.gumbel_of": ANY_SHAPE,
     "exploration.noisy_actor": "takes functions and a head",
@@ -399,7 +424,7 @@ EXEMPT = {
     "networks.zeros": "takes shapes alone, any",
     "output_networks.OutputNetwork.__call__": ANY_SHAPE,
     "output_networks.check_outputs": "takes shapes alone, and refuses a network by errors which tests hold",
-    "output_networks.with_action": ANY_SHAPE,
+    "networks.with_action": ANY_SHAPE,
     "optimisers.adam": "takes scalars of the hyper-parameters, which prepare has checked",
     "optimisers.check_optimiser": "refuses factories by errors which test_own_optimisers holds",
     "optimisers.check_transformation": "refuses factories by errors which test_own_optimisers holds",

@@ -6,7 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.learning.centralised import apply_centralised
+from jaxrl.learning.asymmetric import apply_centralised
 
 
 class Both(nn.Module):

@@ -11,8 +11,7 @@ from quick_jit import quick_jit
 import envs
 import jaxrl
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, ResidualActorCritic
-from jaxrl.learning.output_networks import with_action
+from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, ResidualActorCritic, with_action
 from jaxrl.learning.relation import RelationActorCritic
 
 GRID = jax.ShapeDtypeStruct((10, 10, 4), jnp.float32)

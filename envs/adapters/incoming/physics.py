@@ -169,22 +169,11 @@ def _types(env: PhysicsEnvironment) -> tuple[Any]:
         key = jax.eval_shape(lambda: jax.random.key(0))
         action = jax.ShapeDtypeStruct((env.inner.action_size,), jnp.float32)
         first = jax.eval_shape(env.inner.reset, key)
-        _refuse_privileged(env.name, first.obs)
 
         def step(state: Any) -> Any:
             return jax.eval_shape(functools.partial(_step, env.inner), state, action)
 
         return (held_types(first, step),)
-
-
-def _refuse_privileged(name: str, obs: Any) -> None:
-    """Refuse observations with privileged entries, which are for a critic alone, because a policy would see them."""
-    keys = [str(key) for key in obs] if isinstance(obs, Mapping) else []
-    if privileged := [key for key in keys if "privileged" in key]:
-        raise UserValueError(
-            f"The observations of {name} have the entries {', '.join(map(repr, keys))}, of which {privileged[0]!r} is "
-            "for a critic alone, but a policy of jaxrl would see it too: take a task without privileged entries."
-        )
 
 
 def _step(task: Any, state: Any, action: jax.Array) -> Any:

@@ -18,8 +18,9 @@ class PlaygroundEnvironment(PhysicsEnvironment):
 
     The entries of a task's configuration are static fields, `envs.make("playground/PointMass", ctrl_dt=0.04)`.
     `impl` is "jax" here, which runs on any device; Playground's own default "warp" needs an NVIDIA GPU. Robots (tasks
-    outside the DeepMind control suite) load their models from the network the first time. Tasks whose observations have
-    privileged entries, which are for a critic alone, are refused.
+    outside the DeepMind control suite) load their models from the network the first time. Of observations with the
+    entries "state" and "privileged_state", an algorithm of jaxrl shows the first to its actor and the second to its
+    critic, see `jaxrl.PPOConfig`.
     """
 
     @property
@@ -65,13 +66,11 @@ def make(env_id: str, **fields: object) -> PlaygroundEnvironment:
 
     Raises:
       ImportError: Playground is not installed.
-      ValueError: The task's configuration has no such entry, or a part of its observations is for a critic alone.
+      ValueError: The task's configuration has no such entry.
       TypeError: A field's value cannot be hashed.
     """
     known = tuple(_flat(_playground().get_default_config(env_id)))
-    env = physics.make(PlaygroundEnvironment, env_id, fields, known)
-    env.observation_space(env.default_params)  # which refuses privileged entries
-    return env
+    return physics.make(PlaygroundEnvironment, env_id, fields, known)
 
 
 @functools.cache

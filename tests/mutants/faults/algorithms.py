@@ -6,6 +6,7 @@ DQN = "tests/steps/test_dqn_step.py::test_an_iteration_of_dqn_is_that_of_float64
 SAC = "tests/steps/test_sac_step.py::test_an_iteration_of_sac_is_that_of_float64"
 TD3 = "tests/steps/test_td3_step.py::test_an_iteration_of_td3_is_that_of_float64"
 PQN = "tests/steps/test_pqn_step.py::test_an_iteration_of_pqn_is_that_of_float64"
+ASYMMETRIC = "tests/algorithms/test_asymmetric.py"
 ON_POLICY = "tests/steps/test_policy_gradient_steps.py::test_an_iteration_is_that_of_float64"
 IMAGES = "tests/steps/test_image_critics.py"
 OWN = "tests/algorithms/test_own_networks.py"
@@ -204,9 +205,37 @@ FAULTS = (
     Fault(
         "next-values-of-the-present-observation",
         "jaxrl/algorithms/on_policy.py",
-        "_, next_value = in_parts(applied, (next_obs, next_global_obs), most)",
-        "_, next_value = in_parts(applied, (obs, next_global_obs), most)",
+        "_, next_value = in_parts(applied, (next_obs, next_critic_obs), most)",
+        "_, next_value = in_parts(applied, (obs, next_critic_obs), most)",
         f"{ON_POLICY}[ppo]",
+    ),
+    Fault(
+        "facts-of-the-step-before",
+        "jaxrl/algorithms/on_policy.py",
+        "Seen(next_obs, next_critic_obs)",
+        "Seen(next_obs, critic_obs)",
+        f"{ASYMMETRIC}::test_values_and_advantages_are_those_of_the_formulas[apart]",
+    ),
+    Fault(
+        "the-critic-sees-what-the-actor-sees",
+        "jaxrl/learning/asymmetric.py",
+        "last_of_critic(self.critic(critic_input(self.view, *seen)), self.num_values)",
+        'last_of_critic(self.critic(critic_input("own", *seen)), self.num_values)',
+        f"{ASYMMETRIC}::test_gradients_of_values_reach_the_critic_and_those_of_outputs_do_not[ppo]",
+    ),
+    Fault(
+        "the-actor-sees-what-is-privileged",
+        "envs/wrappers/asymmetric.py",
+        'actor = _one(others) if actor == "auto" and privileged and others else None',
+        "actor = None",
+        f"{ASYMMETRIC}::test_privileged_entries_go_to_the_critic_unless_all_is_asked_for[td3]",
+    ),
+    Fault(
+        "facts-of-the-first-step-after-the-last",
+        "jaxrl/learning/replay.py",
+        "next_critic_obs=jax.tree.map(last_of, buffer.next_critic_obs)",
+        "next_critic_obs=jax.tree.map(first_of, buffer.next_critic_obs)",
+        f"{ASYMMETRIC}::test_a_batch_has_the_facts_of_its_own_steps[3]",
     ),
     Fault(
         "statistics-of-the-successors",

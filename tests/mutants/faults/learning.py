@@ -440,7 +440,7 @@ FAULTS = (
     ),
     Fault(
         "agents-of-a-centralised-network-permuted",
-        "jaxrl/learning/centralised.py",
+        "jaxrl/learning/asymmetric.py",
         "return function(params, obs, global_obs)",
         "return function(params, jax.tree.map(lambda leaf: jnp.flip(leaf, num_axes - 1), obs), global_obs)",
         "tests/learning/test_centralised.py::test_each_agent_is_served_its_own_observation",

@@ -1,0 +1,319 @@
+"""A critic that sees more than the actor: what reaches which network, values in float64, and errors."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from beacon_task import LIMIT, Beacon
+from reference.advantages import ugae
+
+import envs
+import jaxrl
+from jaxrl.algorithms.off_policy import off_policy
+from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.cli import main as cli
+from jaxrl.learning.actor import memories
+from jaxrl.learning.asymmetric import Seen, seen_by
+from jaxrl.learning.recurrent import step_over, unroll_over
+from jaxrl.learning.rollout import episode_ends
+
+GAMMA, LAM = 0.9, 0.8
+ON_POLICY: dict[str, Any] = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "num_epochs": 1, "hidden": (6,)}
+OFF_POLICY: dict[str, Any] = {
+    "num_envs": 4, "num_steps": 4, "num_updates": 2, "batch_size": 32, "buffer_size": 64, "prefill": 32, "hidden": (6,),
+}  # fmt: skip
+GRU = {"memory": "gru", "memory_size": 4}
+APART: dict[str, Any] = {"actor_sees": "state", "critic_sees": "privileged_state"}
+JOINED: dict[str, Any] = {"actor_sees": "state", "critic_sees": "privileged"}
+ALGORITHMS: dict[str, Any] = {
+    "ppo": (jaxrl.ppo, jaxrl.PPOConfig(**ON_POLICY, **APART, normalise_observation=True)),
+    "ppo, gru": (jaxrl.ppo, jaxrl.PPOConfig(**ON_POLICY, **JOINED, **GRU, burn_in=2)),
+    "sac": (jaxrl.sac, jaxrl.SACConfig(**OFF_POLICY, **APART, normalise_observation=True)),
+    "td3": (jaxrl.td3, jaxrl.TD3Config(**OFF_POLICY, **JOINED, n_step=2)),
+}
+
+
+def whole(obs: Any) -> Any:
+    """The observation."""
+    return obs
+
+
+def first_two(obs: Any) -> Any:
+    """Part of an observation of numbers."""
+    return obs[:2]
+
+
+def one_iteration(algo: Any, scale: float) -> tuple[Any, Any]:
+    """State after the first iteration, and its metrics, with privileged entries of a scale."""
+    hparams, params = algo.prepare(algo.hparams), algo.env.default_params.replace(scale=scale)
+
+    @jax.jit
+    def run(key: jax.Array, params: Any) -> Any:
+        state = algo.init(key, hparams, params)
+        return algo.step(jax.random.fold_in(key, 1), jnp.int32(0), state, hparams, params)
+
+    return run(jax.random.key(3), jax.tree.map(jnp.float32, params))
+
+
+@pytest.mark.slow_rows("ppo, gru", "td3")
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_only_the_critic_sees_changes_no_action_and_reaches_the_critic(name: str) -> None:
+    builder, config = ALGORITHMS[name]
+    algo = builder(Beacon(), config)
+    (state, metrics), (other, others) = one_iteration(algo, 1.0), one_iteration(algo, 3.0)
+    # The actions of the first iteration are in the observations after it.
+    np.testing.assert_array_equal(state.carry.obs, other.carry.obs)
+    assert state.carry.obs.shape == (4, 2)
+    assert float(metrics["value_loss"]) != float(others["value_loss"])
+    policy = algo.policy(state, algo.prepare(algo.hparams))
+    if config.normalise_observation:
+        assert policy.observations.mean.shape == (2,)
+
+
+@pytest.mark.parametrize("name", ["ppo", pytest.param("ppo, gru", marks=pytest.mark.slow)])
+def test_gradients_of_values_reach_the_critic_and_those_of_outputs_do_not(name: str) -> None:
+    config = ALGORITHMS[name][1]
+    agent = on_policy(Beacon(), config, None, ())
+    memory = agent.network.initial_memory() if agent.remembers else ()
+    facts = jnp.ones(agent.critic_shape.shape)
+    params = agent.network.init(jax.random.key(0), Seen(jnp.ones(2), facts), *([memory] if agent.remembers else []))
+
+    def of(facts: Any) -> Any:
+        return agent.network.apply(params, Seen(jnp.ones(2), facts), *([memory] if agent.remembers else []))
+
+    assert np.all(np.asarray(jax.grad(lambda facts: of(facts)[1])(facts)) != 0)
+    assert not np.any(np.asarray(jax.grad(lambda facts: jnp.sum(of(facts)[0]))(facts)))
+    np.testing.assert_array_equal(of(facts)[0], of(None)[0])
+
+
+def normalised(statistics: Any, obs: Any) -> np.ndarray:
+    if statistics is None:
+        return np.asarray(obs, np.float64)
+    mean, variance = (np.asarray(part, np.float64) for part in (statistics.mean, statistics.variance))
+    return np.clip((np.asarray(obs, np.float64) - mean) / np.sqrt(variance + 1e-8), -10, 10)
+
+
+@pytest.mark.parametrize(("sees", "num_agents"), [(APART, 0), (JOINED, 2)], ids=["apart", "joined, of a crowd"])
+def test_values_and_advantages_are_those_of_the_formulas(sees: dict[str, Any], num_agents: int) -> None:
+    config = jaxrl.PPOConfig(**ON_POLICY, **sees, normalise_observation=num_agents == 0)
+    env = Beacon(num_agents=num_agents)
+    agent = on_policy(env, config, None, env.agents)
+    hparams = agent.prepare(jaxrl.PPOHParams(discount=GAMMA, lam=LAM, entropy_coef=0.0))
+    params = env.default_params
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        state = agent.init(key, hparams, params)
+        state = state._replace(weights=jax.tree.map(lambda leaf: 2 * leaf, state.weights))
+        policy = agent.policy(state, hparams)
+        rolled_out = agent.collect(key, policy, state, hparams, params)
+        evaluation = agent.evaluate(policy, state, rolled_out, hparams)
+        state, _ = agent.finish(state, agent_learner(state), rolled_out, evaluation, {}, hparams)
+        policy = agent.policy(state, hparams)  # with statistics of the first rollout
+        rolled_out = agent.collect(jax.random.fold_in(key, 1), policy, state, hparams, params)
+        return policy, rolled_out.steps, agent.evaluate(policy, state, rolled_out, hparams).samples
+
+    policy, steps, samples = run(jax.random.key(1))
+    weights: Any = policy.params["params"]
+
+    def value(obs: Any, facts: Any) -> np.ndarray:
+        own, others = normalised(policy.observations, obs), normalised(policy.critic_observations, facts)
+        seen = others if sees is APART else np.concatenate([own, others], axis=-1)
+        hidden = seen @ np.asarray(weights["critic"]["trunk_0"]["kernel"], np.float64)
+        features = np.tanh(hidden + np.asarray(weights["critic"]["trunk_0"]["bias"]))
+        last = weights["critic_out"]
+        return (features @ np.asarray(last["kernel"], np.float64) + np.asarray(last["bias"]))[..., 0]
+
+    values, next_values = value(steps.obs, steps.critic_obs), value(steps.next_obs, steps.next_critic_obs)
+    # Sums of at most six products of numbers below 10 and weights below 3, in float32.
+    np.testing.assert_allclose(samples.value, values, rtol=0, atol=2e-5)
+    done, ended = np.asarray(episode_ends(steps)), np.asarray(steps.agent_terminated)
+    assert ended.any() and (done & ~ended).any()
+    of_goal = steps.critic_obs[..., 0]
+    np.testing.assert_array_equal(np.asarray(of_goal[1:])[~done[:-1]], np.asarray(of_goal[:-1])[~done[:-1]])
+    for index in np.ndindex(done.shape[1:]):
+        at = (slice(None), *index)
+        curve = GAMMA ** np.arange(len(done) + 1)
+        expected, _ = ugae(curve, LAM, steps.reward[at], values[at], next_values[at], ended[at], done[at])
+        np.testing.assert_allclose(samples.advantage[at], expected, rtol=0, atol=2e-4)  # ten such errors
+
+
+def agent_learner(state: Any) -> Any:
+    """Learner of a state, unchanged."""
+    return jaxrl.algorithms.on_policy_state.Learner(state.weights, state.optimiser)
+
+
+def test_unrolling_is_stepping_with_the_facts_of_each_step() -> None:
+    agent = on_policy(Beacon(), ALGORITHMS["ppo, gru"][1], None, ())
+    obs, facts = jax.random.normal(jax.random.key(0), (5, 3, 2)), jax.random.normal(jax.random.key(1), (5, 3, 1))
+    memory = memories(agent.network.initial_memory(), (3,))
+    params = agent.network.init(jax.random.key(2), Seen(obs[0, 0], facts[0, 0]), agent.network.initial_memory())
+    outputs, values, _ = unroll_over(agent.network, params, Seen(obs, facts), memory, jnp.zeros((5, 3), bool))
+    for t in range(5):
+        output, value, memory = step_over(agent.network, params, Seen(obs[t], facts[t]), memory, 1)
+        np.testing.assert_allclose(outputs[t], output, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(values[t], value, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sac", pytest.param("td3", marks=pytest.mark.slow)])
+def test_a_critic_of_the_same_observation_is_the_usual_one(name: str) -> None:
+    env = envs.make("pendulum")
+    kind: Any = type(ALGORITHMS[name][1])
+    usual, same = (
+        ALGORITHMS[name][0](env, kind(**OFF_POLICY, critic_sees=sees, normalise_observation=True))
+        for sees in ("own", whole)
+    )
+    assert same.env != env
+
+    def learned(algo: Any) -> Any:
+        hparams = algo.prepare(algo.hparams)
+
+        @jax.jit
+        def run(key: jax.Array) -> Any:
+            state = algo.init(key, hparams, env.default_params)
+            return algo.step(key, jnp.int32(0), state, hparams, env.default_params)[0].learner
+
+        return run(jax.random.key(0))
+
+    # Two steps of Adam of 1e-3 each, in programs that round differently.
+    for one, other in zip(jax.tree.leaves(learned(usual)), jax.tree.leaves(learned(same)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_a_batch_has_the_facts_of_its_own_steps(n_step: int) -> None:
+    config = jaxrl.TD3Config(**OFF_POLICY, **APART, n_step=n_step, replay="prioritised")
+    replay = off_policy(Beacon(), config, (), config.critic_sees)
+    algo = jaxrl.td3(Beacon(), config)
+    hparams = algo.prepare(algo.hparams)
+    params = Beacon().default_params
+
+    @jax.jit
+    def run(key: jax.Array) -> Any:
+        state = algo.init(key, hparams, params)
+        policy = algo.policy(state, hparams)
+        experience = replay.collect(key, jnp.int32(0), algo.actor, policy, state, params)
+        return replay.draw(key, experience, experience.priorities, hparams).batch
+
+    batch = run(jax.random.key(0))
+    steps = np.sum(np.asarray(batch.counts), axis=1)
+    time, next_time = (np.rint(LIMIT * np.asarray(seen)[..., 1]) for seen in (batch.critic_obs, batch.next_critic_obs))
+    np.testing.assert_array_equal(time, np.rint(LIMIT * np.asarray(batch.obs)[..., 0]))
+    np.testing.assert_array_equal(next_time, time + steps)
+    goal = np.asarray(batch.critic_obs)[..., 0]
+    np.testing.assert_array_equal(goal, np.asarray(batch.next_critic_obs)[..., 0])
+    # The first reward is the distance of the first action from the goal.
+    action = np.asarray(batch.raw_action)[..., 0]
+    np.testing.assert_allclose(batch.reward[:, 0], -np.abs(action - goal), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["td3", pytest.param("ppo", marks=pytest.mark.slow)])
+def test_privileged_entries_go_to_the_critic_unless_all_is_asked_for(name: str) -> None:
+    fields = ON_POLICY if name == "ppo" else OFF_POLICY
+    builder, kind = ALGORITHMS[name][0], type(ALGORITHMS[name][1])
+    sentence = "^on beacon the actor sees 'state' of the observations, and its critic 'privileged_state'; actor_sees"
+    with pytest.warns(RuntimeWarning, match=sentence):
+        algo = builder(Beacon(), kind(**fields))
+    assert (algo.env.actor_sees, algo.env.critic_sees) == ("state", "privileged_state")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert builder(algo.env, algo.config).env is algo.env  # what another process builds
+        everything = builder(Beacon(), kind(**fields, actor_sees="all"))
+    assert everything.env == Beacon()
+
+
+def test_an_algorithm_without_a_critic_hides_privileged_entries() -> None:
+    with pytest.warns(RuntimeWarning, match="^on beacon the actor sees 'state' of the observations, and nothing else;"):
+        algo = jaxrl.dqn(Beacon(discrete=True), jaxrl.DQNConfig(**{**OFF_POLICY, "num_updates": 1}))
+    assert algo.env == envs.wrappers.asymmetric_observation(Beacon(discrete=True), "state")
+
+
+def test_a_global_observation_reaches_critics_off_the_policy() -> None:
+    env = envs.wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 2.0)
+    config = jaxrl.SACConfig(**OFF_POLICY, critic_sees="global")
+    replay = off_policy(env, config, (3,), "global")
+    assert set(replay.seen_shape) == {"own", "global", "neighbours", "neighbours_present"}
+
+    @jax.jit
+    @jax.vmap
+    def begun(key: jax.Array) -> Any:
+        obs, state = env.reset_env(key, env.default_params)
+        return obs, env.global_observation(state, env.default_params)
+
+    obs, facts = begun(jax.random.split(jax.random.key(0), 2))
+    seen = replay._critic_input(obs, facts)
+    for agent in range(3):
+        np.testing.assert_array_equal(seen["neighbours"][:, agent], facts["agents"])
+    np.testing.assert_array_equal(seen["own"]["own"], obs["own"])
+
+
+def test_results_act_on_what_the_actor_sees(tmp_path: Path) -> None:
+    algo = jaxrl.sac(Beacon(), ALGORITHMS["sac"][1])
+    result = jaxrl.train(algo, seeds=2, env_steps=32, evals=1, eval_episodes=2)
+    policy = result.policy(seed=0)
+    action = policy(jnp.zeros(2))
+    assert action.shape == (1,)
+    with pytest.raises(ValueError, match="privileged_state"):
+        policy({"state": jnp.zeros(2), "privileged_state": jnp.zeros(2)})
+    jaxrl.export_policy(policy, tmp_path / "policy.safetensors")
+    exported = jaxrl.load_exported(tmp_path / "policy.safetensors", algo)
+    np.testing.assert_allclose(exported(np.zeros(2, np.float32)), action, rtol=0, atol=1e-6)
+
+
+ERRORS: dict[str, tuple[Any, str]] = {
+    "unknown entry": (
+        lambda: jaxrl.ppo(Beacon(), jaxrl.PPOConfig(actor_sees="states")),
+        r"^actor_sees takes entries of the observations of beacon, 'state', 'privileged_state', got 'states'",
+    ),
+    "no dictionary": (
+        lambda: jaxrl.sac(envs.make("pendulum"), jaxrl.SACConfig(critic_sees=("angle",))),
+        r"^critic_sees takes names where observations are dictionaries, got \('angle',\) on \S*pendulum",
+    ),
+    "nothing privileged": (
+        lambda: jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(critic_sees="privileged")),
+        r"^critic_sees='privileged' takes an environment with privileged facts, which \S*cartpole does not have",
+    ),
+    "no critic": (
+        lambda: jaxrl.DQNConfig(critic_sees="privileged_state"),  # pyright: ignore[reportCallIssue]
+        r"^DQNConfig has no field 'critic_sees'; ppo, sac, td3 and other algorithms of an actor and a critic have it",
+    ),
+    "a number": (lambda: jaxrl.PPOConfig(critic_sees=3), r"^critic_sees takes 'auto', 'own', .*, got 3$"),  # pyright: ignore
+    "a shared trunk": (
+        lambda: jaxrl.ppo(Beacon(), jaxrl.PPOConfig(**APART, shared_trunk=True)),
+        r"^shared_trunk has no effect where the critic sees more than the actor; leave it out$",
+    ),
+    "one agent": (
+        lambda: jaxrl.sac(envs.make("pendulum"), jaxrl.SACConfig(critic_sees="global")),
+        r"^critic_sees='global' takes an environment of several agents, got \S*pendulum\S* with one$",
+    ),
+    "a path": (
+        lambda: jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(actor_sees="test_asymmetric:first")),
+        r"^The function of an observation 'test_asymmetric:first' cannot be found: test_asymmetric has no function",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_bad_choices_are_refused_in_one_sentence(name: str) -> None:
+    build, sentence = ERRORS[name]
+    with pytest.raises((TypeError, ValueError), match=sentence):
+        build()
+
+
+def test_a_function_by_its_path_is_the_function() -> None:
+    env = envs.make("cartpole")
+    assert seen_by(env, "test_asymmetric:first_two") == seen_by(env, first_two)
+    assert seen_by(env, "all", "all") == (env, "own")
+
+
+def test_the_shell_takes_entries(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    words = ["train", "ppo", "cartpole", "--config.actor-sees", "position", "--env-steps", "64", "--out", str(tmp_path)]
+    assert cli.main(words) == 2
+    assert (
+        "actor_sees takes names where observations are dictionaries, got 'position' on cartpole"
+        in capsys.readouterr().err
+    )
