@@ -309,7 +309,7 @@ class Own(nn.Module):
 @pytest.mark.slow
 def test_a_network_of_ones_own_gives_a_value_for_each_head() -> None:
     env = envs.make("cartpole")
-    algo = jaxrl.ppo(env, MIXTURE, Own(4))
+    algo = jaxrl.ppo(env, dataclasses.replace(MIXTURE, hidden=jaxrl.PPOConfig().hidden), Own(4))
     result = jaxrl.train(algo, env_steps=32, evals=1, eval_episodes=2, progress=False)
     assert np.isfinite(result.metrics["return"]).all()
     expected = (
