@@ -45,6 +45,7 @@ SLOW = (
     "how-to/time-limits.md",
     "how-to/tracking.md",
     "how-to/what-the-critic-sees.md",
+    "how-to/worlds-that-vary.md",
     "how-to/wrappers.md",
     "index.md",
     "tutorials/algorithm.md",

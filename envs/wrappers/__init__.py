@@ -22,6 +22,7 @@ from envs.wrappers.observations import (
     observation_noise,
     transform_observation,
 )
+from envs.wrappers.randomising import Randomise, Sampler, randomise
 from envs.wrappers.repeating import ActionRepeat, ActionRepeatParams, action_repeat
 from envs.wrappers.rewards import DelayRewards, TransformReward, delay_rewards, transform_reward
 from envs.wrappers.time import REMAINING, REST, TimeFeature, TimeLimit, time_feature, time_limit
@@ -44,6 +45,8 @@ __all__ = [
     "ObservationNoise",
     "ObservationNoiseParams",
     "ParamsWrapper",
+    "Randomise",
+    "Sampler",
     "StickyActions",
     "StickyActionsParams",
     "TimeFeature",
@@ -64,6 +67,7 @@ __all__ = [
     "frame_stack",
     "hide",
     "observation_noise",
+    "randomise",
     "sticky_actions",
     "time_feature",
     "time_limit",

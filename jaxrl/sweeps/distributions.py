@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
@@ -35,6 +36,10 @@ class Uniform:
     def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
         return generator.uniform(self.low, self.high, count).tolist()
 
+    def sample(self, key: jax.Array) -> jax.Array:
+        """One number in JAX, float32 `[]`, for `envs.wrappers.randomise`."""
+        return jax.random.uniform(key, (), jnp.float32, self.low, self.high)
+
 
 @dataclasses.dataclass(frozen=True)
 class LogUniform:
@@ -52,6 +57,11 @@ class LogUniform:
         drawn = np.exp(generator.uniform(math.log(self.low), math.log(self.high), count))
         return np.clip(drawn, self.low, self.high).tolist()
 
+    def sample(self, key: jax.Array) -> jax.Array:
+        """One number in JAX, float32 `[]`, for `envs.wrappers.randomise`."""
+        drawn = jnp.exp(jax.random.uniform(key, (), jnp.float32, math.log(self.low), math.log(self.high)))
+        return jnp.clip(drawn, self.low, self.high)
+
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
@@ -64,6 +74,10 @@ class Choice:
 
     def draw(self, generator: np.random.Generator, count: int) -> list[Any]:
         return [self.values[i] for i in generator.integers(len(self.values), size=count)]
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """One of the values, which are numbers, in JAX, `[]`, for `envs.wrappers.randomise`."""
+        return jnp.asarray(self.values)[jax.random.randint(key, (), 0, len(self.values))]
 
 
 SearchSpace = dict[str, Uniform | LogUniform | Choice]  # distributions by paths of hyper-parameters and fields

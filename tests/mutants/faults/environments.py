@@ -319,4 +319,18 @@ FAULTS = (
         "(vars(cls)[",
         "tests/test_flags.py::test_flags_of_the_dataclasses_of_envs_are_checked[Pair]",
     ),
+    Fault(
+        "a-step-with-the-usual-parameters",
+        "envs/wrappers/randomising.py",
+        "self.inner.step_env(key, state.inner, action, of_episode)",
+        "self.inner.step_env(key, state.inner, action, params)",
+        "tests/envs/test_wrappers_randomising.py::test_an_episode_has_the_parameters_that_its_key_draws[one]",
+    ),
+    Fault(
+        "one-key-for-the-draw-and-the-first-state",
+        "envs/wrappers/randomising.py",
+        "drawn = self._draw(draw_key)",
+        "drawn = self._draw(reset_key)",
+        "tests/envs/test_wrappers_randomising.py::test_an_episode_has_the_parameters_that_its_key_draws[one]",
+    ),
 )

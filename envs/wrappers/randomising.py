@@ -1,0 +1,220 @@
+"""Worlds that vary: parameters of an environment drawn anew for every episode."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs import base
+from envs.arguments import described
+from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings
+from envs.spelling import near
+from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of
+
+__all__ = ["Randomise", "RandomiseState", "Sampler", "randomise"]
+
+_CHECKED = 256  # draws of which a wrapper checks that the environment accepts them
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """A distribution of one parameter, such as `jaxrl.Uniform(0.5, 2.0)`; equal ones must be equal and hashable."""
+
+    def sample(self, key: jax.Array) -> jax.Array:
+        """One value, `[]`."""
+        ...
+
+
+def randomise(
+    env: base.Environment, parameters: Mapping[str, Sampler] | Callable[[jax.Array], dict[str, Any]]
+) -> base.Environment:
+    """An environment whose parameters are drawn anew at every reset and hold for the episode.
+
+    Args:
+      env: Any environment with parameters.
+      parameters: Distributions, by the names of the parameters, such as `{"length": jaxrl.Uniform(0.25, 1.0)}`, which
+        are drawn independently; or a function of a random key, in JAX, that returns values by name, for draws that
+        depend on each other. A named function compiles once; every new lambda is another one.
+
+    Returns:
+      An environment with the parameters of `env`, of which those that are drawn have no effect. The values of an
+      episode are `info["randomised"]` and, for critics, `privileged(state, params)`; observations do not show them. Its
+      optimum and its range of returns are not known.
+
+    Raises:
+      TypeError: `env` is not an environment, or a distribution has no method `sample`.
+      ValueError: `env` has no such parameter, or refuses a value that can be drawn.
+    """
+    return Randomise(env, parameters if callable(parameters) else tuple(sorted(dict(parameters).items())))
+
+
+@struct.dataclass
+class RandomiseState(WrapperState):
+    """The state of an environment whose parameters are drawn.
+
+    Attributes:
+      drawn: Values of the parameters in this episode, `[]` each, by name.
+    """
+
+    drawn: dict[str, jax.Array]
+
+
+@dataclass(frozen=True)
+class Randomise(Wrapper):
+    """The class returned by `randomise`.
+
+    Attributes:
+      inner: Environment whose parameters are drawn.
+      parameters: Distributions, as sorted (name, distribution) pairs, or a function of a key.
+    """
+
+    parameters: tuple[tuple[str, Sampler], ...] | Callable[[jax.Array], dict[str, Any]]
+    made_by: ClassVar[str] = "randomise"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.parameters:
+            raise UserValueError("parameters of randomise takes at least one distribution, got none")
+        if isinstance(self.parameters, tuple):
+            for name, distribution in self.parameters:
+                if not isinstance(distribution, Sampler):
+                    raise UserTypeError(
+                        f"{name} of randomise takes a distribution with a method sample(key), such as "
+                        f"jaxrl.Uniform(0.5, 2.0), got {distribution!r}"
+                    )
+        self._check_draws()
+
+    @in_own_settings
+    def _check_draws(self) -> None:
+        """Reject names that are no parameters, and values that the inner environment refuses."""
+        params = self.inner.default_params
+        shapes: Any = jax.eval_shape(self._draw, jax.random.key(0))
+        if not isinstance(shapes, dict) or not shapes:
+            raise UserTypeError(f"the function of randomise returns values by name, got {described(shapes)}")
+        known = [name for name in _names(params) if not name.endswith("max_steps_in_episode")]
+        for name, shape in shapes.items():
+            if name not in known:
+                hint = near(name, known) or f"; its parameters are {', '.join(known)}."
+                raise UserValueError(f"randomise takes parameters of {self.inner.name}, got {name!r}{hint}")
+            if shape.shape:
+                raise UserValueError(f"{name} of randomise takes one number a draw, got shape {shape.shape}")
+        with jax.ensure_compile_time_eval():
+            draws = jax.vmap(self._draw)(jax.random.split(jax.random.key(0), _CHECKED))
+        for name, distribution in self.parameters if isinstance(self.parameters, tuple) else ():
+            # Few draws come close to the ends of a range.
+            ends = [
+                end
+                for end in (getattr(distribution, "low", None), getattr(distribution, "high", None))
+                if end is not None
+            ]
+            draws[name] = np.append(np.asarray(draws[name]), np.asarray(ends, draws[name].dtype))
+        for name, values in draws.items():
+            if not np.all(np.isfinite(np.asarray(values, np.float64))):
+                raise UserValueError(f"{name} of randomise takes finite numbers, got {values!r}")
+            self.inner.check_params(_replaced(params, {name: np.asarray(values)}))
+
+    def inner_state(self, state: RandomiseState) -> Any:
+        """The state of the inner environment."""
+        return state.inner
+
+    def check_params(self, params: Any) -> None:
+        """Reject values of parameters that are drawn, which would have no effect, and what the inner one rejects."""
+        super().check_params(params)
+        for name in jax.eval_shape(self._draw, jax.random.key(0)):
+            usual, value = (np.asarray(_value(each, name), np.float32) for each in (self.default_params, params))
+            if np.any(value != usual):
+                raise UserValueError(
+                    f"{name} of {self.name} is {value[value != usual].flat[0]}, which would change nothing, because "
+                    "every episode draws it; env.inner has this parameter."
+                )
+
+    def privileged(self, state: RandomiseState, params: Any) -> dict[str, Any]:
+        """The values of the episode's parameters, `[*A]`, and what is privileged in the inner environment."""
+        agents = agents_of(self.inner)
+        facts = {
+            name: jnp.broadcast_to(value.astype(jnp.float32), agents) for name, value in sorted(state.drawn.items())
+        }
+        inner = self.inner.privileged(state.inner, self._of_episode(state, params))
+        return facts if inner is None else {"drawn": facts, "inner": inner}
+
+    def action_mask(self, state: RandomiseState, params: Any) -> Any:
+        """The inner environment's action mask."""
+        return self.inner.action_mask(state.inner, self._of_episode(state, params))
+
+    def global_observation(self, state: RandomiseState, params: Any) -> Any:
+        """The inner environment's global observation."""
+        return self.inner.global_observation(state.inner, self._of_episode(state, params))
+
+    def is_truncated(self, state: RandomiseState, params: Any) -> jax.Array:
+        """Whether the inner environment has reached its time limit."""
+        return self.inner.is_truncated(state.inner, self._of_episode(state, params))
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, RandomiseState]:
+        """The inner environment's reset, with parameters drawn by a part of the key."""
+        draw_key, reset_key = jax.random.split(key)
+        drawn = self._draw(draw_key)
+        obs, inner = self.inner.reset_env(reset_key, _replaced(params, drawn))
+        return obs, RandomiseState(inner.time, inner, drawn)
+
+    def step_env(
+        self, key: jax.Array, state: RandomiseState, action: Any, params: Any
+    ) -> tuple[Any, RandomiseState, jax.Array, jax.Array, dict[Any, Any]]:
+        """The inner environment's step, with the parameters of the episode."""
+        of_episode = self._of_episode(state, params)
+        obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, of_episode)
+        state = RandomiseState(inner.time, inner, state.drawn)
+        return obs, state, reward, terminated, info | {"randomised": state.drawn}
+
+    def _of_episode(self, state: RandomiseState, params: Any) -> Any:
+        return _replaced(params, state.drawn)
+
+    def _draw(self, key: jax.Array) -> dict[str, jax.Array]:
+        """Values by name, of the types of the parameters' defaults."""
+        if isinstance(self.parameters, tuple):
+            keys = jax.random.split(key, len(self.parameters))
+            drawn: Any = {
+                name: distribution.sample(own) for own, (name, distribution) in zip(keys, self.parameters, strict=True)
+            }
+        else:
+            drawn = self.parameters(key)
+        if not isinstance(drawn, dict):
+            return drawn
+        names, params = _names(self.inner.default_params), self.inner.default_params
+        types = {name: jnp.asarray(_value(params, name)).dtype for name in drawn if name in names}
+        return {name: jnp.asarray(value).astype(types.get(name, jnp.float32)) for name, value in drawn.items()}
+
+
+def _names(params: Any, prefix: str = "") -> list[str]:
+    """Names of the numbers among parameters; those of nested ones are joined by dots."""
+    names = []
+    for name in type(params).__dataclass_fields__:
+        value = getattr(params, name)
+        if hasattr(type(value), "__dataclass_fields__"):
+            names += _names(value, f"{prefix}{name}.")
+        elif np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf":
+            names.append(f"{prefix}{name}")
+    return names
+
+
+def _value(params: Any, name: str) -> Any:
+    for part in name.split("."):
+        params = getattr(params, part)
+    return params
+
+
+def _replaced(params: Any, values: Mapping[str, Any]) -> Any:
+    """Parameters with other values, by name."""
+    for name, value in values.items():
+        params = _with(params, name.split("."), value)
+    return params
+
+
+def _with(params: Any, path: list[str], value: Any) -> Any:
+    if len(path) > 1:
+        value = _with(getattr(params, path[0]), path[1:], value)
+    return params.replace(**{path[0]: value})
