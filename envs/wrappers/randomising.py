@@ -104,19 +104,16 @@ class Randomise(Wrapper):
             if shape.shape:
                 raise UserValueError(f"{name} of randomise takes one number a draw, got shape {shape.shape}")
         with jax.ensure_compile_time_eval():
-            draws = jax.vmap(self._draw)(jax.random.split(jax.random.key(0), _CHECKED))
-        for name, distribution in self.parameters if isinstance(self.parameters, tuple) else ():
-            # Few draws come close to the ends of a range.
-            ends = [
-                end
-                for end in (getattr(distribution, "low", None), getattr(distribution, "high", None))
-                if end is not None
-            ]
-            draws[name] = np.append(np.asarray(draws[name]), np.asarray(ends, draws[name].dtype))
+            drawn: dict[str, Any] = jax.vmap(self._draw)(jax.random.split(jax.random.key(0), _CHECKED))
+        draws = {name: np.asarray(values) for name, values in drawn.items()}
         for name, values in draws.items():
-            if not np.all(np.isfinite(np.asarray(values, np.float64))):
-                raise UserValueError(f"{name} of randomise takes finite numbers, got {values!r}")
-            self.inner.check_params(_replaced(params, {name: np.asarray(values)}))
+            if not np.all(np.isfinite(values)):
+                raise UserValueError(f"{name} of randomise takes finite numbers, got {values[~np.isfinite(values)][0]}")
+        self.inner.check_params(_replaced(params, draws))
+        for name, distribution in self.parameters if isinstance(self.parameters, tuple) else ():
+            ends = [getattr(distribution, end, None) for end in ("low", "high")]  # which few draws come close to
+            if None not in ends:
+                self.inner.check_params(_replaced(params, {name: np.asarray(ends, draws[name].dtype)}))
 
     def inner_state(self, state: RandomiseState) -> Any:
         """The state of the inner environment."""

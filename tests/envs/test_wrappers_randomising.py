@@ -40,7 +40,8 @@ def test_an_episode_has_the_parameters_that_its_key_draws(parameters: Any) -> No
         obs, state, (next_obs, after, reward, _, info) = one_step(key)
         draw_key, reset_key = jax.random.split(key)
         if callable(parameters):
-            expected = {name: float(value) for name, value in parameters(draw_key).items()}
+            values: dict[str, Any] = parameters(draw_key)  # pyright: ignore[reportAssignmentType]
+            expected = {name: float(value) for name, value in values.items()}
         else:
             keys, expected = jax.random.split(draw_key, len(parameters)), {}
             for own, (name, each) in zip(keys, sorted(parameters.items()), strict=True):
