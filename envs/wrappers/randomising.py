@@ -96,7 +96,12 @@ class Randomise(Wrapper):
         shapes: Any = jax.eval_shape(self._draw, jax.random.key(0))
         if not isinstance(shapes, dict) or not shapes:
             raise UserTypeError(f"the function of randomise returns values by name, got {described(shapes)}")
-        known = [name for name in _names(params) if not name.endswith("max_steps_in_episode")]
+        known = [name for name in names_of(params) if not name.endswith("max_steps_in_episode")]
+        if not known:
+            raise UserValueError(
+                f"randomise takes an environment with parameters that are numbers, apart from its time limit, got "
+                f"{self.inner.name}"
+            )
         for name, shape in shapes.items():
             if name not in known:
                 hint = near(name, known) or f"; its parameters are {', '.join(known)}."
@@ -181,18 +186,18 @@ class Randomise(Wrapper):
             drawn = self.parameters(key)
         if not isinstance(drawn, dict):
             return drawn
-        names, params = _names(self.inner.default_params), self.inner.default_params
+        names, params = names_of(self.inner.default_params), self.inner.default_params
         types = {name: jnp.asarray(_value(params, name)).dtype for name in drawn if name in names}
         return {name: jnp.asarray(value).astype(types.get(name, jnp.float32)) for name, value in drawn.items()}
 
 
-def _names(params: Any, prefix: str = "") -> list[str]:
+def names_of(params: Any, prefix: str = "") -> list[str]:
     """Names of the numbers among parameters; those of nested ones are joined by dots."""
     names = []
     for name in type(params).__dataclass_fields__:
         value = getattr(params, name)
         if hasattr(type(value), "__dataclass_fields__"):
-            names += _names(value, f"{prefix}{name}.")
+            names += names_of(value, f"{prefix}{name}.")
         elif np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf":
             names.append(f"{prefix}{name}")
     return names

@@ -55,9 +55,6 @@ class NetworkConfig(Settings):
     """Kind and sizes of the network; static.
 
     Attributes:
-      actor_sees: Part of observations that the actor sees, in training, evaluation, films and exports: "all"; "auto",
-        all but entries with "privileged" in their names; the name of an entry, several names, or a function of an
-        observation, or its path `module:name`.
       network: Kind of network: "mlp", an MLP on the flattened observation; "relation", for observations with
         "neighbours", see `relation.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
         grid or pixels, or a stack of them `[frames, height, width, channels]`; "simba", residual blocks with normalised
@@ -84,11 +81,13 @@ class NetworkConfig(Settings):
       memory_size: Number of units of the memory, each of which is one number for "gru", two for "lstm", and a complex
         number for "lru".
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
+      actor_sees: Part of observations that the actor sees, in training, evaluation, films and exports: "all"; "auto",
+        all but entries with "privileged" in their names; the name of an entry, several names, or a function of an
+        observation, or its path `module:name`.
     """
 
     elsewhere = MappingProxyType({"critic_sees": "ppo, sac, td3 and other algorithms of an actor and a critic have it"})
 
-    actor_sees: Sees = "auto"
     network: Literal["auto", "mlp", "relation", "cnn", "simba"] = "auto"
     hidden: tuple[int, ...] = (64, 64)
     activation: str = "tanh"
@@ -104,6 +103,7 @@ class NetworkConfig(Settings):
     memory: Literal["none", "gru", "lstm", "lru"] = "none"
     memory_size: int = 64
     memory_hidden: tuple[int, ...] = ()
+    actor_sees: Sees = "auto"
 
     def __post_init__(self) -> None:
         check_flags(self)

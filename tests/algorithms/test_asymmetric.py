@@ -59,7 +59,7 @@ def one_iteration(algo: Any, scale: float) -> tuple[Any, Any]:
     return run(jax.random.key(3), jax.tree.map(jnp.float32, params))
 
 
-@pytest.mark.slow_rows("ppo, gru", "td3")
+@pytest.mark.slow_rows("ppo, gru", "sac", "td3")
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_what_only_the_critic_sees_changes_no_action_and_reaches_the_critic(name: str) -> None:
     builder, config = ALGORITHMS[name]
@@ -159,7 +159,8 @@ def test_unrolling_is_stepping_with_the_facts_of_each_step() -> None:
         np.testing.assert_allclose(values[t], value, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["sac", pytest.param("td3", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["sac", "td3"])
 def test_a_critic_of_the_same_observation_is_the_usual_one(name: str) -> None:
     env = envs.make("pendulum")
     kind: Any = type(ALGORITHMS[name][1])
@@ -251,6 +252,7 @@ def test_a_global_observation_reaches_critics_off_the_policy() -> None:
     np.testing.assert_array_equal(seen["own"]["own"], obs["own"])
 
 
+@pytest.mark.slow
 def test_results_act_on_what_the_actor_sees(tmp_path: Path) -> None:
     algo = jaxrl.sac(Beacon(), ALGORITHMS["sac"][1])
     result = jaxrl.train(algo, seeds=2, env_steps=32, evals=1, eval_episodes=2)

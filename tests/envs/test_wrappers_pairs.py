@@ -1,6 +1,7 @@
 """All wrappers together: any two of them keep the contract and work with the rest of the library."""
 
 import itertools
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ import envs
 import jaxrl
 from envs import base, probes, rendering, wrappers
 from envs.checking import check_abstractly
+from envs.wrappers.randomising import names_of
 from jaxrl.sweeps.batching import batched_env_params
 
 CARTPOLE = envs.make("cartpole")
@@ -36,10 +38,19 @@ def narrowed(env: base.Environment) -> base.Environment:
     return wrappers.hide(env, next(iter(space.spaces)) if isinstance(space, base.spaces.Dict) else 0)
 
 
+def varied(env: base.Environment) -> base.Environment:
+    """With the usual value of each number among the parameters as its only choice."""
+    names = [name for name in names_of(env.default_params) if not name.endswith("max_steps_in_episode")]
+    values = {name: operator.attrgetter(name)(env.default_params) for name in names}
+    return wrappers.randomise(env, {name: jaxrl.Choice([value]) for name, value in values.items()} or {"none": NONE})
+
+
+NONE = jaxrl.Choice([0.0])
 Wrap = Callable[[base.Environment], base.Environment]
 
 WRAPPERS: dict[str, Wrap] = {
     "action_repeat": lambda env: wrappers.action_repeat(env, 3),
+    "asymmetric_observation": lambda env: wrappers.asymmetric_observation(env, doubled, doubled),
     "bound_actions": lambda env: wrappers.bound_actions(env, 0.9),
     "delay_actions": lambda env: wrappers.delay_actions(env, 2),
     "delay_observations": lambda env: wrappers.delay_observations(env, 2),
@@ -49,6 +60,7 @@ WRAPPERS: dict[str, Wrap] = {
     "frame_stack": lambda env: wrappers.frame_stack(env, 3),
     "hide": narrowed,
     "observation_noise": lambda env: wrappers.observation_noise(env, 0.1),
+    "randomise": varied,
     "sticky_actions": lambda env: wrappers.sticky_actions(env, 0.25),
     "time_feature": wrappers.time_feature,
     "time_limit": lambda env: wrappers.time_limit(env, 12),
@@ -96,8 +108,8 @@ def test_any_two_keep_the_laws_of_types_and_shapes(everywhere: bool) -> None:
             if env is not None:
                 assert check_abstractly(env) == agents_of[name]
             elif not outer == inner == "hide":  # neither of two numbers remains
-                # masks, actions that are discrete already, whole numbers, a time that is shown already
-                assert {outer, inner} & ({"time_feature"} | OF_NUMBERS | MORE_REFUSED.get(name, set()))
+                # masks, actions that are discrete already, whole numbers, a time that is shown already, no parameters
+                assert {outer, inner} & ({"time_feature", "randomise"} | OF_NUMBERS | MORE_REFUSED.get(name, set()))
 
 
 PAIRS = st.tuples(st.sampled_from(sorted(WRAPPERS)), st.sampled_from(sorted(WRAPPERS)))

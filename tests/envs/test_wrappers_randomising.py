@@ -102,6 +102,7 @@ def test_the_laws_hold(name: str, parameter: str) -> None:
     envs.check(randomise(env, {parameter: jaxrl.Uniform(0.9 * value, 1.1 * value)}))
 
 
+@pytest.mark.slow
 def test_a_policy_is_evaluated_on_parameters_held_out() -> None:
     env = envs.make("cartpole")
     algo = jaxrl.ppo(randomise(env, LENGTH), jaxrl.PPOConfig(num_envs=4, num_steps=16, hidden=(4,)))

@@ -81,9 +81,8 @@ def batch() -> Window:
     images = jnp.asarray(rng.integers(0, 256, (2, BATCH, HEIGHT, WIDTH, 1)), jnp.uint8)
     action = jnp.asarray(rng.uniform(-1, 1, (BATCH, 2)), jnp.float32)
     reward, flags = jnp.asarray(rng.normal(size=(BATCH, 1)), jnp.float32), jnp.ones(BATCH, bool)
-    return Window(
-        images[0], action, None, flags, reward, flags[:, None], images[1], None, flags.at[2:].set(False), ~flags
-    )
+    ended = flags.at[2:].set(False), ~flags
+    return Window(images[0], action, None, flags, reward, flags[:, None], images[1], None, *ended, *images)
 
 
 def test_a_step_of_critics_of_images_is_that_of_float64(agent: ActorCritic, params: Any, batch: Window) -> None:
