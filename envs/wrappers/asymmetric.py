@@ -22,7 +22,7 @@ Part = str | tuple[str, ...] | Callable[[Any], Any]
 # Input of a critic: the actor's observation; that and the global one; that and privileged facts; or these facts alone.
 View = Literal["own", "global", "joined", "apart"]
 
-__all__ = ["AsymmetricObservation", "AsymmetricState", "Part", "View", "asymmetric_observation", "seen_by"]
+__all__ = ["AsymmetricObservation", "AsymmetricState", "Part", "View", "asymmetric_observation", "seen_by", "seen_from"]
 
 
 def asymmetric_observation(
@@ -153,16 +153,28 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
     Raises:
       TypeError, ValueError: Observations have no such part.
     """
-    if isinstance(env, AsymmetricObservation):
-        parts, view = _parts(env.inner, actor_sees, critic_sees)
-        if parts == (env.actor_sees, env.critic_sees):
-            return env, view
-    parts, view = _parts(env, actor_sees, critic_sees)
+    whole = seen_from(env, actor_sees, critic_sees)
+    parts, view = _parts(whole, actor_sees, critic_sees)
+    if whole is not env:
+        return env, view
     if parts == (None, None):
         return env, view
     if actor_sees == "auto" and parts[0] is not None:
         _report(env, *parts)
     return asymmetric_observation(env, *parts), view
+
+
+def seen_from(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") -> base.Environment:
+    """Environment from which `seen_by` made another one; that itself if it did not.
+
+    Args:
+      env: Environment, perhaps a result of `seen_by`.
+      actor_sees, critic_sees: See `seen_by`.
+    """
+    if not isinstance(env, AsymmetricObservation):
+        return env
+    parts, _ = _parts(env.inner, actor_sees, critic_sees)
+    return env.inner if parts == (env.actor_sees, env.critic_sees) else env
 
 
 def _parts(env: base.Environment, actor_sees: Part, critic_sees: Part) -> tuple[tuple[Part | None, Part | None], View]:

@@ -9,10 +9,12 @@ from envs.errors import UserTypeError, UserValueError
 OURS = ("envs", "jaxrl")
 # Packages whose modules need no permission, by what is imported from them.
 _PERMITTED = {"environment": OURS, "optimiser": ("optax",)}
+# Fields of configurations that take the path of a function.
+FUNCTIONS = ("optimiser", "actor_sees", "critic_sees")
 # Environments of Gymnasium that create an environment of another library, which their field env_id names.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
-__all__ = ["Allow", "NotAllowedError", "check_allowed", "custom_modules", "modules_of"]
+__all__ = ["FUNCTIONS", "Allow", "NotAllowedError", "check_allowed", "custom_modules", "modules_of"]
 
 Allow = str | Collection[str]
 
@@ -68,8 +70,8 @@ def custom_modules(spec: Mapping[str, Any], own: Collection[str]) -> Iterator[tu
     """
     named = [("algorithm", spec["algorithm"])] if spec["algorithm"] not in own else []
     named += [("environment", name) for name in _environments(spec["environment"])]
-    optimiser = (spec.get("config") or {}).get("optimiser")
-    named += [("optimiser", optimiser)] if isinstance(optimiser, str) else []
+    config = spec.get("config") or {}
+    named += [(what, config[what]) for what in FUNCTIONS if isinstance(config.get(what), str)]
     for what, name in named:
         if (module := _module(what, str(name))) is not None:
             yield what, name, module

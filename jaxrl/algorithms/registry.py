@@ -15,6 +15,8 @@ from envs.spelling import near
 from jaxrl.algorithms.allowed_modules import Allow, check_allowed, custom_modules
 from jaxrl.algorithms.contract import Algorithm, again, codes
 from jaxrl.importing import imported, name_of, path_of
+from jaxrl.learning.asymmetric import seen_from
+from jaxrl.learning.network_config import NetworkConfig
 
 Builder = Callable[..., Algorithm]
 
@@ -154,7 +156,10 @@ def describe(algo: Algorithm) -> dict[str, Any]:
                     raise UserValueError(f"its {field} is the user's own {name_of(value)}, which has no path to import")
             elif not _is_plain(value):
                 raise UserValueError(f"its configuration's {field} is an object, {type(value).__name__}")
-    return {"algorithm": named, "environment": _describe_environment(algo.env), "config": config}
+    env = algo.env
+    if isinstance(algo.config, NetworkConfig):  # by which the builder has made what the actor sees
+        env = seen_from(env, algo.config.actor_sees, getattr(algo.config, "critic_sees", "own"))
+    return {"algorithm": named, "environment": _describe_environment(env), "config": config}
 
 
 def modules_to_allow(algo: Algorithm) -> list[str]:

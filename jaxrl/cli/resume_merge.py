@@ -97,7 +97,7 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
       CommandError: The search has no command, or an argument does not apply to a search.
       NotAllowedError: The command names a module that is not allowed; nothing is imported.
     """
-    from jaxrl.algorithms.allowed_modules import check_allowed
+    from jaxrl.algorithms.allowed_modules import FUNCTIONS, check_allowed
     from jaxrl.algorithms.registry import ROWS
     from jaxrl.cli.search import OF_THE_MACHINE, run_search
     from jaxrl.tuning.result import read_command
@@ -112,7 +112,7 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
             "the same command, resumes it"
         )
     spec = {"algorithm": words[0], "environment": {"name": words[1]}}
-    for config in [{}, *({"optimiser": name} for name in _optimisers(words))]:
+    for config in [{}, *({field: name} for field in FUNCTIONS for name in _paths(words, field))]:
         check_allowed(spec | {"config": config}, set(ROWS), parsed.allow)
     options = ["--devices", *parsed.devices] if parsed.devices else []
     options += ["--memory", str(parsed.memory)] if parsed.memory is not None else []
@@ -122,13 +122,13 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
     return run_search([*kept, *options, "--out", str(parsed.run)])
 
 
-def _optimisers(words: Sequence[str]) -> list[str]:
-    """Paths of optimisers in the options of a command, of its search space too."""
+def _paths(words: Sequence[str], field: str) -> list[str]:
+    """Paths of functions for a field of the configuration in the options of a command, of its search space too."""
     names, option = [], ""
     for word in words:
         if word.startswith("--"):
             option, _, word = word.partition("=")
-        if option.endswith(".optimiser") or word.startswith("config.optimiser="):
+        if option.replace("-", "_").endswith(f".{field}") or word.replace("-", "_").startswith(f"config.{field}="):
             names += re.findall(r"[\w.]+:\w+", word)
     return names
 

@@ -43,6 +43,7 @@ __all__ = [
     "global_observation_shapes",
     "is_asymmetric",
     "seen_by",
+    "seen_from",
 ]
 
 
@@ -65,6 +66,11 @@ def check_sees(name: str, value: Any, words: tuple[str, ...]) -> Any:
 def seen_by(env: Environment, actor_sees: Sees, critic_sees: Sees = "own") -> tuple[Environment, View]:
     """Result of `envs.wrappers.asymmetric.seen_by`, which takes functions, for functions or their paths."""
     return asymmetric.seen_by(env, _with_function(actor_sees), _with_function(critic_sees))
+
+
+def seen_from(env: Environment, actor_sees: Sees, critic_sees: Sees = "own") -> Environment:
+    """Result of `envs.wrappers.asymmetric.seen_from`, which takes functions, for functions or their paths."""
+    return asymmetric.seen_from(env, _with_function(actor_sees), _with_function(critic_sees))
 
 
 def _with_function(sees: Sees) -> Sees:

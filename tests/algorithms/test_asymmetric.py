@@ -1,5 +1,6 @@
 """A critic that sees more than the actor: what reaches which network, values in float64, and errors."""
 
+import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ from reference.advantages import ugae
 
 import envs
 import jaxrl
+from jaxrl.algorithms import registry
+from jaxrl.algorithms.allowed_modules import NotAllowedError
 from jaxrl.algorithms.off_policy import off_policy
 from jaxrl.algorithms.on_policy import on_policy
 from jaxrl.cli import main as cli
@@ -45,6 +48,9 @@ def whole(obs: Any) -> Any:
 def first_two(obs: Any) -> Any:
     """Part of an observation of numbers."""
     return obs[:2]
+
+
+UNNAMED: Any = lambda obs: obs[:1]  # noqa: E731
 
 
 def one_iteration(algo: Any, scale: float) -> tuple[Any, Any]:
@@ -310,6 +316,22 @@ def test_a_function_by_its_path_is_the_function() -> None:
     env = envs.make("cartpole")
     assert seen_by(env, "test_asymmetric:first_two") == seen_by(env, first_two)
     assert seen_by(env, "all", "all") == (env, "own")
+
+
+@pytest.mark.parametrize("field", ["actor_sees", "critic_sees"])
+def test_a_description_names_a_function_by_a_path_that_has_to_be_allowed(field: str) -> None:
+    fields: dict[str, Any] = {**OFF_POLICY, field: first_two}
+    algo = jaxrl.sac(envs.make("pendulum"), jaxrl.SACConfig(**fields))
+    spec = json.loads(json.dumps(registry.describe(algo)))
+    assert spec["environment"]["name"] == "pendulum"
+    assert spec["config"][field] == "test_asymmetric:first_two"
+    with pytest.raises(NotAllowedError, match=f"^the {field} 'test_asymmetric:first_two' is of the module 'test_asym"):
+        registry.build(spec)
+    again = registry.build(spec, allow="test_asymmetric")
+    assert again.env == algo.env
+    with pytest.raises(ValueError, match=f"^its {field} is the user's own .*, which has no path to import$"):
+        config = jaxrl.SACConfig(**{**OFF_POLICY, field: UNNAMED})
+        registry.describe(jaxrl.sac(envs.make("pendulum"), config))
 
 
 def test_the_shell_takes_entries(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

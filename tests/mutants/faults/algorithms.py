@@ -345,8 +345,8 @@ FAULTS = (
     Fault(
         "custom-optimiser-imported-without-permission",
         "jaxrl/algorithms/allowed_modules.py",
-        'named += [("optimiser", optimiser)] if isinstance(optimiser, str) else []',
-        'named += [("optimiser", optimiser)] if callable(optimiser) else []',
+        "for what in FUNCTIONS if isinstance(config.get(what), str)]",
+        "for what in FUNCTIONS if callable(config.get(what))]",
         "tests/algorithms/test_own_optimisers.py::test_a_function_of_a_module_is_described_by_its_path",
     ),
     Fault(
