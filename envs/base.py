@@ -165,6 +165,18 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del state, params
         return None
 
+    def privileged_space(self, params: Any) -> spaces.Space | None:
+        """The space of `privileged` for one agent, if it is stated; by default None.
+
+        A critic sees facts of a stated space by default, and reads choices among them as
+        one-hot vectors.
+
+        Args:
+          params: Parameters, concrete.
+        """
+        del params
+        return None
+
     def optimum(self, params: Any = None, discount: Any = None) -> float | None:
         """The best expected return of any policy, with or without memory, where it is known exactly.
 

@@ -1,5 +1,6 @@
 """Asymmetric observations: the actor sees one part of them, and a critic another one."""
 
+import dataclasses
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,21 @@ Part = str | tuple[str, ...] | Callable[[Any], Any]
 # Input of a critic: the actor's observation; that and the global one; that and privileged facts; or these facts alone.
 View = Literal["own", "global", "joined", "apart"]
 
-__all__ = ["AsymmetricObservation", "AsymmetricState", "Part", "View", "asymmetric_observation", "seen_by", "seen_from"]
+ACTOR_WORDS, CRITIC_WORDS = ("auto", "all"), ("auto", "own", "all", "global", "privileged")
+
+__all__ = [
+    "ACTOR_WORDS",
+    "CRITIC_WORDS",
+    "AsymmetricObservation",
+    "AsymmetricState",
+    "Part",
+    "SeenEnvironment",
+    "View",
+    "asymmetric_observation",
+    "seen_by",
+    "seen_from",
+    "seen_like",
+]
 
 
 def asymmetric_observation(
@@ -90,9 +105,9 @@ class AsymmetricObservation(Wrapper):
         """The space of what actors see; without bounds where that is a function's result."""
         return self._space("actor_sees", params)
 
-    def critic_space(self, params: Any) -> spaces.Space:
+    def privileged_space(self, params: Any) -> spaces.Space | None:
         """The space of what critics see; without bounds where that is a function's result."""
-        return self._space("critic_sees", params)
+        return super().privileged_space(params) if self.critic_sees is None else self._space("critic_sees", params)
 
     def _space(self, name: str, params: Any) -> spaces.Space:
         space: Any = self.inner.observation_space(self.inner_params(params))
@@ -140,41 +155,59 @@ class AsymmetricObservation(Wrapper):
         return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), function(obs))
 
 
+@dataclass(frozen=True)
+class SeenEnvironment(AsymmetricObservation):
+    """An `AsymmetricObservation` that `seen_by` made, so that other fields of a configuration make another one."""
+
+
 def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") -> tuple[base.Environment, View]:
     """Environment as an actor sees it, and the kind of its critic's input.
 
     Args:
-      env: base.Environment; one that this function has returned for the same values is returned as it is.
+      env: Environment; of a result of this function, the environment from which it was made is taken.
       actor_sees: What the actor sees: "all"; "auto", all but entries with "privileged" in their names; or a part.
       critic_sees: What the critic sees: "own", what the actor sees; "all"; "global" or "privileged", what the actor
         sees and in addition the environment's `global_observation` or `privileged`; a part, and that alone; or "auto",
-        privileged entries of observations where there are some, and otherwise "own".
+        entries that "auto" hides from the actor or what `asymmetric_observation` keeps for critics, and otherwise
+        "own".
 
     Raises:
-      TypeError, ValueError: Observations have no such part.
+      TypeError, ValueError: Observations have no such part, or `actor_sees="auto"` would hide all of them.
     """
-    whole = seen_from(env, actor_sees, critic_sees)
-    parts, view = _parts(whole, actor_sees, critic_sees)
-    if whole is not env:
-        return env, view
+    env, made = seen_from(env), env
+    space = env.observation_space(env.default_params)
+    for name, part, words in (("actor_sees", actor_sees, ACTOR_WORDS), ("critic_sees", critic_sees, CRITIC_WORDS)):
+        if part not in words:
+            _check_part(name, part, space, env.name, words)
+    parts, view = _parts(env, actor_sees, critic_sees)
     if parts == (None, None):
         return env, view
+    seen = SeenEnvironment(env, *parts)
+    if seen == made:
+        return made, view
     if actor_sees == "auto" and parts[0] is not None:
         _report(env, *parts)
-    return asymmetric_observation(env, *parts), view
+    return seen, view
 
 
-def seen_from(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") -> base.Environment:
-    """Environment from which `seen_by` made another one; that itself if it did not.
+def seen_from(env: base.Environment) -> base.Environment:
+    """Environment from which `seen_by` made a `SeenEnvironment`; other environments as they are."""
+    return env.inner if isinstance(env, SeenEnvironment) else env
+
+
+def seen_like(env: base.Environment, trained: base.Environment) -> base.Environment:
+    """Environment as a policy sees it that was trained on another one.
 
     Args:
-      env: Environment, perhaps a result of `seen_by`.
-      actor_sees, critic_sees: See `seen_by`.
+      env: Environment; with the observations from which `trained` was made, it is seen in the same way. Other values
+        are returned as they are.
+      trained: Environment of the training.
     """
-    if not isinstance(env, AsymmetricObservation):
+    if not isinstance(env, base.Environment) or isinstance(env, SeenEnvironment):
         return env
-    parts, _ = _parts(env.inner, actor_sees, critic_sees)
-    return env.inner if parts == (env.actor_sees, env.critic_sees) else env
+    if isinstance(trained, SeenEnvironment) and observation_of(env) == observation_of(trained.inner):
+        return dataclasses.replace(trained, inner=env)
+    return env
 
 
 def _parts(env: base.Environment, actor_sees: Part, critic_sees: Part) -> tuple[tuple[Part | None, Part | None], View]:
@@ -183,20 +216,25 @@ def _parts(env: base.Environment, actor_sees: Part, critic_sees: Part) -> tuple[
     names = tuple(space.spaces) if isinstance(space, spaces.Dict) else ()
     privileged = tuple(name for name in names if "privileged" in name)
     others = tuple(name for name in names if name not in privileged)
-    actor, critic = actor_sees, critic_sees
-    if actor in ("all", "auto"):
-        actor = _one(others) if actor == "auto" and privileged and others else None
-    if critic == "auto" and privileged and actor_sees != "all":
+    actor = None if actor_sees in ACTOR_WORDS else actor_sees
+    if actor_sees == "auto" and privileged:
+        if not others:
+            raise UserValueError(
+                f"actor_sees='auto' hides entries with 'privileged' in their names, which are all of {env.name}, "
+                f"{', '.join(map(repr, privileged))}; 'all' shows them, and so do their names"
+            )
+        actor = _one(others)
+    if critic_sees == "auto" and privileged and actor_sees != "all":
         return (actor, _one(privileged)), "apart"
-    if critic == "auto" and isinstance(env, AsymmetricObservation) and env.critic_sees is not None:
+    if critic_sees == "auto" and env.privileged_space(env.default_params) is not None:
         return (actor, None), "apart"
-    if critic in ("auto", "own") or (critic == "all" and actor is None):
+    if critic_sees in ("auto", "own") or (critic_sees == "all" and actor is None):
         return (actor, None), "own"
-    if critic == "all":
+    if critic_sees == "all":
         return (actor, names or _everything), "apart"
-    if critic in ("global", "privileged"):
-        return (actor, None), "global" if critic == "global" else "joined"
-    return (actor, critic), "apart"
+    if critic_sees in ("global", "privileged"):
+        return (actor, None), "global" if critic_sees == "global" else "joined"
+    return (actor, critic_sees), "apart"
 
 
 def _one(names: tuple[str, ...]) -> Part:
@@ -217,8 +255,8 @@ def _report(env: base.Environment, actor: Part | None, critic: Part | None) -> N
     )
 
 
-def _check_part(name: str, part: Any, space: spaces.Space, env_name: str) -> None:
-    """Reject a part that observations do not have."""
+def _check_part(name: str, part: Any, space: spaces.Space, env_name: str, words: tuple[str, ...] = ()) -> None:
+    """Reject a part that observations do not have, where a configuration also takes words."""
     if part is None or callable(part):
         return
     names = (part,) if isinstance(part, str) else part
@@ -227,13 +265,18 @@ def _check_part(name: str, part: Any, space: spaces.Space, env_name: str) -> Non
             f"{name} takes the name of an entry of observations, several names, or a function of an observation, got "
             f"{part!r}"
         )
-    if not isinstance(space, spaces.Dict):
-        raise UserValueError(
-            f"{name} takes names where observations are dictionaries, got {part!r} on {env_name}, whose observations "
-            f"are arrays; a function of an observation selects parts of those"
-        )
+    listed = f"{', '.join(map(repr, words))}, or " if words else ""
+    known = tuple(space.spaces) if isinstance(space, spaces.Dict) else ()
     for each in names:
-        if each not in space.spaces:
-            known = ", ".join(map(repr, space.spaces))
-            hint = near(each, tuple(space.spaces)) or "."
-            raise UserValueError(f"{name} takes entries of the observations of {env_name}, {known}, got {each!r}{hint}")
+        if each in known:
+            continue
+        hint = near(each, (*known, *words)) or "."
+        if not known:
+            raise UserValueError(
+                f"{name} takes {listed}a function of an observation on {env_name}, whose observations have no names, "
+                f"got {each!r}{hint}"
+            )
+        raise UserValueError(
+            f"{name} takes {listed}entries of the observations of {env_name}, {', '.join(map(repr, known))}, got "
+            f"{each!r}{hint}"
+        )

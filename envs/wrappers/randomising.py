@@ -11,6 +11,7 @@ from flax import struct
 
 from envs import base
 from envs.arguments import described
+from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 from envs.spelling import near
@@ -109,16 +110,36 @@ class Randomise(Wrapper):
             if shape.shape:
                 raise UserValueError(f"{name} of randomise takes one number a draw, got shape {shape.shape}")
         with jax.ensure_compile_time_eval():
-            drawn: dict[str, Any] = jax.vmap(self._draw)(jax.random.split(jax.random.key(0), _CHECKED))
+            drawn = jax.vmap(self._draw)(jax.random.split(jax.random.key(0), _CHECKED))
         draws = {name: np.asarray(values) for name, values in drawn.items()}
-        for name, values in draws.items():
-            if not np.all(np.isfinite(values)):
-                raise UserValueError(f"{name} of randomise takes finite numbers, got {values[~np.isfinite(values)][0]}")
-        self.inner.check_params(_replaced(params, draws))
+        self._check_values(draws)
         for name, distribution in self.parameters if isinstance(self.parameters, tuple) else ():
             ends = [getattr(distribution, end, None) for end in ("low", "high")]  # which few draws come close to
             if None not in ends:
-                self.inner.check_params(_replaced(params, {name: np.asarray(ends, draws[name].dtype)}))
+                self._check_values({name: np.asarray(ends, np.float32)})
+
+    def _check_values(self, draws: Mapping[str, np.ndarray]) -> None:
+        """Reject values `[count]` that are no values of a parameter, or that change a space."""
+        params = self.inner.default_params
+        for name, values in draws.items():
+            if not np.all(np.isfinite(values)):
+                raise UserValueError(f"{name} of randomise takes finite numbers, got {values[~np.isfinite(values)][0]}")
+            if np.asarray(_value(params, name)).dtype.kind in "iu" and np.any(values != np.round(values)):
+                raise UserValueError(
+                    f"{name} of randomise takes whole numbers, such as jaxrl.Choice([1, 2]), got "
+                    f"{values[values != np.round(values)][0]}"
+                )
+        self.inner.check_params(_replaced(params, draws))
+        for name, values in draws.items():
+            for value in (values.min(), values.max()):
+                other = _replaced(params, {name: value})
+                for space in ("observation_space", "action_space"):
+                    of_params = getattr(self.inner, space)
+                    if _bounds(of_params(other)) != _bounds(of_params(params)):
+                        raise UserValueError(
+                            f"randomise takes parameters that leave the spaces of {self.inner.name} as they are, got "
+                            f"{name!r}, which changes its {space}"
+                        )
 
     def inner_state(self, state: RandomiseState) -> Any:
         """The state of the inner environment."""
@@ -143,6 +164,15 @@ class Randomise(Wrapper):
         }
         inner = self.inner.privileged(state.inner, self._of_episode(state, params))
         return facts if inner is None else {"drawn": facts, "inner": inner}
+
+    def privileged_space(self, params: Any) -> spaces.Space | None:
+        """The space of the inner environment's privileged facts beside the values; None if it is not stated."""
+        inner = super().privileged_space(params)
+        if inner is None:
+            return None
+        names = sorted(jax.eval_shape(self._draw, jax.random.key(0)))
+        number = spaces.Box(-jnp.inf, jnp.inf, (), jnp.float32)
+        return spaces.Dict({"drawn": spaces.Dict(dict.fromkeys(names, number)), "inner": inner})
 
     def action_mask(self, state: RandomiseState, params: Any) -> Any:
         """The inner environment's action mask."""
@@ -170,13 +200,13 @@ class Randomise(Wrapper):
         of_episode = self._of_episode(state, params)
         obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, of_episode)
         state = RandomiseState(inner.time, inner, state.drawn)
-        return obs, state, reward, terminated, info | {"randomised": state.drawn}
+        return obs, state, reward, terminated, info | {"randomised": info.get("randomised", {}) | state.drawn}
 
     def _of_episode(self, state: RandomiseState, params: Any) -> Any:
         return _replaced(params, state.drawn)
 
     def _draw(self, key: jax.Array) -> dict[str, jax.Array]:
-        """Values by name, of the types of the parameters' defaults."""
+        """Values by name, numbers of 32 bits."""
         if isinstance(self.parameters, tuple):
             keys = jax.random.split(key, len(self.parameters))
             drawn: Any = {
@@ -186,9 +216,19 @@ class Randomise(Wrapper):
             drawn = self.parameters(key)
         if not isinstance(drawn, dict):
             return drawn
-        names, params = names_of(self.inner.default_params), self.inner.default_params
-        types = {name: jnp.asarray(_value(params, name)).dtype for name in drawn if name in names}
-        return {name: jnp.asarray(value).astype(types.get(name, jnp.float32)) for name, value in drawn.items()}
+        return {name: jnp.asarray(value) for name, value in drawn.items()}
+
+
+def _bounds(space: Any) -> Any:
+    """Shape and bounds of a space, or of its parts, for comparison."""
+    if isinstance(space, spaces.Dict):
+        return {name: _bounds(part) for name, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return [_bounds(part) for part in space.spaces]
+    if isinstance(space, spaces.Discrete):
+        return space.n
+    box: Any = space
+    return box.shape, np.broadcast_to(box.low, box.shape).tolist(), np.broadcast_to(box.high, box.shape).tolist()
 
 
 def names_of(params: Any, prefix: str = "") -> list[str]:
@@ -210,9 +250,9 @@ def _value(params: Any, name: str) -> Any:
 
 
 def _replaced(params: Any, values: Mapping[str, Any]) -> Any:
-    """Parameters with other values, by name."""
+    """Parameters with other values, by name, of the types of those that they replace."""
     for name, value in values.items():
-        params = _with(params, name.split("."), value)
+        params = _with(params, name.split("."), value.astype(jnp.asarray(_value(params, name)).dtype))
     return params
 
 

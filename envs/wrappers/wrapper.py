@@ -142,6 +142,10 @@ class Wrapper(base.Environment):
         """The facts that a critic of the inner environment may see."""
         return self.inner.privileged(self.inner_state(state), self.inner_params(params))
 
+    def privileged_space(self, params: Any) -> spaces.Space | None:
+        """The space of the inner environment's privileged facts."""
+        return self.inner.privileged_space(self.inner_params(params))
+
     def is_truncated(self, state: Any, params: Any) -> jax.Array:
         """Whether the inner environment has reached its time limit."""
         return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))

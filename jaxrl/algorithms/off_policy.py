@@ -543,7 +543,7 @@ def off_policy(
       env: Environment of one agent or a crowd.
       config: Configuration.
       agents: Axes of the agents.
-      critic_sees: What a critic sees, as in `seeing.seen_by`; "own" for an algorithm without one.
+      critic_sees: What a critic sees, as in `envs.wrappers.asymmetric.seen_by`; "own" for an algorithm without one.
 
     Raises:
       TypeError, ValueError: Observations with neighbours are normalised, or do not have what actor or critic sees.
@@ -557,7 +557,9 @@ def off_policy(
         sizes = config.num_steps, config.capacity
         frames = frame_ring(env, agents, obs_shape, *sizes, config.time_limits, config.replay_storage)
     facts = critic_shapes(env, view, agents)
-    return OffPolicy(env, config, agents, obs_shape, _has_mask(env), frames, view, facts)
+    toolbox = OffPolicy(env, config, agents, obs_shape, _has_mask(env), frames, view, facts)
+    check_normalised(config.normalise_observation, toolbox.seen_shape)
+    return toolbox
 
 
 def _has_mask(env: Environment) -> bool:

@@ -465,7 +465,10 @@ def on_policy(
     check_transformation(config.optimiser)
     head = action_head(env.action_space(env.default_params))
     critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
-    env, view = seen_by(env, config.actor_sees, config.critic_sees)
+    critic_sees = config.critic_sees
+    if critic_sees == "auto" and (network is not None or belief is not None or not config.has_critic):
+        critic_sees = "own"
+    env, view = seen_by(env, config.actor_sees, critic_sees)
     obs_shape, critic_shape = observation_shapes(env, agents), critic_shapes(env, view, agents)
     check_not_choices_alone(config.normalise_observation and critic_shape is None, obs_shape)
     chosen = choose_network(config, network, obs_shape, critic_shape, view, head.num_outputs, critic.num_values, belief)

@@ -33,7 +33,7 @@ class OnPolicyConfig(RolloutConfig):
       critic_sees: Input of the critic: "own", what the actor sees; "global", in addition the global observation
         (MAPPO), which requires several agents and no memory; "privileged", in addition the environment's `privileged`;
         "all", whole observations; the name of an entry of observations, several names, or a function of an
-        observation, or its path, for that part alone; or "auto", the entries with "privileged" in their names where
+        observation, or its path, for that part alone; or "auto", the entries that `actor_sees="auto"` hides where
         there are some, and otherwise "own".
       burn_in: Number of steps at the end of the previous rollout, at most `num_steps`, from which every minibatch
         recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
@@ -73,6 +73,11 @@ class OnPolicyConfig(RolloutConfig):
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         return super().effects | {"reward_clip": self.normalise_reward}
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether a critic learns."""
+        return True
 
     def _check_centralised(self) -> None:
         """Rejects networks that a centralised critic cannot have."""
@@ -185,7 +190,7 @@ def choose_network(
         if view != "own":
             raise UserValueError(
                 f"critic_sees={config.critic_sees!r} applies to jaxrl's own networks, got network= as well; leave one "
-                "of them out, or set critic_sees='own'"
+                "of them out"
             )
         network = own
     elif view == "global":
@@ -200,7 +205,8 @@ def choose_network(
             )
         network, obs = config.asymmetric(obs, facts, view, num_outputs, num_values), Seen(obs, facts)
         encoder = network.encoder if isinstance(network, RecurrentActorCritic) else network.actor
-        _refuse_scaled_slots(config, encoder, network.critic)
+        for each in (encoder, network.critic):
+            _refuse_scaled_slots(config, each)
     else:
         network = config.actor_critic(obs, num_outputs, num_values)
         _refuse_scaled_slots(config, getattr(network, "encoder", network))

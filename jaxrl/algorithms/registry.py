@@ -12,13 +12,15 @@ from envs import registry
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
+from envs.wrappers.asymmetric import seen_from
 from jaxrl.algorithms.allowed_modules import Allow, check_allowed, custom_modules
 from jaxrl.algorithms.contract import Algorithm, again, codes
 from jaxrl.importing import imported, name_of, path_of
-from jaxrl.learning.asymmetric import seen_from
-from jaxrl.learning.network_config import NetworkConfig
+from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
 
 Builder = Callable[..., Algorithm]
+# Distributions that descriptions of environments may have.
+DISTRIBUTIONS = {kind.__name__: kind for kind in (Uniform, LogUniform, Choice)}
 
 
 class Row(NamedTuple):
@@ -115,7 +117,7 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
     if algo.builder is None:
         raise UserValueError(f"the algorithm {algo.name!r} cannot be rebuilt: Algorithm.builder is None")
     _refuse_edited(algo)
-    return again(imported(algo.builder), algo.env, config, algo.network)
+    return again(imported(algo.builder), seen_from(algo.env), config, algo.network)
 
 
 def default_space(algo: Algorithm) -> dict[str, Any]:
@@ -156,10 +158,8 @@ def describe(algo: Algorithm) -> dict[str, Any]:
                     raise UserValueError(f"its {field} is the user's own {name_of(value)}, which has no path to import")
             elif not _is_plain(value):
                 raise UserValueError(f"its configuration's {field} is an object, {type(value).__name__}")
-    env = algo.env
-    if isinstance(algo.config, NetworkConfig):  # by which the builder has made what the actor sees
-        env = seen_from(env, algo.config.actor_sees, getattr(algo.config, "critic_sees", "own"))
-    return {"algorithm": named, "environment": _describe_environment(env), "config": config}
+    # The configuration has what the actor sees of the environment.
+    return {"algorithm": named, "environment": _describe_environment(seen_from(algo.env)), "config": config}
 
 
 def modules_to_allow(algo: Algorithm) -> list[str]:
@@ -241,7 +241,7 @@ def _describe_environment(env: Any) -> dict[str, Any]:
         raise UserValueError(f"the environment {kind.__name__} cannot be imported by name")
     fields = {field.name: getattr(env, field.name) for field in dataclasses.fields(env) if field.init}
     static = {
-        name: _describe_environment(value) if isinstance(value, Environment) else value
+        name: _describe_environment(value) if isinstance(value, Environment) else _plain(value)
         for name, value in fields.items()
     }
     for field, value in static.items():
@@ -252,6 +252,15 @@ def _describe_environment(env: Any) -> dict[str, Any]:
     return {"name": name, "static": rest}
 
 
+def _plain(value: Any) -> Any:
+    """Value with dictionaries in place of distributions."""
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if type(value) in DISTRIBUTIONS.values():
+        return {"distribution": type(value).__name__} | dataclasses.asdict(value)
+    return value
+
+
 def _is_plain(value: Any) -> bool:
     """Whether a value is unchanged by conversion to JSON and back, except for tuples."""
     if isinstance(value, tuple):
@@ -260,5 +269,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
-    """Value read from JSON, with lists converted back to tuples."""
+    """Value read from JSON, with lists converted back to tuples, and descriptions of distributions to these."""
+    if isinstance(value, Mapping) and value.get("distribution") in DISTRIBUTIONS:
+        return DISTRIBUTIONS[value["distribution"]](**{name: value[name] for name in value if name != "distribution"})
     return tuple(_hashable(item) for item in value) if isinstance(value, list) else value

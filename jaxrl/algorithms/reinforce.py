@@ -49,13 +49,16 @@ class ReinforceConfig(OnPolicyConfig):
         super().__post_init__(gamma)
         check_choice("baseline", self.baseline, ("critic", "off"))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "off"))
-        if self.baseline == "off" and self.critic_sees == "auto":
-            object.__setattr__(self, "critic_sees", "own")
         for name, needed in (("time_limits", "terminal"), ("critic", "single"), ("critic_sees", "own")):
-            if self.baseline == "off" and getattr(self, name) != needed:
+            if self.baseline == "off" and getattr(self, name) not in (needed, "auto"):
                 raise UserValueError(
                     f"baseline='off' has no critic, so that {name} must be {needed!r}, got {getattr(self, name)!r}"
                 )
+
+    @property
+    def has_critic(self) -> bool:
+        """Whether a critic learns."""
+        return self.baseline == "critic"
 
     @property
     def effects(self) -> dict[str, bool]:

@@ -12,7 +12,7 @@ from envs.base import Environment
 from envs.choices import Choices, encoded, with_choices
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers import asymmetric
-from envs.wrappers.asymmetric import AsymmetricObservation, View
+from envs.wrappers.asymmetric import ACTOR_WORDS, CRITIC_WORDS, View
 from jaxrl.importing import imported
 from jaxrl.learning.networks import last_of_actor, last_of_critic, perceptron
 from jaxrl.learning.recurrent import RecurrentActorCritic, part_of, unroll
@@ -21,8 +21,6 @@ from jaxrl.pytrees import EnvParams, Memory, Params, PyTree, State
 # Value of `actor_sees` or `critic_sees`: a word, the name of an entry of observations, several, or a function, or the
 # path of a function.
 Sees = Callable[[Any], Any] | str | tuple[str, ...]
-
-ACTOR_WORDS, CRITIC_WORDS = ("auto", "all"), ("auto", "own", "all", "global", "privileged")
 
 __all__ = [
     "ACTOR_WORDS",
@@ -43,7 +41,6 @@ __all__ = [
     "global_observation_shapes",
     "is_asymmetric",
     "seen_by",
-    "seen_from",
 ]
 
 
@@ -66,11 +63,6 @@ def check_sees(name: str, value: Any, words: tuple[str, ...]) -> Any:
 def seen_by(env: Environment, actor_sees: Sees, critic_sees: Sees = "own") -> tuple[Environment, View]:
     """Result of `envs.wrappers.asymmetric.seen_by`, which takes functions, for functions or their paths."""
     return asymmetric.seen_by(env, _with_function(actor_sees), _with_function(critic_sees))
-
-
-def seen_from(env: Environment, actor_sees: Sees, critic_sees: Sees = "own") -> Environment:
-    """Result of `envs.wrappers.asymmetric.seen_from`, which takes functions, for functions or their paths."""
-    return asymmetric.seen_from(env, _with_function(actor_sees), _with_function(critic_sees))
 
 
 def _with_function(sees: Sees) -> Sees:
@@ -105,13 +97,12 @@ def critic_shapes(env: Environment, view: View, agents: tuple[int, ...]) -> Any:
     facts: Any = jax.eval_shape(env.privileged, state, params)
     if not jax.tree.leaves(facts):
         raise UserValueError(
-            f"critic_sees='privileged' takes an environment with privileged facts, which {env.name} does not have; "
-            "names of entries of its observations, or a function of them, take other critics"
+            f"critic_sees='privileged' takes an environment with a method privileged(state, params), which {env.name} "
+            "does not have; an entry of this name is ('privileged',)"
         )
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), facts)
-    if isinstance(env, AsymmetricObservation) and env.critic_sees is not None:
-        return with_choices(env.critic_space(params), shapes)
-    return shapes
+    space = env.privileged_space(params)
+    return shapes if space is None else with_choices(space, shapes)
 
 
 def critic_input(view: View, obs: Any, facts: Any) -> Any:

@@ -16,6 +16,7 @@ from envs.crowd.crowd import Crowd
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import replacing
 from envs.settings import in_own_settings
+from envs.wrappers.asymmetric import seen_like
 from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
 from jaxrl.policies.playing import Player, check_fit, player_of, random_actions
@@ -83,6 +84,8 @@ def render(
             f"policy must be a function of observations, such as result.policy(seed=0), or None, "
             f"got {type(policy).__name__}."
         )
+    if isinstance(policy, TrainedPolicy):
+        env = seen_like(env, policy.algo.env)
     check_fit(env, policy.algo.env if isinstance(policy, TrainedPolicy) else None)
     if suffix in EPISODES and not isinstance(env, Crowd):
         raise UserValueError(

@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
+from envs.wrappers.asymmetric import seen_like
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import random_key
 from jaxrl.policies.crowds import adapted
@@ -101,6 +102,7 @@ def runs_of(policy: Any, env: Environment | None, env_params: Any, key: Any) -> 
         )
     algo, seeds = trained.algo, trained.seeds
     env = algo.env if env is None else env
+    env = seen_like(env, algo.env)
     check_fit(env, algo.env)
     values = _values(env_params)
     if env_params is None or values:

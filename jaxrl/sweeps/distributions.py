@@ -77,6 +77,9 @@ class Choice:
 
     def sample(self, key: jax.Array) -> jax.Array:
         """One of the values, which are numbers, in JAX, `[]`, for `envs.wrappers.randomise`."""
+        for value in self.values:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise UserTypeError(f"Choice takes numbers where a program draws from it, got {value!r}")
         return jnp.asarray(self.values)[jax.random.randint(key, (), 0, len(self.values))]
 
 

@@ -14,8 +14,12 @@ from reference.advantages import ugae
 
 import envs
 import jaxrl
+from envs.base import spaces
+from envs.choices import ChoiceShape
+from envs.wrappers.asymmetric import seen_like
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.allowed_modules import NotAllowedError
+from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.algorithms.off_policy import off_policy
 from jaxrl.algorithms.on_policy import on_policy
 from jaxrl.cli import main as cli
@@ -23,6 +27,7 @@ from jaxrl.learning.actor import memories
 from jaxrl.learning.asymmetric import Seen, seen_by
 from jaxrl.learning.recurrent import step_over, unroll_over
 from jaxrl.learning.rollout import episode_ends
+from jaxrl.results.policy import TrainedPolicy
 
 GAMMA, LAM = 0.9, 0.8
 ON_POLICY: dict[str, Any] = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "num_epochs": 1, "hidden": (6,)}
@@ -43,6 +48,11 @@ ALGORITHMS: dict[str, Any] = {
 def whole(obs: Any) -> Any:
     """The observation."""
     return obs
+
+
+def own_part(obs: Any) -> Any:
+    """An agent's own part."""
+    return obs["own"]
 
 
 def first_two(obs: Any) -> Any:
@@ -236,7 +246,7 @@ def test_privileged_entries_go_to_the_critic_unless_all_is_asked_for(name: str) 
 def test_an_algorithm_without_a_critic_hides_privileged_entries() -> None:
     with pytest.warns(RuntimeWarning, match="^on beacon the actor sees 'state' of the observations, and nothing else;"):
         algo = jaxrl.dqn(Beacon(discrete=True), jaxrl.DQNConfig(**{**OFF_POLICY, "num_updates": 1}))
-    assert algo.env == envs.wrappers.asymmetric_observation(Beacon(discrete=True), "state")
+    assert (algo.env.actor_sees, algo.env.critic_sees) == ("state", None)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_a_global_observation_reaches_critics_off_the_policy() -> None:
@@ -272,18 +282,95 @@ def test_results_act_on_what_the_actor_sees(tmp_path: Path) -> None:
     np.testing.assert_allclose(exported(np.zeros(2, np.float32)), action, rtol=0, atol=1e-6)
 
 
+def named(value: Any) -> str:
+    """Name of a row."""
+    return value.__name__ if callable(value) else str(value)
+
+
+SEES = ("auto", "all", "own", "privileged", "state", ("privileged_state",), whole)
+
+
+@pytest.mark.filterwarnings("ignore:on beacon the actor sees:RuntimeWarning")
+@pytest.mark.parametrize("critic_sees", SEES, ids=named)
+@pytest.mark.parametrize("actor_sees", ["auto", "all", "state", whole], ids=named)
+def test_another_configuration_begins_with_the_whole_observation(actor_sees: Any, critic_sees: Any) -> None:
+    def sees(env: Any, **fields: Any) -> Any:
+        algo = jaxrl.ppo(env, jaxrl.PPOConfig(**ON_POLICY, **fields))
+        agent = on_policy(algo.env, algo.config, None, ())
+        return algo, (algo.env, agent.view, str(agent.obs_shape), str(agent.critic_shape))
+
+    fresh = sees(Beacon(), actor_sees=actor_sees, critic_sees=critic_sees)
+    base = sees(Beacon())[0]
+    assert sees(base.env, actor_sees=actor_sees, critic_sees=critic_sees)[1] == fresh[1]
+    assert registry.rebuilt(base, fresh[0].config).env == fresh[0].env
+
+
+def test_an_environment_of_the_users_is_seen_as_in_training(tmp_path: Path) -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**ON_POLICY, actor_sees=hidden))
+    policy = TrainedPolicy(algo, filled(algo), {}, 0)
+    usual = jaxrl.evaluate(policy, episodes=3)
+    given = jaxrl.evaluate(policy, envs.make("cartpole"), episodes=3)
+    np.testing.assert_array_equal(usual["return"], given["return"])
+    of_names = jaxrl.ppo(Beacon(), ALGORITHMS["ppo"][1])
+    assert seen_like(Beacon(), of_names.env) == of_names.env
+    assert seen_like(Beacon(num_agents=2), envs.make("cartpole")) == Beacon(num_agents=2)
+
+
+def hidden(obs: Any) -> Any:
+    """Observation of the same shape, without any facts."""
+    return jnp.zeros_like(obs)
+
+
+def filled(algo: Any) -> Any:
+    """Parameters such as training could produce."""
+    draws = np.random.default_rng(0)
+    return jax.tree.map(lambda leaf: draws.normal(size=leaf.shape).astype(np.float32), policy_shapes(algo))
+
+
+def test_parts_for_critics_pass_through_wrappers_with_their_choices() -> None:
+    class Choosing(Beacon):
+        """Whose privileged entry is a choice of three."""
+
+        def observation_space(self, params: Any) -> Any:
+            return spaces.Dict({**super().observation_space(params).spaces, "privileged_state": spaces.Discrete(3)})
+
+        def _observe(self, state: Any, params: Any) -> Any:
+            return super()._observe(state, params) | {"privileged_state": state.time % 3}
+
+    env = envs.wrappers.asymmetric_observation(Choosing(), "state", "privileged_state")
+    for outer in (env, envs.wrappers.frame_stack(env, 2), envs.wrappers.time_limit(env, 4)):
+        agent = on_policy(outer, jaxrl.PPOConfig(**ON_POLICY), None, ())
+        assert agent.view == "apart"
+        assert isinstance(agent.critic_shape, ChoiceShape) and agent.critic_shape.columns == ((0, 3),)
+
+
 ERRORS: dict[str, tuple[Any, str]] = {
+    "a mistyped word": (
+        lambda: jaxrl.sac(Beacon(), jaxrl.SACConfig(**{**OFF_POLICY, **JOINED, "critic_sees": "privilegd"})),
+        r"^critic_sees takes 'auto', .*, got 'privilegd'; did you mean 'privileged' or 'privileged_state'\?$",
+    ),
+    "nothing left": (
+        lambda: jaxrl.ppo(envs.wrappers.asymmetric_observation(Beacon(), ("privileged_state",)), jaxrl.PPOConfig()),
+        r"^actor_sees='auto' hides entries with 'privileged' in their names, which are all of \S*, 'privileged_state'",
+    ),
+    "normalised rows for critics": (
+        lambda: jaxrl.sac(
+            envs.wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 2.0),
+            jaxrl.SACConfig(**OFF_POLICY, actor_sees=own_part, critic_sees="all", normalise_observation=True),
+        ),
+        r"^normalise_observation would scale every slot of 'neighbours' differently; use own_scale",
+    ),
     "unknown entry": (
         lambda: jaxrl.ppo(Beacon(), jaxrl.PPOConfig(actor_sees="states")),
-        r"^actor_sees takes entries of the observations of beacon, 'state', 'privileged_state', got 'states'",
+        r"^actor_sees takes 'auto', 'all', or entries of the observations of beacon, 'state', 'privileged_state', got",
     ),
     "no dictionary": (
         lambda: jaxrl.sac(envs.make("pendulum"), jaxrl.SACConfig(critic_sees=("angle",))),
-        r"^critic_sees takes names where observations are dictionaries, got \('angle',\) on \S*pendulum",
+        r"^critic_sees takes .*, or a function of an observation on pendulum, whose observations have no names, got ",
     ),
     "nothing privileged": (
         lambda: jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(critic_sees="privileged")),
-        r"^critic_sees='privileged' takes an environment with privileged facts, which \S*cartpole does not have",
+        r"^critic_sees='privileged' takes an environment with a method privileged\(state, params\), which cartpole",
     ),
     "no critic": (
         lambda: jaxrl.DQNConfig(critic_sees="privileged_state"),  # pyright: ignore[reportCallIssue]
@@ -337,7 +424,5 @@ def test_a_description_names_a_function_by_a_path_that_has_to_be_allowed(field: 
 def test_the_shell_takes_entries(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     words = ["train", "ppo", "cartpole", "--config.actor-sees", "position", "--env-steps", "64", "--out", str(tmp_path)]
     assert cli.main(words) == 2
-    assert (
-        "actor_sees takes names where observations are dictionaries, got 'position' on cartpole"
-        in capsys.readouterr().err
-    )
+    sentence = "actor_sees takes 'auto', 'all', or a function of an observation on cartpole, whose observations have no"
+    assert sentence in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """Parameters drawn for every episode: the draws of each key, dynamics with them, critics that see them, and errors."""
 
+import json
 import math
 import operator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import envs
 import jaxrl
 from envs.wrappers import randomise
+from jaxrl.algorithms import registry
 from jaxrl.learning.rollout import reset_all, rollout
 
 LENGTH = {"length": jaxrl.Uniform(0.25, 1.0)}
@@ -111,7 +113,42 @@ def test_a_policy_is_evaluated_on_parameters_held_out() -> None:
     assert dict(table.sizes) == {"seed": 2, "eval.length": 2}
 
 
+def test_nested_draws_are_all_reported() -> None:
+    env = randomise(randomise(envs.make("cartpole"), LENGTH), {"masspole": jaxrl.Uniform(0.05, 0.2)})
+    params, key = env.default_params, jax.random.key(0)
+    state = env.reset_env(key, params)[1]
+    info = env.step_env(key, state, jnp.int32(0), params)[-1]
+    assert info["randomised"].keys() == {"length", "masspole"}
+
+
+@pytest.mark.parametrize(("parameter", "space"), [("max_speed", "observation_space"), ("max_torque", "action_space")])
+def test_parameters_that_change_a_space_are_refused(parameter: str, space: str) -> None:
+    sentence = r"^randomise takes parameters that leave the spaces of pendulum as they are, got "
+    sentence += rf"'{parameter}', which changes its {space}$"
+    with pytest.raises(ValueError, match=sentence):
+        randomise(envs.make("pendulum"), {parameter: jaxrl.Uniform(4.0, 5.0)})
+
+
+def test_whole_numbers_take_whole_numbers() -> None:
+    env = envs.make("memory/t-maze")
+    with pytest.raises(ValueError, match=r"^length of randomise takes whole numbers, such as jaxrl\.Choice"):
+        randomise(env, {"length": jaxrl.Uniform(3.0, 6.0)})
+    envs.check(randomise(env, {"length": jaxrl.Choice([3, 5])}), num_steps=16)
+
+
+def test_an_algorithm_is_described_with_its_distributions() -> None:
+    env = randomise(envs.make("cartpole"), BOTH)
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=4, num_steps=16))
+    assert registry.build(json.loads(json.dumps(registry.describe(algo)))).env == env
+    with pytest.raises(ValueError, match=r"^its environment's parameters is an object, function$"):
+        registry.describe(jaxrl.ppo(randomise(envs.make("cartpole"), together)))
+
+
 ERRORS: dict[str, tuple[Any, str]] = {
+    "words": (
+        {"length": jaxrl.Choice(["short", "long"])},
+        r"^Choice takes numbers where a program draws from it",
+    ),
     "unknown": ({"lenght": jaxrl.Uniform(0.5, 1.0)}, r"^randomise takes parameters of cartpole, got 'lenght'; did you"),
     "a number": ({"length": 0.5}, r"^length of randomise takes a distribution with a method sample\(key\), such as"),
     "a range that leaves that of the parameter": (

@@ -401,7 +401,6 @@ EXEMPT = {
     "asymmetric.facts_of": "takes an environment",
     "asymmetric.is_asymmetric": "takes a network",
     "asymmetric.seen_by": "takes an environment",
-    "asymmetric.seen_from": "takes an environment",
     "recurrent.part_of": ANY_SHAPE,
     "recurrent.unroll": "calls functions which assert",
     "network_config.NetworkConfig.actor_critic": "takes shapes alone, and refuses them by errors which tests hold",

@@ -226,8 +226,8 @@ FAULTS = (
     Fault(
         "the-actor-sees-what-is-privileged",
         "envs/wrappers/asymmetric.py",
-        'actor = _one(others) if actor == "auto" and privileged and others else None',
-        "actor = None",
+        "        actor = _one(others)\n",
+        "        actor = None\n",
         f"{ASYMMETRIC}::test_privileged_entries_go_to_the_critic_unless_all_is_asked_for[td3]",
     ),
     Fault(
