@@ -122,13 +122,11 @@ def test_a_killed_process_ends_the_other_with_a_sentence_and_one_process_finishe
         took = time.monotonic() - killed
     finally:
         end(processes)
-    # JAX's service may notice it as well, and then writes lines of its own before.
+    # JAX's service may notice it as well, and then writes lines of its own before; they differ between versions.
     *of_service, line = said(tmp_path, 1 - victim)
     assert status == 1, (status, of_service, line)
-    assert all(
-        re.match(r"[EF]\d{4} .* (coordination_service_agent\.cc|client\.h):|Additional GRPC|:UNKNOWN:", each)
-        for each in of_service
-    )
+    ours = [each for each in of_service if each.startswith(("Traceback", "  File ", "jaxrl"))]
+    assert ours == [], of_service
     assert re.match(rf"jaxrl: .*process {victim} of the run is gone.*; its last checkpoint is whole$", line)
     print(f"killed process {victim}; the other ended after {took:.1f} s: {line}")
     assert not (out / "config.json").exists() or jaxrl.load_result(out).metrics.attrs["interrupted"] == 1
