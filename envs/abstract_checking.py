@@ -13,10 +13,11 @@ import numpy as np
 from envs import base
 from envs.arguments import described
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 
-__all__ = ["ContractError", "agent_axes", "check_abstractly", "fail", "sample"]
+__all__ = ["ContractError", "check_abstractly", "fail", "sample"]
 
 
 class ContractError(UserValueError):
@@ -122,7 +123,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
         _check_space(f"action_space of {type(env).__name__}", env.action_space(params))
         _check_space(f"observation_space of {type(env).__name__}", env.observation_space(params))
         reset = jax.eval_shape(reset_pair, key, params)
-        agents = agent_axes(env.observation_space(params), reset[0])
+        agents = base.agent_axes(env.observation_space(params), reset[0])
         _require_like_space("a reset's observation", env.observation_space(params), reset[0], agents)
         action = jax.eval_shape(lambda key: sample(env.action_space(params), key, agents), key)
         stepped = jax.eval_shape(step, key, reset[1], action, params)
@@ -175,18 +176,6 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     return agents
 
 
-def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
-    """The axes of an observation before those of its space, which describes one agent.
-
-    In a valid environment they are the reward's shape, which is not known before an action has
-    been taken. Numbers of axes are added up, because a Dict's sample orders its leaves differently.
-    """
-    leaves = jax.tree.leaves(obs)
-    one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
-    axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
-    return leaves[0].shape[: max(axes // len(leaves), 0)]
-
-
 def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[int, ...]) -> None:
     """Reject an observation whose shape or type is not that of its space, with the agents' leading axes."""
     if isinstance(space, spaces.Dict):
@@ -219,13 +208,26 @@ def sample(space: spaces.Space, key: jax.Array, shape: tuple[int, ...]) -> Any:
 def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
     if mask is None:
         return
-    parts = list(space.spaces) if isinstance(space, spaces.Tuple) else [space]
-    masks = list(mask) if isinstance(space, spaces.Tuple) else [mask]
-    for part, leaf in zip(parts, masks, strict=True):
-        if not isinstance(part, spaces.Discrete):
-            fail(f"mask law: action_mask is given for {part!r}; only Discrete actions have masks.")
-        else:
-            _require_type("action_mask(...)", leaf, (*batch, part.n), jnp.bool_)
+    if isinstance(space, spaces.Discrete):
+        _require_type("action_mask(...)", mask, (*batch, space.n), jnp.bool_)
+        return
+    parts: list[tuple[Any, Any]] = []
+    if isinstance(space, spaces.Dict) and isinstance(mask, dict) and set(mask) == set(space.spaces):
+        parts = [(part, mask[name]) for name, part in space.spaces.items()]
+    elif isinstance(space, spaces.Tuple | MultiDiscrete) and isinstance(mask, tuple):
+        of = (
+            [spaces.Discrete(int(n)) for n in space.counts.ravel()]
+            if isinstance(space, MultiDiscrete)
+            else space.spaces
+        )
+        parts = list(zip(of, mask, strict=True)) if len(of) == len(mask) else []
+    if not parts:
+        fail(
+            f"mask law: action_mask returns {described(mask)} for {space!r}; Discrete actions have an array, Tuple and "
+            "MultiDiscrete a tuple, Dict a dictionary of them, and numbers have no mask."
+        )
+    for part, leaf in parts:
+        _check_mask(part, leaf, batch)
 
 
 def _check_privileged(reset: Any, stepped: Any, batch: tuple[int, ...]) -> None:

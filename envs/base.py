@@ -36,7 +36,7 @@ _TRACED = (
     "observation_space",
 )
 
-__all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "spaces"]
+__all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "agent_axes", "spaces"]
 
 
 def _with_strong_observations(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -125,8 +125,9 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
           state, params: State and parameters of the current step, traced.
 
         Returns:
-          None, or a bool array `[*A, num_actions]`; for a `Tuple` of discrete spaces, a
-          tuple of such arrays. In every state it allows each agent at least one action.
+          None, or a bool array `[*A, num_actions]`; for a `Tuple` of discrete spaces a tuple of such arrays, for a
+          `MultiDiscrete` one with an array for each number, and for a `Dict` a dictionary. In every state it allows
+          each agent at least one choice of each part.
         """
         del state, params
         return None
@@ -291,3 +292,15 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """The first observation and state of an episode."""
         raise NotImplementedError
+
+
+def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
+    """The axes of an observation before those of its space, which describes one agent.
+
+    In a valid environment they are the reward's shape, which is not known before an action has
+    been taken. Numbers of axes are added up, because a Dict's sample orders its leaves differently.
+    """
+    leaves = jax.tree.leaves(obs)
+    one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
+    axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
+    return leaves[0].shape[: max(axes // len(leaves), 0)]

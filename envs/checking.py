@@ -11,6 +11,7 @@ from envs import base
 from envs.abstract_checking import ContractError, check_abstractly, fail, sample
 from envs.arguments import check_flag
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.law_progress import Laws
 from envs.settings import in_own_settings
 
@@ -177,6 +178,12 @@ def _legal(space: spaces.Space, action: Any, mask: Any) -> Any:
         return action
     if isinstance(space, spaces.Tuple):
         return tuple(_legal(*parts) for parts in zip(space.spaces, action, mask, strict=True))
+    if isinstance(space, spaces.Dict):
+        return {name: _legal(part, action[name], mask[name]) for name, part in space.spaces.items()}
+    if isinstance(space, MultiDiscrete):
+        columns = (action - space.low).reshape(*mask[0].shape[:-1], len(mask))
+        legal = [_legal(spaces.Discrete(each.shape[-1]), columns[..., i], each) for i, each in enumerate(mask)]
+        return (jnp.stack(legal, axis=-1).reshape(action.shape) + space.low).astype(action.dtype)
     allowed = jnp.take_along_axis(mask, action[..., None], axis=-1)[..., 0]
     return jnp.where(allowed, action, jnp.argmax(mask, axis=-1).astype(action.dtype))
 

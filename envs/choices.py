@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.abstract_checking import agent_axes
-from envs.base import Environment, spaces
+from envs.base import Environment, agent_axes, spaces
 from envs.errors import UserValueError
 
 # The smallest number and the number of choices of each entry along the last axis.

@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from envs import base
-from envs.abstract_checking import agent_axes
-from envs.base import spaces
+from envs.base import agent_axes, spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
 from envs.gymnax_environment import GymnaxEnvironment, gymnax_environment

@@ -11,8 +11,7 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.abstract_checking import agent_axes
-from envs.base import spaces
+from envs.base import agent_axes, spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import own_settings
 

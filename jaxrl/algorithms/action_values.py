@@ -1,6 +1,7 @@
 """Common parts of algorithms that learn action values: configuration, values of a network and epsilon-greedy actor."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -23,11 +24,12 @@ from jaxrl.algorithms.value_function import Nodes, ValueFunction, outputs_of, pr
 from jaxrl.checks import Range, check_choice, check_count, is_concrete
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
+from jaxrl.learning.action_heads import ActionHead, action_head, choice_sizes
 from jaxrl.learning.actor import Actor, Scores, memoryless
 from jaxrl.learning.networks import Module, leading_axes
 from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.output_networks import QNetwork, check_outputs
-from jaxrl.learning.q_targets import masked_values
+from jaxrl.learning.q_targets import best_actions, masked_values, of_branches
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
@@ -95,7 +97,7 @@ class QHParams(TransitionsHParams):
     """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
 
     Attributes:
-      epsilon_start: Probability of a random action at the start of training.
+      epsilon_start: Probability of a random action at the start of training; of each choice where there are several.
       epsilon_end: Probability of a random action after its linear decay.
       epsilon_anneal_env_steps: Number of environment steps over which the probability decays.
       huber_delta: Absolute error above which the losses "huber" and "quantile" are linear.
@@ -146,14 +148,14 @@ class ActionValues(NamedTuple):
     Attributes:
       config: Configuration.
       values: Values by one network.
-      num_actions: Number of actions.
+      head: Action head of the environment's action space.
       obs_shape: Shapes of one observation of one agent.
       episode_length: Time limit of episodes, in steps.
     """
 
     config: QConfig
     values: ValueFunction
-    num_actions: int
+    head: ActionHead
     obs_shape: Any
     episode_length: int
 
@@ -213,24 +215,47 @@ class ActionValues(NamedTuple):
             q = self.values.value(outputs, acting.shares, acting.scale)
             return {"q": q, "epsilon": jnp.broadcast_to(acting.epsilon, q.shape[:-1])}
 
+        if self.values.branches is not None:
+            return self._branching_actor(scores, self.values.branches)
+
         def choose(noise: Any, scores: Scores, greedy: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
-            best = jnp.argmax(masked_values(scores["q"], mask), axis=-1).astype(jnp.int32)
+            best = best_actions(scores["q"], mask, None)
             if isinstance(greedy, bool) and greedy:
                 return best, best
             # The largest of independent uniform numbers selects each allowed action with equal probability.
-            anything = jnp.argmax(masked_values(noise[..., 1:], mask), axis=-1).astype(jnp.int32)
+            anything = best_actions(noise[..., 1:], mask, None)
             explores = (noise[..., 0] < scores["epsilon"]) & jnp.logical_not(greedy)
             action = jnp.where(explores, anything, best)
             return action, action
 
         def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
-            best = jnp.argmax(masked_values(scores["q"], mask), axis=-1)
-            allowed = jnp.ones_like(scores["q"]) if mask is None else mask.astype(jnp.float32)
-            uniform = jnp.take_along_axis(allowed, raw[..., None], -1)[..., 0] / jnp.sum(allowed, axis=-1)
-            return jnp.log((1 - scores["epsilon"]) * (raw == best) + scores["epsilon"] * uniform)
+            return _log_prob(scores["q"], scores["epsilon"], mask, raw)
 
         def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-            return jax.random.uniform(unrolled(key), (*shape, self.num_actions + 1))
+            return jax.random.uniform(unrolled(key), (*shape, self.head.num_outputs + 1))
+
+        return memoryless(scores, noise, choose, log_prob)
+
+    def _branching_actor(self, scores: Callable[[Any, Any, Any], Scores], branches: tuple[int, ...]) -> Actor:
+        """Actor that explores in each of several choices independently."""
+
+        def choose(noise: Any, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, jax.Array]:
+            raw = best_actions(scores["q"], mask, branches)
+            if not (isinstance(greedy, bool) and greedy):
+                anything = best_actions(noise[..., len(branches) :], mask, branches)
+                explores = (noise[..., : len(branches)] < scores["epsilon"][..., None]) & jnp.logical_not(greedy)
+                raw = jnp.where(explores, anything, raw)
+            return self.head.to_env(raw), raw
+
+        def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+            parts = zip(of_branches(scores["q"], branches), of_branches(mask, branches), strict=True)
+            return sum(
+                (_log_prob(q, scores["epsilon"], allowed, raw[..., i]) for i, (q, allowed) in enumerate(parts)),
+                start=jnp.zeros(raw.shape[:-1]),
+            )
+
+        def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+            return jax.random.uniform(unrolled(key), (*shape, len(branches) + sum(branches)))
 
         return memoryless(scores, noise, choose, log_prob)
 
@@ -249,25 +274,38 @@ def action_values(name: str, toolbox: OffPolicy, own: Module | None = None) -> A
     """
     env, config, obs_shape = toolbox.env, toolbox.config, toolbox.obs_shape
     space = env.action_space(env.default_params)
-    if not isinstance(space, spaces.Discrete):
+    if not choice_sizes(space):
         numbers = isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating)
         hint = (
             "; sac, td3 and ppo take bounded numbers, and envs.wrappers.discretise_actions makes them discrete"
             if numbers
             else ""
         )
-        raise UserTypeError(f"{name} takes an environment with a Discrete action space, got {space!r}{hint}")
+        raise UserTypeError(
+            f"{name} takes an environment of discrete actions (Discrete, MultiDiscrete, or a Tuple or Dict of these), "
+            f"got {space!r}{hint}"
+        )
+    head = action_head(space)
     loss, num_heads = outputs_of(config)
+    more: Any = {"optimiser": config.optimiser, "branches": head.branches}
     if own is None:
         num_values = num_heads * loss.num_outputs
-        layers = (config.dueling, config.activation, config.layer_norm)
-        network = QNetwork(config.encoder(obs_shape), space.n, num_values, *layers)
-        values = ValueFunction(network, loss, num_heads, space.n, optimiser=config.optimiser)
+        layers = (config.dueling, config.activation, config.layer_norm, head.branches)
+        network = QNetwork(config.encoder(obs_shape), head.num_outputs, num_values, *layers)
+        values = ValueFunction(network, loss, num_heads, head.num_outputs, **more)
     else:
-        values = ValueFunction(own, loss, num_heads, space.n, optimiser=config.optimiser)
+        values = ValueFunction(own, loss, num_heads, head.num_outputs, **more)
         check_outputs("network", own, {"obs": obs_shape}, "action values", values.shape)
         config.report_unused()
-    return ActionValues(config, values, space.n, obs_shape, longest_episode(env))
+    return ActionValues(config, values, head, obs_shape, longest_episode(env))
+
+
+def _log_prob(q: jax.Array, epsilon: jax.Array, mask: Any, raw: jax.Array) -> jax.Array:
+    """Log-probability `[*B]` of a choice by values `[*B, n]` and a probability of a random one, `[*B]`."""
+    best = jnp.argmax(masked_values(q, mask), axis=-1)
+    allowed = jnp.ones_like(q) if mask is None else mask.astype(jnp.float32)
+    uniform = jnp.take_along_axis(allowed, raw[..., None], -1)[..., 0] / jnp.sum(allowed, axis=-1)
+    return jnp.log((1 - epsilon) * (raw == best) + epsilon * uniform)
 
 
 def _shown(value: Any) -> str:

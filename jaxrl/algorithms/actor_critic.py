@@ -36,7 +36,7 @@ from jaxrl.algorithms.value_function import (
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
-from jaxrl.learning.action_heads import ActionHead, action_head
+from jaxrl.learning.action_heads import ActionHead, action_head, choice_sizes
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Sees, check_sees
 from jaxrl.learning.exploration import CORRELATION
@@ -417,10 +417,11 @@ def actor_critic(
       TypeError, ValueError: A bound of the actions is infinite, or a network does not fit the environment.
     """
     space, discrete = env.action_space(env.default_params), False
-    if isinstance(space, spaces.Discrete) and takes_discrete:
+    if choice_sizes(space) and takes_discrete:
         head, discrete = action_head(space), True
     else:
-        head = _bounded_head(name, space, "Discrete or a Box of floats" if takes_discrete else "a Box of floats")
+        discrete_too = "of discrete actions (Discrete, MultiDiscrete, a Tuple or Dict of these) or "
+        head = _bounded_head(name, space, f"{discrete_too if takes_discrete else ''}a Box of floats")
     replay = off_policy(env, config, agents, config.critic_sees)
     shapes, (loss, num_heads) = replay.obs_shape, outputs_of(config)
     seen, action = replay.seen_shape, None if discrete else _shape_of(head)
@@ -437,14 +438,15 @@ def actor_critic(
     else:
         check_outputs("network.actor", policy, {"obs": shapes}, "outputs", (num_outputs,))
     values_of = (loss, num_heads, head.num_outputs if discrete else None, config.num_critics)
+    more: Any = {"optimiser": config.optimiser, "branches": head.branches}
     if critic is not None:
-        critics = ValueFunction(critic, *values_of, takes_pairs=not discrete, optimiser=config.optimiser)
+        critics = ValueFunction(critic, *values_of, takes_pairs=not discrete, **more)
         check_outputs("network.critic", critic, inputs, "action values" if discrete else "a value", critics.shape)
     elif discrete:
         q_network = QNetwork(of_critic, head.num_outputs, num_values)
-        critics = ValueFunction(q_network, *values_of, optimiser=config.optimiser)
+        critics = ValueFunction(q_network, *values_of, **more)
     else:
-        critics = ValueFunction(OutputNetwork(of_critic, num_values), *values_of, optimiser=config.optimiser)
+        critics = ValueFunction(OutputNetwork(of_critic, num_values), *values_of, **more)
     if own is not None and own.actor is not None and own.critic is not None:
         config.report_unused()
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)
@@ -472,7 +474,7 @@ def _shape_of(head: ActionHead) -> jax.ShapeDtypeStruct:
 
 def _bounded_head(name: str, space: spaces.Space, kinds: str) -> ActionHead:
     if not isinstance(space, spaces.Box) or not jnp.issubdtype(space.dtype, jnp.floating):
-        hint = "; dqn, pqn, sac and ppo take discrete actions" if isinstance(space, spaces.Discrete) else ""
+        hint = "; dqn, pqn, sac and ppo take discrete actions" if choice_sizes(space) else ""
         raise UserTypeError(f"{name} takes an environment whose action space is {kinds}, got {space!r}{hint}")
     low, high = np.asarray(space.low, np.float64), np.asarray(space.high, np.float64)
     if not np.all((high - low) < np.finfo(np.float32).max):

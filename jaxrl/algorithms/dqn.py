@@ -119,21 +119,24 @@ class Learner(NamedTuple):
 
 @with_hints
 def dqn(env: Environment, config: DQNConfig | None = None, network: Module | None = None) -> Algorithm:
-    """Deep Q-learning on an environment with discrete actions.
+    """Deep Q-learning on an environment with discrete actions, of one choice or several.
+
+    Several choices, of a `MultiDiscrete`, `Tuple` or `Dict` space, have values of their own each, whose mean is the
+    value of the action (`ValueFunction.branches`); each is explored independently.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation; a value
-        of `num_heads` heads or of `num_atoms` numbers has these axes, in this order, at the end. None for the network
-        of the configuration.
+      network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation, of
+        several choices one after another; a value of `num_heads` heads or of `num_atoms` numbers has these axes, in
+        this order, at the end. None for the network of the configuration.
 
     Raises:
       ContractError: The environment breaks a law.
       TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the other improvements;
-    Fedus et al. (2019), arXiv 1902.06865, for `heads`.
+    Fedus et al. (2019), arXiv 1902.06865, for `heads`; Tavakoli, Pardo and Kormushev (2018) for several choices.
     """
     return _build(env, checked_config(config, DQNConfig), checked_network(network), check_abstractly(env))
 
@@ -148,6 +151,10 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
     replay = off_policy(env, config, agents)
     q = action_values("dqn", replay, own)
     actor, values, axes = q.actor(), q.values, 1 + len(agents)
+    if config.munchausen and values.branches is not None:
+        raise UserValueError(
+            f"munchausen takes an environment with one discrete action, got one with {len(values.branches)} choices"
+        )
 
     def random_scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         exploring = policy._replace(acting=policy.acting._replace(epsilon=jnp.ones(())))
@@ -179,9 +186,9 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
             probabilities = jnp.ones_like(atoms)
         else:
             deciding = values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else next_outputs
-            action = bootstrap_actions(values.loss.value(deciding, scale), shares, batch.next_mask, config.heads)
-            chosen = jnp.take_along_axis(next_outputs, action[..., None, :, None], axis=-3)[..., 0, :, :]
-            atoms, probabilities = values.loss.distribution(chosen, scale)
+            of_deciding = values.loss.value(deciding, scale)
+            action = bootstrap_actions(of_deciding, shares, batch.next_mask, config.heads, values.branches)
+            atoms, probabilities = values.following(next_outputs, action, scale)
         nodes = Nodes.of(hparams.discount)
         return Target(window_atoms(batch, reward, atoms, nodes, config.time_limits), probabilities)
 

@@ -111,14 +111,14 @@ class Samples(NamedTuple):
 
 @with_hints
 def pqn(env: Environment, config: PQNConfig | None = None, network: Module | None = None) -> Algorithm:
-    """Parallel Q-learning on an environment with discrete actions.
+    """Parallel Q-learning on an environment with discrete actions, of one choice or of several as in `dqn`.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
       config: Configuration; the defaults if None.
-      network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation; a value
-        of `num_heads` heads or of `num_atoms` numbers has these axes, in this order, at the end. None for the network
-        of the configuration.
+      network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation, of
+        several choices one after another; a value of `num_heads` heads or of `num_atoms` numbers has these axes, in
+        this order, at the end. None for the network of the configuration.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -164,8 +164,8 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         acting = policy.acting
         nodes = Nodes.of(hparams.discount)
         after = values.loss.value(values.outputs(acting.params, policy.normalised(steps.next_obs), axes), acting.scale)
-        action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads)
-        next_values = jnp.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
+        action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads, values.branches)
+        next_values = values.following_values(after, action)
         done = episode_ends(steps)
         ended = value_ends(steps, config.time_limits)
         return lambda_targets(hparams.lam, steps.reward, next_values, ended, done, nodes.rates, nodes.sizes)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from typing import Any, NamedTuple
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import optax
 from flax import struct
 
-from envs.base import Environment, spaces
+from envs.base import Environment
 from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.loops import scan
@@ -26,13 +27,13 @@ from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes, Target
 from jaxrl.checks import Range
-from jaxrl.learning.action_heads import sample_squashed
+from jaxrl.learning.action_heads import choice_sizes, sample_squashed
 from jaxrl.learning.actor import Scores, head_actor
 from jaxrl.learning.exploration import noisy_actor, persistent_actor, uniform_actor, uniform_discrete_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import ADAM_HPARAMS, adam, transformation
 from jaxrl.learning.output_networks import Networks
-from jaxrl.learning.q_targets import masked_values
+from jaxrl.learning.q_targets import masked_values, of_branches
 from jaxrl.learning.replay import Window
 from jaxrl.learning.value_losses import Scale
 from jaxrl.pytrees import EnvParams, Params
@@ -79,8 +80,9 @@ class SACHParams(ActorCriticHParams):
         `anneal_env_steps`; 1 keeps it constant.
       temperature_lr: Initial step size of Adam for the logarithm of the temperature.
       target_entropy_fraction: Target entropy as a fraction of a reference: for continuous actions scaled to [-1, 1], -1
-        nat per component; for discrete actions, the logarithm of the number of allowed actions. None stands for 1 with
-        continuous actions and 0.5 with discrete ones, the number in `Algorithm.hparams`.
+        nat per component; for discrete actions, the logarithm of the number of allowed actions, summed over several
+        choices. None stands for 1 with continuous actions and 0.5 with discrete ones, the number in
+        `Algorithm.hparams`.
     """
 
     temperature: Any = 1.0
@@ -121,7 +123,7 @@ class Learner(NamedTuple):
 
 @with_hints
 def sac(env: Environment, config: SACConfig | None = None, network: Networks | None = None) -> Algorithm:
-    """Soft actor-critic on an environment with continuous actions, or with a few discrete ones.
+    """Soft actor-critic on an environment with continuous actions, or with discrete ones of one or several choices.
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the networks.
@@ -135,7 +137,7 @@ def sac(env: Environment, config: SACConfig | None = None, network: Networks | N
         anything is compiled.
 
     Source: Haarnoja et al. (2018), arXiv 1801.01290 and 1812.05905; Christodoulou (2019), arXiv 1910.07207, for
-    discrete actions.
+    discrete actions; Tavakoli, Pardo and Kormushev (2018) for critics of several choices.
     """
     return _build(env, checked_config(config, SACConfig), checked_networks("sac", network), check_abstractly(env))
 
@@ -147,16 +149,18 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tuple[int, ...]) -> Algorithm:
-    discrete = isinstance(env.action_space(env.default_params), spaces.Discrete)
+    discrete = bool(choice_sizes(env.action_space(env.default_params)))
     defaults = {"target_entropy_fraction": 0.5 if discrete else 1.0}
     outputs_per_component = 1 if discrete else 2
     agent = actor_critic(
         "sac", env, config, agents, outputs_per_component, takes_discrete=True, defaults=defaults, own=own
     )
-    replay = agent.replay
+    replay, branches = agent.replay, agent.head.branches
 
     # The policy: a normal distribution squashed by tanh, of which losses use one sample for each observation, or
-    # probabilities of discrete actions, over which losses sum exactly (Christodoulou, 2019).
+    # probabilities of discrete actions, over which losses sum exactly (Christodoulou, 2019). Several choices are
+    # independent: their entropies add up, the value of an action is the mean over the values of its choices, and the
+    # loss improves each choice by its own values, which are means over the other choices.
 
     def normal(outputs: jax.Array) -> tuple[jax.Array, jax.Array]:
         """Mean and logarithm of the standard deviation before tanh, `[*B, n]`."""
@@ -170,7 +174,12 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
 
     def probabilities(policy: Params, obs: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
         """Probabilities and their logarithms, `[B, *A, num_actions]`, finite for actions that a mask forbids, too."""
-        log_prob = jax.nn.log_softmax(masked_values(agent.outputs(policy, obs), mask))
+        outputs = agent.outputs(policy, obs)
+        if branches is None:
+            log_prob = jax.nn.log_softmax(masked_values(outputs, mask))
+        else:
+            parts = zip(of_branches(outputs, branches), of_branches(mask, branches), strict=True)
+            log_prob = jnp.concatenate([jax.nn.log_softmax(masked_values(*part)) for part in parts], axis=-1)
         return jnp.exp(log_prob), log_prob
 
     def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
@@ -215,6 +224,8 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         share, log_prob = probabilities(learner.policy, batch.next_obs, batch.next_mask)
         log_prob = jnp.where(share > 0, log_prob, 0.0)  # these actions have the weight 0
         lowest = agent.lowest(agent.values(learner.targets, batch.next_critic_obs), nodes, scale)
+        if branches is not None:  # the mean of D values, to which D entropies are added
+            share, log_prob = share / len(branches), log_prob * len(branches)
         atoms, of_atoms = _with_entropy(lowest, log_prob, temperature, nodes)
         weights = share[..., None, None] * of_atoms
         # The atoms of all actions, [B, *A, K, num_actions * M].
@@ -250,10 +261,17 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         """Target entropy at a fraction of 1, `[]`."""
         if not discrete:
             return jnp.float32(-agent.head.num_outputs)
-        if batch.mask is None:
+        if batch.mask is None and branches is None:
             return jnp.log(jnp.float32(agent.head.num_outputs))
-        allowed = jnp.maximum(jnp.sum(batch.mask, axis=-1), 1).astype(jnp.float32)
-        return weighted_mean(jnp.log(allowed), batch.active.astype(jnp.float32))
+        if batch.mask is None:
+            return jnp.float32(sum(math.log(count) for count in branches or ()))
+        active = batch.active.astype(jnp.float32)
+
+        def of_choice(mask: jax.Array) -> jax.Array:
+            allowed = jnp.maximum(jnp.sum(mask, axis=-1), 1).astype(jnp.float32)
+            return weighted_mean(jnp.log(allowed), active)
+
+        return jax.tree.reduce(jnp.add, jax.tree.map(of_choice, batch.mask))
 
     def learn(
         key: jax.Array, learner: Learner, batch: Window, weight: jax.Array, hparams: SACHParams

@@ -18,7 +18,7 @@ from jaxrl.learning import value_losses
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import Module, apply_over, zeros
 from jaxrl.learning.optimisers import Optimiser, transformation
-from jaxrl.learning.q_targets import mixture_values, n_step_targets
+from jaxrl.learning.q_targets import mixture_values, n_step_targets, of_actions
 from jaxrl.learning.replay import Window
 from jaxrl.pytrees import HParams, Params
 
@@ -75,6 +75,11 @@ class ValueFunction(NamedTuple):
       num_members: Number of networks C of an ensemble; None for one network, without the axis.
       takes_pairs: Whether inputs are pairs of an observation and an action, which the network takes as two arguments.
       optimiser: Factory of the optimiser, None for Adam.
+      branches: Numbers of choices of the D parts of an action, which are `num_actions` together: each part has values
+        of its own, and their mean is the value of the action; None for one choice.
+
+    Source: Tavakoli, Pardo and Kormushev (2018), "Action branching architectures for deep reinforcement learning", for
+    several choices.
     """
 
     network: Module
@@ -84,6 +89,7 @@ class ValueFunction(NamedTuple):
     num_members: int | None = None
     takes_pairs: bool = False
     optimiser: Optimiser = None
+    branches: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -115,20 +121,53 @@ class ValueFunction(NamedTuple):
         return inputs if self.takes_pairs else (inputs,)
 
     def taken(self, params: Params, inputs: Any, action: Any, num_axes: int) -> jax.Array:
-        """Outputs for the actions taken, `[*B, K, num_outputs]`.
+        """Outputs for the actions taken, `[*B, K, num_outputs]`; of several choices those of each, `[*B, D, ...]`.
 
         Args:
           params: Parameters.
           inputs: Inputs of the network, leaves `[*B, ...]`.
-          action: Actions, int32 `[*B]`; None where the inputs contain them.
+          action: Actions, int32 `[*B]` or `[*B, D]`; None where the inputs contain them.
           num_axes: Number of leading axes of the inputs.
         """
         outputs = self.outputs(params, inputs, num_axes)
         if action is None:
             return outputs
         members = () if self.num_members is None else (None,)
-        index = action[(*members, ..., None, None, None)]
-        return jnp.take_along_axis(outputs, index, axis=-3)[..., 0, :, :]
+        index = (
+            action[(*members, ..., None, None, None)] if self.branches is None else action[(*members, ..., None, None)]
+        )
+        return of_actions(outputs, index, self.branches, -3)
+
+    def following(self, outputs: jax.Array, action: jax.Array, scale: value_losses.Scale) -> Target:
+        """Distribution of the value of actions that each rate chooses; of several choices, the mean of their values.
+
+        Args:
+          outputs: Outputs for every action, `[*B, num_actions, K, num_outputs]`.
+          action: Action of each rate, int32 `[*B, K]` or `[*B, D, K]`.
+          scale: Parameters of the value loss.
+
+        Returns:
+          Atoms and probabilities, `[*B, K, M]`. A distribution of several choices is a mixture, of D times the atoms.
+        """
+        index = action[..., None, :, None] if self.branches is None else action[..., None]
+        target = Target(*self.loss.distribution(of_actions(outputs, index, self.branches, -3), scale))
+        if self.branches is None:
+            return target
+        if target.atoms.shape[-1] == 1:  # numbers
+            return Target(*(jnp.mean(leaf, axis=-3) for leaf in target))
+        atoms, probabilities = (jnp.moveaxis(leaf, -3, -2) for leaf in target)
+        rows = (*atoms.shape[:-2], -1)
+        return Target(atoms.reshape(rows), probabilities.reshape(rows) / len(self.branches))
+
+    def following_values(self, values: jax.Array, action: jax.Array) -> jax.Array:
+        """Values `[*B, K]` of actions that each rate chooses, as `following`, from values `[*B, num_actions, K]`."""
+        if self.branches is None:
+            return of_actions(values, action[..., None, :], None, -2)
+        return jnp.mean(of_actions(values, action, self.branches, -2), axis=-2)
+
+    def over_branches(self, values: jax.Array) -> jax.Array:
+        """Means over the parts of actions, `[*B]`, of numbers `[*B, D]`; the same numbers for one choice."""
+        return values if self.branches is None else jnp.mean(values, axis=-1)
 
     def value(self, outputs: jax.Array, shares: jax.Array, scale: value_losses.Scale) -> jax.Array:
         """Values under the discount, `[*B]`."""
@@ -154,8 +193,8 @@ class ValueFunction(NamedTuple):
           params: Parameters.
           optimiser: State of the optimiser.
           inputs: Inputs of the network, leaves `[*B, ...]`.
-          action: Actions taken, int32 `[*B]`; None where the inputs contain them.
-          target: Target, `[*B, K, M]`.
+          action: Actions taken, int32 `[*B]` or `[*B, D]`; None where the inputs contain them.
+          target: Target, `[*B, K, M]`, also of each part of an action.
           active: Whether an agent took part, bool `[*B]`.
           weight: Weights of the losses, `[*B]`, 0 where not active.
           shares: Weights of the outputs in a value, `[K]`.
@@ -169,17 +208,20 @@ class ValueFunction(NamedTuple):
         """
         descent, mask = transformation(self.optimiser, hparams, lr), active.astype(jnp.float32)
         target = jax.lax.stop_gradient(target)
+        if self.branches is not None:
+            target = Target(*(leaf[..., None, :, :] for leaf in target))
 
         def loss(params: Params) -> tuple[jax.Array, jax.Array]:
             outputs = self.taken(params, inputs, action, active.ndim)
             by_head = self.loss.loss(outputs, target.atoms, target.probabilities, scale)
-            total = jnp.sum(mixture_values(by_head, shares) * weight) / jnp.maximum(jnp.sum(mask), 1)
+            by_step = self.over_branches(mixture_values(by_head, shares))
+            total = jnp.sum(by_step * weight) / jnp.maximum(jnp.sum(mask), 1)
             return total, self.value(outputs, shares, scale)
 
         (total, value), gradient = jax.value_and_grad(loss, has_aux=True)(params)
         updates, optimiser = descent.update(gradient, optimiser, params)
         expected = mixture_values(value_losses.expected(target.atoms, target.probabilities), shares)
-        error = jnp.abs(expected - value)
+        error, value = self.over_branches(jnp.abs(expected - value)), self.over_branches(value)
         if self.num_members is not None:
             error, value = jnp.mean(error, axis=0), jnp.mean(value, axis=0)
         metrics = {

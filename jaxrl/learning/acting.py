@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 import chex
 import jax
 
-from envs.abstract_checking import agent_axes
-from envs.base import Environment
+from envs.base import Environment, agent_axes
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Memory, Policy, Scores, check_memory, memories, scored
 from jaxrl.learning.rollout import Carry, agents_ended, remembered, reset_all, step_once

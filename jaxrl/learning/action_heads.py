@@ -1,7 +1,7 @@
 """Action distributions: conversion of a network's outputs to actions of a space."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import chex
@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError
 
 Scores = dict[str, jax.Array]
@@ -19,9 +20,8 @@ Scores = dict[str, jax.Array]
 class ActionHead(NamedTuple):
     """Functions that convert a network's outputs to actions of one space.
 
-    The *raw* action is stored and scored: an int32 for a `Discrete` space, int32
-    `[branches]` for a `Tuple` of them, float32 `[num_outputs]` for a `Box`. Arrays may have
-    any leading axes.
+    The *raw* action is stored and scored: an int32 for a `Discrete` space, int32 `[branches]` for a space of several
+    choices, float32 `[num_outputs]` for a `Box`. Arrays may have any leading axes.
 
     Attributes:
       num_outputs: Number of outputs of the network for one observation.
@@ -36,6 +36,7 @@ class ActionHead(NamedTuple):
       kl: Function `(scores, others, mask) -> [...]`, the exact divergence KL(scores || others).
       to_env: Function `(raw) -> action`, for one observation or any leading axes; a bounded `Box` maps
         [-1, 1] onto its bounds and clips.
+      branches: Numbers of choices of the parts of an action; None for one choice, and for numbers.
     """
 
     num_outputs: int
@@ -48,10 +49,28 @@ class ActionHead(NamedTuple):
     entropy: Callable[[Scores, Any], jax.Array]
     kl: Callable[[Scores, Scores, Any], jax.Array]
     to_env: Callable[[jax.Array], Any]
+    branches: tuple[int, ...] | None = None
+
+
+def choice_sizes(space: spaces.Space) -> tuple[int, ...]:
+    """Numbers of choices of the parts of an action, in the order of JAX's leaves; empty for spaces of numbers.
+
+    Args:
+      space: Action space of one agent. A `Discrete` space is one part; `MultiDiscrete` has one for each of its numbers,
+        and `Tuple` and `Dict` have those of their entries.
+    """
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, MultiDiscrete):
+        return tuple(int(count) for count in space.counts.ravel())
+    if not isinstance(space, spaces.Tuple | spaces.Dict):
+        return ()
+    sizes = [choice_sizes(part) for part in _entries(space).values()]
+    return sum(sizes, ()) if all(sizes) else ()
 
 
 def action_head(space: spaces.Space) -> ActionHead:
-    """Head for an action space: `Discrete`, `Tuple` of `Discrete`, or `Box` of floats.
+    """Head for an action space: `Discrete`, several discrete choices (`choice_sizes`), or `Box` of floats.
 
     Args:
       space: Action space of one agent, with concrete bounds.
@@ -61,13 +80,37 @@ def action_head(space: spaces.Space) -> ActionHead:
     """
     if isinstance(space, spaces.Discrete):
         return _categorical(space)
-    if isinstance(space, spaces.Tuple):
-        sizes = [branch.n for branch in space.spaces if isinstance(branch, spaces.Discrete)]
-        if len(sizes) == space.num_spaces:
-            return _several_categoricals(tuple(sizes))
+    if choice_sizes(space):
+        return _several_categoricals(space)
     if isinstance(space, spaces.Box) and jnp.issubdtype(space.dtype, jnp.floating):
         return _normal(space)
-    raise UserTypeError(f"action_space must be Discrete, a Tuple of Discrete or a Box of floats, got {space!r}")
+    raise UserTypeError(
+        f"action_space must be Discrete, MultiDiscrete, a Tuple or Dict of these, or a Box of floats, got {space!r}"
+    )
+
+
+def _entries(space: Any) -> dict[Any, spaces.Space]:
+    """Entries of a `Tuple` or `Dict` in the order of JAX's leaves, which sorts names."""
+    return dict(sorted(space.spaces.items()) if isinstance(space, spaces.Dict) else enumerate(space.spaces))
+
+
+def in_space(space: Any, parts: Sequence[Any]) -> Any:
+    """Leaves of several choices as a space has them: an array of a `MultiDiscrete`, a tuple, or a dictionary.
+
+    Args:
+      space: Space of several choices, in which a `Discrete` space has one.
+      parts: Choices int32 `[*B]` of each part, in the order of `choice_sizes`.
+    """
+    if isinstance(space, spaces.Discrete):
+        return parts[0]
+    if isinstance(space, MultiDiscrete):
+        stacked = jnp.stack(parts, axis=-1)
+        return (stacked.reshape(*stacked.shape[:-1], *space.shape) + space.low).astype(space.dtype)
+    entries, begin = {}, 0
+    for name, part in _entries(space).items():
+        end = begin + len(choice_sizes(part))
+        entries[name], begin = in_space(part, parts[begin:end]), end
+    return entries if isinstance(space, spaces.Dict) else tuple(entries.values())
 
 
 def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
@@ -120,13 +163,14 @@ def _categorical(space: spaces.Discrete) -> ActionHead:
     )
 
 
-def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
+def _several_categoricals(space: spaces.Space) -> ActionHead:
+    sizes = choice_sizes(space)
     heads = [_categorical(spaces.Discrete(size)) for size in sizes]
     ends = np.cumsum(sizes)[:-1].tolist()
 
     def branches(scores: Scores, mask: Any) -> list[tuple[ActionHead, Scores, Any]]:
         chex.assert_shape(scores["logits"], (..., sum(sizes)), custom_message="logits")
-        masks = mask if mask is not None else [None] * len(heads)
+        masks = [None] * len(heads) if mask is None else jax.tree.leaves(mask)
         parts = [{"logits": part} for part in jnp.split(scores["logits"], ends, axis=-1)]
         return list(zip(heads, parts, masks, strict=True))
 
@@ -163,7 +207,8 @@ def _several_categoricals(sizes: tuple[int, ...]) -> ActionHead:
         log_prob=log_prob,
         entropy=entropy,
         kl=kl,
-        to_env=lambda raw: tuple(raw[..., i] for i in range(len(sizes))),
+        to_env=lambda raw: in_space(space, [raw[..., i] for i in range(len(sizes))]),
+        branches=sizes,
     )
 
 

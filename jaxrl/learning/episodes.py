@@ -8,8 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from envs.abstract_checking import agent_axes
-from envs.base import Environment
+from envs.base import Environment, agent_axes
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Policy, memories
 from jaxrl.learning.normalisation import RunningStatistics, update_statistics

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.learning.networks import ACTIVATIONS, Module, dense, perceptron, returned
+from jaxrl.learning.q_targets import of_branches
 
 __all__ = ["Networks", "OutputNetwork", "PolicyHead", "QNetwork", "check_outputs"]
 
@@ -21,7 +22,8 @@ class Networks:
     Attributes:
       actor: Network of the policy, `(obs) -> outputs` of one observation; None for that of the configuration. For
         actions of `n` numbers, outputs are values before tanh: means, then logarithms of standard deviations,
-        `[2 * n]`, for `sac`, and actions `[n]` for `td3`. For discrete actions, they are logits `[num_actions]`.
+        `[2 * n]`, for `sac`, and actions `[n]` for `td3`. For discrete actions, they are logits `[num_actions]`, of
+        several choices one after another.
       critic: Network of each critic, `(obs, action) -> value []` of one observation and one action scaled to [-1, 1];
         for discrete actions, `(obs) -> action values [num_actions]`; None for that of the configuration. A value of
         `num_heads` heads or of `num_atoms` quantiles has these axes, in this order, at the end.
@@ -95,6 +97,8 @@ class QNetwork(nn.Module):
         own hidden layer.
       activation: Activation function of the hidden layers, a name in `ACTIVATIONS`.
       layer_norm: Whether each hidden layer is normalised before its activation.
+      branches: Numbers of choices of the parts of an action, over each of which advantages are centred; None for one
+        choice.
 
     Source: Wang et al. (2016), "Dueling network architectures", equation 9.
     """
@@ -105,6 +109,7 @@ class QNetwork(nn.Module):
     dueling: bool = False
     activation: str = "relu"
     layer_norm: bool = False
+    branches: tuple[int, ...] | None = None
 
     @nn.compact
     def __call__(self, obs: Any) -> jax.Array:
@@ -115,7 +120,11 @@ class QNetwork(nn.Module):
         of_action = of_action.reshape(self.num_actions, self.num_values)
         if not self.dueling:
             return of_action
-        return self._stream(features, "value", self.num_values) + of_action - jnp.mean(of_action, axis=0)
+        if self.branches is None:
+            return self._stream(features, "value", self.num_values) + of_action - jnp.mean(of_action, axis=0)
+        parts = of_branches(of_action, self.branches, 0)
+        centred = jnp.concatenate([part - jnp.mean(part, axis=0) for part in parts])
+        return self._stream(features, "value", self.num_values) + centred
 
     def _stream(self, features: jax.Array, name: str, width: int) -> jax.Array:
         if self.dueling:

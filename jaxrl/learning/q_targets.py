@@ -9,10 +9,21 @@ from typing import Any, Literal
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.learning.advantages import rate_returns
 
-__all__ = ["bootstrap_actions", "lambda_targets", "masked_values", "mixture_values", "n_step_targets", "soft_values"]
+__all__ = [
+    "best_actions",
+    "bootstrap_actions",
+    "lambda_targets",
+    "masked_values",
+    "mixture_values",
+    "n_step_targets",
+    "of_actions",
+    "of_branches",
+    "soft_values",
+]
 
 
 def mixture_values(values: jax.Array, shares: jax.Array) -> jax.Array:
@@ -34,19 +45,72 @@ def masked_values(values: jax.Array, mask: Any) -> jax.Array:
     return jnp.where(mask, values, jnp.finfo(values.dtype).min)
 
 
+def of_branches(values: Any, branches: tuple[int, ...], axis: int = -1) -> list[jax.Array]:
+    """Values of the choices of each part of an action, from those of all parts one after another along an axis.
+
+    Args:
+      values: Values, or an action mask, whose leaves are the parts already; None for no mask.
+      branches: Numbers of choices of the parts.
+      axis: Axis of the choices.
+    """
+    if not isinstance(values, jax.Array):
+        return [None] * len(branches) if values is None else jax.tree.leaves(values)
+    chex.assert_axis_dimension(values, axis, sum(branches), custom_message="values")
+    return jnp.split(values, np.cumsum(branches)[:-1].tolist(), axis=axis)
+
+
+def of_actions(values: jax.Array, index: jax.Array, branches: tuple[int, ...] | None, axis: int) -> jax.Array:
+    """Values of chosen actions, without the axis of the actions; of several choices with those of all parts, D.
+
+    Args:
+      values: Values of all actions, with `num_actions` entries along the axis.
+      index: Actions, int32, with the axes of `values`, of which others than `axis` may have size 1. Along `axis` they
+        have size 1, or D for several choices, each counted within its part.
+      branches: Numbers of choices of the D parts of an action; None for one choice.
+      axis: Axis of the actions, below 0.
+    """
+    after = (slice(None),) * (-axis - 1)
+    if branches is None:
+        return jnp.take_along_axis(values, index, axis=axis)[(..., 0, *after)]
+    first = np.cumsum([0, *branches[:-1]]).astype(np.int32)
+    return jnp.take_along_axis(values, index + first[(..., *[None] * len(after))], axis=axis)
+
+
+def best_actions(values: jax.Array, mask: Any, branches: tuple[int, ...] | None) -> jax.Array:
+    """Allowed actions of the highest value, int32 `[*B]`; of several choices the best of each part, `[*B, D]`.
+
+    Args:
+      values: Values of all actions, `[*B, num_actions]`.
+      mask: Action mask, or None.
+      branches: Numbers of choices of the parts; None for one choice.
+    """
+    if branches is None:
+        return jnp.argmax(masked_values(values, mask), axis=-1).astype(jnp.int32)
+    parts = zip(of_branches(values, branches), of_branches(mask, branches), strict=True)
+    return jnp.stack([best_actions(part, allowed, None) for part, allowed in parts], axis=-1)
+
+
 def bootstrap_actions(
-    values: jax.Array, shares: jax.Array, mask: Any, heads: Literal["single", "own", "joint"]
+    values: jax.Array,
+    shares: jax.Array,
+    mask: Any,
+    heads: Literal["single", "own", "joint"],
+    branches: tuple[int, ...] | None = None,
 ) -> jax.Array:
-    """Action of the bootstrap of each rate, int32 `[*B, K]`.
+    """Action of the bootstrap of each rate, int32 `[*B, K]`; of several choices, `[*B, D, K]`.
 
     Args:
       values: Values u_k of the actions, `[*B, num_actions, K]`.
       shares: Shares of the rates in a value, `[K]`.
-      mask: Action mask, bool `[*B, num_actions]`, or None.
+      mask: Action mask, bool `[*B, num_actions]`, or None; of several choices, a tree with one for each part.
       heads: Criterion of the action: "own", the value under each rate; "joint" or "single", the value of the mixture.
+      branches: Numbers of choices of the D parts of an action; None for one choice.
 
     Source: Fedus et al. (2019), arXiv 1902.06865, for "own".
     """
+    if branches is not None:
+        parts = zip(of_branches(values, branches, -2), of_branches(mask, branches), strict=True)
+        return jnp.stack([bootstrap_actions(part, shares, allowed, heads) for part, allowed in parts], axis=-2)
     chex.assert_equal_shape_suffix([values, shares], 1, custom_message="values, shares")
     if heads == "own":
         by_rate = jnp.moveaxis(values, -1, -2)

@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import jax
 
-from envs.abstract_checking import agent_axes, sample
-from envs.base import Environment, spaces
+from envs.abstract_checking import sample
+from envs.base import Environment, agent_axes, spaces
 from envs.crowd.crowd import Crowd
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.policies.crowds import for_any_number

@@ -8,9 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.abstract_checking import agent_axes
 from envs.arguments import check_flag, described
-from envs.base import Environment
+from envs.base import Environment, agent_axes
 from envs.errors import UserValueError
 from envs.settings import methods_in_own_settings
 from jaxrl.algorithms.contract import Algorithm

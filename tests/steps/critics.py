@@ -6,7 +6,6 @@ import float64
 import jax
 import numpy as np
 from float64 import Nodes
-from recorded_env import ACTIONS
 from replaying import Batch, Replay
 
 Array = np.ndarray
@@ -16,7 +15,7 @@ class Critics:
     """Critics of an off-policy actor-critic, with the replay buffer that they learn from."""
 
     def __init__(self, algo: Any, hparams: Any, learner: Any, curve: Any, reset_key: jax.Array):
-        self.config, self.hparams, self.discrete = algo.config, hparams, algo.env.discrete
+        self.env, self.config, self.hparams, self.discrete = algo.env, algo.config, hparams, algo.env.discrete
         self.nodes = Nodes(hparams.discount, curve)
         self.replay = Replay(algo, hparams, self.nodes, reset_key)
         self.policy = float64.in_float64(learner.policy)
@@ -25,12 +24,12 @@ class Critics:
         self.env_steps = 0
 
     def values(self, critics: Any, obs: Array, action: Array | None = None) -> Array:
-        """Values u_k of each critic, `[C, *B, K]`, or of every discrete action, `[C, *B, ACTIONS, K]`."""
+        """Values u_k of each critic, `[C, *B, K]`, or of every choice, `[C, *B, sum(sizes), K]`."""
         inputs, results = obs if action is None else np.concatenate([action, obs], axis=-1), []
         for i in range(self.config.num_critics):
             layers, features = float64.encoded(jax.tree.map(lambda leaf, i=i: leaf[i], critics), inputs)
             outputs = float64.dense(layers["advantage_out" if action is None else "out"], features)
-            results.append(outputs.reshape(*obs.shape[:-1], *([ACTIONS] if action is None else []), -1))
+            results.append(outputs.reshape(*obs.shape[:-1], *([sum(self.env.sizes)] if action is None else []), -1))
         return np.array(results)
 
     def lowest(self, values: Array) -> Array:
@@ -48,16 +47,17 @@ class Critics:
         goal, shares = batch.sums + batch.going_on * following, self.nodes.shares
 
         def errors(critics: Any) -> Array:
+            """Errors of each part of an action by each critic, `[D, C, B, *A, K]`."""
             if not self.discrete:
-                return self.values(critics, batch.obs, batch.action) - goal
-            index = batch.action[None, ..., None, None]
-            return np.take_along_axis(self.values(critics, batch.obs), index, axis=-2)[..., 0, :] - goal
+                return np.array([self.values(critics, batch.obs, batch.action) - goal])
+            values = self.values(critics, batch.obs)
+            return np.array([self.env.taken(of_critic, batch.action) - goal for of_critic in values]).swapaxes(0, 1)
 
         def loss(critics: Any) -> float:
-            each = errors(critics) ** 2 / 2
+            each = np.mean(errors(critics) ** 2 / 2, axis=0)
             return float(np.sum(each @ shares * batch.weight) / max(batch.active.sum(), 1))
 
-        self.replay.learned(batch, np.mean(np.abs(errors(self.critics) @ shares), axis=0))
+        self.replay.learned(batch, np.mean(np.abs(errors(self.critics) @ shares), axis=(0, 1)))
         self.critics = self.of_critics(self.critics, float64.gradient(loss, self.critics), self.annealed("lr"))
 
     def annealed(self, name: str, end: str = "lr_end") -> float:

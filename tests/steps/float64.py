@@ -200,6 +200,8 @@ def assert_steps(actual: Any, expected: Any, atol: float) -> None:
     """Check that transitions of jaxrl are the expected steps: flags exactly, numbers within `atol`."""
     for name, leaf in vars(expected).items():
         stored = getattr(actual, name)
+        if isinstance(stored, tuple):  # masks of the parts of an action
+            stored = np.concatenate(stored, axis=-1)
         if leaf is None:
             assert stored is None, name
         elif leaf.dtype.kind == "f":

@@ -9,10 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax import struct
+from float64 import best
 
 from envs.base import Environment, EnvParams, EnvState, spaces
 
 PLACES, ACTIONS, OBS = 12, 3, 2
+SECOND = 2  # choices of the second part of an action of several
 LIMIT = 4  # of time, in steps
 LOW, HIGH = np.array([-1.0, 0.0]), np.array([3.0, 1.0])  # of continuous actions
 CENTRE, HALF_WIDTH = (LOW + HIGH) / 2, (HIGH - LOW) / 2
@@ -33,6 +35,7 @@ class Tables(NamedTuple):
       mask: Allowed actions, `[PLACES, *A, ACTIONS]`.
       active: Whether an agent takes part in a step from a place, `[PLACES, *A]`.
       agent_terminated: Whether an agent's episode terminates, `[PLACES, ACTIONS, *A]`.
+      second_mask: Allowed second choices, `[PLACES, *A, SECOND]`.
     """
 
     obs: Array
@@ -44,6 +47,7 @@ class Tables(NamedTuple):
     mask: Array
     active: Array
     agent_terminated: Array
+    second_mask: Array
 
 
 @functools.cache
@@ -59,6 +63,7 @@ def tables(agents: tuple[int, ...]) -> Tables:
     terminated = rng.random((PLACES, ACTIONS)) < 0.2
     # Some agents outlive the episode, and others end before it.
     share = np.where(terminated, 0.7, 0.2).reshape(PLACES, ACTIONS, *[1] * len(agents))
+    others = np.random.default_rng(10 + len(agents)).random((PLACES, *agents, SECOND)) < 0.6
     return Tables(
         obs=normal(PLACES, *agents, OBS),
         reward=normal(PLACES, *agents, ACTIONS),
@@ -69,6 +74,7 @@ def tables(agents: tuple[int, ...]) -> Tables:
         mask=mask,
         active=rng.random((PLACES, *agents)) < (0.7 if agents else 1.0),
         agent_terminated=rng.random((PLACES, ACTIONS, *agents)) < share if agents else terminated,
+        second_mask=others | ~others.any(axis=-1, keepdims=True),
     )
 
 
@@ -97,10 +103,55 @@ class RecordedEnv(Environment):
     Attributes:
       discrete: Whether actions are discrete, some of them masked, instead of continuous.
       num_agents: Number of agents of a crowd; 0 for an environment of one agent without axes of agents.
+      several: Whether a discrete action is a pair of choices, of ACTIONS and of SECOND, whose sum is the choice.
     """
 
     discrete: bool = True
     num_agents: int = 0
+    several: bool = False
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of choices of the parts of a discrete action."""
+        return (ACTIONS, SECOND) if self.several else (ACTIONS,)
+
+    def parts(self, values: Array | None, axis: int = -1) -> list[Any]:
+        """Values of the choices of each part, from those of all parts along an axis; None for no mask."""
+        ends = np.cumsum(self.sizes)[:-1].tolist()
+        return [None] * len(self.sizes) if values is None else np.split(values, ends, axis=axis)
+
+    def chosen(self, raw: Array) -> list[Array]:
+        """Choices of each part of an action as jaxrl stores it."""
+        return list(np.moveaxis(raw, -1, 0)) if self.several else [raw]
+
+    def stored(self, choices: list[Array]) -> Array:
+        """Action as jaxrl stores it, from the choices of each part."""
+        return np.stack(choices, axis=-1) if self.several else choices[0]
+
+    def best(self, values: Array, mask: Array | None) -> Array:
+        """Stored action of the largest values of each part among the allowed choices."""
+        return self.stored([best(*part) for part in zip(self.parts(values), self.parts(mask), strict=True)])
+
+    def exploring(self, noise: Array, epsilon: float, values: Array, mask: Array | None) -> Array:
+        """Stored action in whose parts a random choice has a probability, from noise `[*B, D + sum(sizes)]`."""
+        count = len(self.sizes)
+        random, greedy = self.best(noise[..., count:], mask), self.best(values, mask)
+        parts = zip(self.chosen(random), self.chosen(greedy), strict=True)
+        return self.stored([np.where(noise[..., i] < epsilon, *part) for i, part in enumerate(parts)])
+
+    def taken(self, values: Array, raw: Array) -> list[Array]:
+        """Values `[*B, K]` of each part of stored actions, from those of all choices, `[*B, sum(sizes), K]`."""
+        parts = zip(self.parts(values, -2), self.chosen(raw), strict=True)
+        return [np.take_along_axis(part, choice[..., None, None], axis=-2)[..., 0, :] for part, choice in parts]
+
+    def following(self, values: Array, judged: Array, shares: Array, mask: Array | None, own: bool) -> Array:
+        """Mean over parts of the values `[*B, K]` of their best choices, by another's values; of each rate if `own`."""
+        means = []
+        for value, judge, allowed in zip(self.parts(values, -2), self.parts(judged, -2), self.parts(mask), strict=True):
+            by_rate = [judge[..., k] if own else judge @ shares for k in range(judge.shape[-1])]
+            action = np.stack([best(each, allowed) for each in by_rate], axis=-1)
+            means.append(np.take_along_axis(value, action[..., None, :], axis=-2)[..., 0, :])
+        return np.mean(means, axis=0)
 
     @property
     def agents(self) -> tuple[int, ...]:
@@ -122,6 +173,8 @@ class RecordedEnv(Environment):
         del key, params
         here = self._at(state)
         choice = action if self.discrete else (action[..., 0] > CENTRE[0]).astype(jnp.int32)
+        if self.several:
+            choice = (action[0] + action[1]) % ACTIONS
         joint = jnp.sum(choice) % ACTIONS
         reward = jnp.take_along_axis(here.reward, choice[..., None], axis=-1)[..., 0]
         if not self.discrete:
@@ -133,12 +186,15 @@ class RecordedEnv(Environment):
     def is_truncated(self, state: RecordedState, params: RecordedParams) -> jax.Array:
         return (state.time >= params.max_steps_in_episode) | self._at(state).cut
 
-    def action_mask(self, state: RecordedState, params: RecordedParams) -> jax.Array | None:
+    def action_mask(self, state: RecordedState, params: RecordedParams) -> Any:
         del params
-        return self._at(state).mask if self.discrete else None
+        here = self._at(state)
+        return None if not self.discrete else (here.mask, here.second_mask) if self.several else here.mask
 
-    def action_space(self, params: RecordedParams | None = None) -> spaces.Discrete | spaces.Box:
+    def action_space(self, params: RecordedParams | None = None) -> spaces.Space:
         del params
+        if self.several:
+            return spaces.Tuple((spaces.Discrete(ACTIONS), spaces.Discrete(SECOND)))
         low: Any = LOW.astype(np.float32)
         high: Any = HIGH.astype(np.float32)
         return spaces.Discrete(ACTIONS) if self.discrete else spaces.Box(low, high, (2,), jnp.float32)
@@ -244,14 +300,16 @@ class Walk:
 
     @property
     def mask(self) -> Array | None:
-        """Allowed actions here, `[N, *A, ACTIONS]`."""
-        return tables(self.env.agents).mask[self.place] if self.env.discrete else None
+        """Allowed choices here, those of all parts one after another, `[N, *A, sum(sizes)]`."""
+        here = tables(self.env.agents)
+        masks = (here.mask[self.place], here.second_mask[self.place])[: len(self.env.sizes)]
+        return np.concatenate(masks, axis=-1) if self.env.discrete else None
 
     def take(self, raw: Array) -> Steps:
         """One step of every environment without a reset; leaves `[N, ...]`."""
         at, here, obs, mask = tables(self.env.agents), self.place, self.obs, self.mask
         if self.env.discrete:
-            choice, paid = raw, 0.0
+            choice, paid = sum(self.env.chosen(raw)) % ACTIONS, 0.0
         else:
             action = np.clip(CENTRE + HALF_WIDTH * raw, LOW, HIGH)
             choice, paid = (raw[..., 0] > 0).astype(int), np.sum(at.slope[here] * action, axis=-1)

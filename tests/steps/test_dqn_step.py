@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from float64 import Nodes
 from quick_jit import quick_jit
-from recorded_env import ACTIONS, RecordedEnv
+from recorded_env import RecordedEnv
 from replaying import Batch, Replay
 
 import jaxrl
@@ -45,6 +45,11 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         {},
     ),
     "falling": (RecordedEnv(), {"optimiser": float64.falling}, {"lr": 0.3, "max_grad_norm": 0.4}),
+    "several choices": (
+        RecordedEnv(several=True),
+        {"n_step": 2, "replay": "prioritised", "heads": "joint", "dueling": True},
+        {"huber_delta": 0.5, "max_grad_norm": 0.12},
+    ),
     "munchausen": (RecordedEnv(), {"munchausen": True, "target_interval": 2}, {"munchausen_temperature": 0.3}),
 }
 
@@ -55,7 +60,8 @@ class DQN:
     def __init__(self, algo: Any, hparams: Any, params: Any, key: jax.Array):
         single = algo.config.heads == "single"
         curve = (lambda t: GAMMA**t) if single else (lambda t: 1 / (1 + K * t))
-        self.config, self.hparams, self.nodes = algo.config, hparams, Nodes(hparams.discount, curve)
+        self.env, self.config, self.hparams = algo.env, algo.config, hparams
+        self.nodes = Nodes(hparams.discount, curve)
         self.params = self.target = float64.in_float64(params)
         self.descent, self.epsilon, self.count = float64.descent(algo, hparams), 1.0, 0
         _, reset_key, collect_key = jax.random.split(key, 3)
@@ -63,16 +69,24 @@ class DQN:
         self._collect(collect_key, self.config.prefill // self.config.num_envs)
 
     def values(self, params: Any, obs: Any) -> Any:
-        """Values u_k of every action, `[..., ACTIONS, K]`."""
+        """Values u_k of every choice, `[..., sum(sizes), K]`."""
         layers, features = float64.encoded(params, obs)
-        return float64.dense(layers["advantage_out"], features).reshape(*obs.shape[:-1], ACTIONS, -1)
+        size = (*obs.shape[:-1], sum(self.env.sizes), -1)
+        if not self.config.dueling:
+            return float64.dense(layers["advantage_out"], features).reshape(size)
+        values, advantages = (
+            float64.dense(layers[f"{name}_out"], np.tanh(float64.dense(layers[f"{name}_hidden"], features)))
+            for name in ("value", "advantage")
+        )
+        parts = self.env.parts(advantages.reshape(size), -2)
+        return values[..., None, :] + np.concatenate([part - part.mean(-2, keepdims=True) for part in parts], axis=-2)
 
     def _collect(self, key: jax.Array, num_steps: int) -> None:
         def act(noise: Any, obs: Any, mask: Any) -> Any:
-            greedy = float64.best(self.values(self.params, obs) @ self.nodes.shares, mask)
-            return np.where(noise[..., 0] < self.epsilon, float64.best(noise[..., 1:], mask), greedy)
+            return self.env.exploring(noise, self.epsilon, self.values(self.params, obs) @ self.nodes.shares, mask)
 
-        self.replay.collect(key, num_steps, lambda key, shape: jax.random.uniform(key, (*shape, ACTIONS + 1)), act)
+        size = len(self.env.sizes) + sum(self.env.sizes)
+        self.replay.collect(key, num_steps, lambda key, shape: jax.random.uniform(key, (*shape, size)), act)
 
     def step(self, key: jax.Array, iteration: int) -> None:
         """One iteration."""
@@ -90,8 +104,8 @@ class DQN:
         goal, shares = self._targets(batch), self.nodes.shares
 
         def errors(params: Any) -> Any:
-            values = self.values(params, batch.obs)
-            return np.take_along_axis(values, batch.action[..., None, None], axis=-2)[..., 0, :] - goal
+            """Errors of each part, `[D, B, *A, K]`."""
+            return np.array(self.env.taken(self.values(params, batch.obs), batch.action)) - goal
 
         def loss(params: Any) -> float:
             error = errors(params)
@@ -99,9 +113,9 @@ class DQN:
             if self.config.value_loss == "huber":
                 delta = float(self.hparams.huber_delta)
                 each = np.where(np.abs(error) > delta, delta * (np.abs(error) - delta / 2), each)
-            return float(np.sum(each @ shares * batch.weight) / max(batch.active.sum(), 1))
+            return float(np.sum(np.mean(each @ shares, axis=0) * batch.weight) / max(batch.active.sum(), 1))
 
-        self.replay.learned(batch, np.abs(errors(self.params) @ shares))
+        self.replay.learned(batch, np.mean(np.abs(errors(self.params) @ shares), axis=0))
         self.params = self.descent(self.params, float64.gradient(loss, self.params), self.lr)
         self.count += 1
         if self.config.target_update == "soft":
@@ -124,13 +138,8 @@ class DQN:
             following = (np.sum(share * after[..., 0], axis=-1) + temperature * entropy)[..., None]
         else:
             judge = self.values(self.params, batch.next_obs) if self.config.double else after
-            if self.config.heads == "own":
-                action = np.stack(
-                    [float64.best(judge[..., k], batch.next_mask) for k in range(judge.shape[-1])], axis=-1
-                )
-            else:
-                action = float64.best(judge @ self.nodes.shares, batch.next_mask)[..., None]
-            following = np.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
+            own = self.config.heads == "own"
+            following = self.env.following(after, judge, self.nodes.shares, batch.next_mask, own)
         return sums + batch.going_on * following
 
 

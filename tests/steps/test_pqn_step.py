@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from float64 import Adam, Nodes, Statistics
 from quick_jit import quick_jit
-from recorded_env import ACTIONS, RecordedEnv, Walk
+from recorded_env import RecordedEnv, Walk
 from reference.advantages import ugae
 
 import jaxrl
@@ -27,6 +27,7 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         {"heads": "joint", "num_heads": 3, "layer_norm": False, "value_loss": "huber", "normalise_observation": True},
         {"huber_delta": 0.3, "observation_clip": 1.5},
     ),
+    "several choices": (RecordedEnv(several=True, num_agents=2), {"layer_norm": False}, {"max_grad_norm": 0.5}),
     "own heads, limits as ends": (
         RecordedEnv(),
         {"heads": "own", "num_heads": 3, "layer_norm": False, "time_limits": "terminal"},
@@ -47,9 +48,9 @@ class PQN:
         self.statistics = Statistics(self.config.normalise_observation, hparams.observation_clip)
 
     def values(self, params: Any, obs: Any) -> Any:
-        """Values u_k of every action, `[..., ACTIONS, K]`."""
+        """Values u_k of every choice, `[..., sum(sizes), K]`."""
         layers, features = float64.encoded(params, obs)
-        return float64.dense(layers["advantage_out"], features).reshape(*obs.shape[:-1], ACTIONS, -1)
+        return float64.dense(layers["advantage_out"], features).reshape(*obs.shape[:-1], sum(self.env.sizes), -1)
 
     def step(self, key: jax.Array, iteration: int) -> None:
         """One iteration."""
@@ -57,14 +58,14 @@ class PQN:
         collect_key, learn_key = jax.random.split(key)
         noise_key, env_key = jax.random.split(collect_key)
         shape = (config.num_steps, config.num_envs, *self.env.agents)
-        noise = np.asarray(jax.random.uniform(noise_key, (*shape, ACTIONS + 1)))
+        noise = np.asarray(jax.random.uniform(noise_key, (*shape, len(self.env.sizes) + sum(self.env.sizes))))
         env_steps = iteration * config.steps_per_iteration
         start, end = float(h.epsilon_start), float(h.epsilon_end)
         epsilon = start + (end - start) * min(env_steps / float(h.epsilon_anneal_env_steps), 1.0)
 
         def act(t: int, obs: Any, mask: Any) -> Any:
-            greedy = float64.best(self.values(self.params, self.statistics.normalised(obs)) @ self.nodes.shares, mask)
-            return np.where(noise[t, ..., 0] < epsilon, float64.best(noise[t, ..., 1:], mask), greedy)
+            values = self.values(self.params, self.statistics.normalised(obs)) @ self.nodes.shares
+            return self.env.exploring(noise[t], epsilon, values, mask)
 
         self.steps = steps = self.walk(env_key, config.num_steps, config.reset_pool, act)
         obs, target = self.statistics.normalised(steps.obs), self._targets()
@@ -80,11 +81,8 @@ class PQN:
         """Lambda-returns of u_k, `[T, N, *A, K]`, a column at a time."""
         steps = self.steps
         after = self.values(self.params, self.statistics.normalised(steps.next_obs))
-        if self.config.heads == "own":
-            action = np.stack([float64.best(after[..., k], steps.next_mask) for k in range(after.shape[-1])], axis=-1)
-        else:
-            action = float64.best(after @ self.nodes.shares, steps.next_mask)[..., None]
-        following = np.take_along_axis(after, action[..., None, :], axis=-2)[..., 0, :]
+        own = self.config.heads == "own"
+        following = self.env.following(after, after, self.nodes.shares, steps.next_mask, own)
         target = np.zeros_like(following)
         ended, done, length = steps.ended(self.config.time_limits), steps.done, len(steps.reward)
         for column in np.ndindex(steps.reward.shape[1:]):
@@ -97,13 +95,13 @@ class PQN:
 
     def _descend(self, lr: float, obs: Any, action: Any, target: Any, active: Any) -> None:
         def loss(params: Any) -> float:
-            values = self.values(params, obs)
-            error = np.take_along_axis(values, action[..., None, None], axis=-2)[..., 0, :] - target
+            error = np.array(self.env.taken(self.values(params, obs), action)) - target  # of each part
             each = error**2 / 2
             if self.config.value_loss == "huber":
                 delta = float(self.hparams.huber_delta)
                 each = np.where(np.abs(error) > delta, delta * (np.abs(error) - delta / 2), each)
-            return float64.weighted_mean(each @ self.nodes.shares, active.astype(np.float64))
+            each = np.mean(each @ self.nodes.shares, axis=0)
+            return float64.weighted_mean(each, active.astype(np.float64))
 
         self.params = self.adam(self.params, float64.gradient(loss, self.params), lr)
 

@@ -12,7 +12,7 @@ import pytest
 from critics import Critics
 from float64 import Adam
 from quick_jit import quick_jit
-from recorded_env import ACTIONS, RecordedEnv
+from recorded_env import RecordedEnv
 from replaying import Batch
 
 import jaxrl
@@ -37,6 +37,7 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         {"heads": "joint", "num_heads": 3, "automatic_temperature": False, "time_limits": "terminal"},
         {"temperature_end": 0.4},
     ),
+    "several choices": (RecordedEnv(several=True), {}, {"target_entropy_fraction": 0.4}),
     "discrete crowd": (RecordedEnv(num_agents=2), {"heads": "joint", "num_heads": 3}, {"temperature_lr": 0.1}),
 }
 
@@ -56,9 +57,10 @@ class SAC(Critics):
         if self.discrete:
 
             def act(noise: Any, obs: Any, mask: Any) -> Any:
-                return float64.best((0 if prefilling else self.outputs(self.policy, obs)) + noise, mask)
+                return self.env.best((0 if prefilling else self.outputs(self.policy, obs)) + noise, mask)
 
-            self.replay.collect(key, num_steps, lambda key, shape: jax.random.gumbel(key, (*shape, ACTIONS)), act)
+            size = sum(self.env.sizes)
+            self.replay.collect(key, num_steps, lambda key, shape: jax.random.gumbel(key, (*shape, size)), act)
         elif prefilling:
 
             def uniform(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -79,6 +81,11 @@ class SAC(Critics):
         normal = np.exp(-(noise**2) / 2) / (np.sqrt(2 * np.pi) * np.exp(log_std))
         return np.tanh(before), np.sum(np.log(normal / np.cosh(before) ** -2.0), axis=-1)
 
+    def _logs(self, policy: Any, obs: Any, mask: Any) -> list[Any]:
+        """Log-probabilities of the choices of each part of an action."""
+        parts = zip(self.env.parts(self.outputs(policy, obs)), self.env.parts(mask), strict=True)
+        return [float64.log_softmax(*part) for part in parts]
+
     def step(self, key: jax.Array) -> None:
         """One iteration."""
         collect_key, learn_key = jax.random.split(key)
@@ -94,11 +101,11 @@ class SAC(Critics):
         shape = (*batch.active.shape, 2)
         next_noise, noise = (np.asarray(jax.random.normal(each, shape), np.float64) for each in jax.random.split(key))
         if self.discrete:
-            logs = float64.log_softmax(self.outputs(self.policy, batch.next_obs), batch.next_mask)
-            share = np.exp(logs)
-            lowest = self.lowest(self.values(self.targets, batch.next_obs))
-            bonus = -temperature * np.where(share > 0, logs, 0.0)[..., None] / self.nodes.sizes
-            following = np.sum(share[..., None] * (lowest + bonus), axis=-2)
+            lowest = self.env.parts(self.lowest(self.values(self.targets, batch.next_obs)), -2)
+            logs = self._logs(self.policy, batch.next_obs, batch.next_mask)
+            values = [np.sum(np.exp(log)[..., None] * part, axis=-2) for log, part in zip(logs, lowest, strict=True)]
+            entropy = sum(_entropy(log) for log in logs)
+            following = np.mean(values, axis=0) + temperature * entropy[..., None] / self.nodes.sizes
         else:
             action, log_prob = self._sampled(self.policy, batch.next_obs, next_noise)
             lowest = self.lowest(self.values(self.targets, batch.next_obs, action))
@@ -108,10 +115,10 @@ class SAC(Critics):
         def both(policy: Any) -> tuple[float, float]:
             """The loss of a policy, and its entropy."""
             if self.discrete:
-                logs = float64.log_softmax(self.outputs(policy, batch.obs), batch.mask)
-                share = np.exp(logs)
-                entropy = -np.sum(share * np.where(share > 0, logs, 0.0), axis=-1)
-                q = np.sum(share * np.min(self.values(self.critics, batch.obs) @ self.nodes.shares, axis=0), axis=-1)
+                lowest = np.min(self.values(self.critics, batch.obs) @ self.nodes.shares, axis=0)
+                logs = self._logs(policy, batch.obs, batch.mask)
+                entropy = sum(_entropy(log) for log in logs)
+                q = sum(np.sum(np.exp(log) * p, -1) for log, p in zip(logs, self.env.parts(lowest), strict=True))
             else:
                 action, log_prob = self._sampled(policy, batch.obs, noise)
                 q = np.min(self.values(self.critics, batch.obs, action) @ self.nodes.shares, axis=0)
@@ -123,11 +130,16 @@ class SAC(Critics):
         self.policy = self.of_policy(self.policy, slopes, self.annealed("policy_lr"))
         if self.of_temperature is not None:
             # The least surplus of entropy is none: a temperature falls where the policy is more random than it should.
-            most = float64.weighted_mean(np.log(batch.mask.sum(-1)), agents) if batch.mask is not None else -2.0
+            masks = [] if batch.mask is None else self.env.parts(batch.mask)
+            most = sum(float64.weighted_mean(np.log(mask.sum(-1)), agents) for mask in masks) if masks else -2.0
             surplus = entropy - float(self.hparams.target_entropy_fraction) * most
             lr, before = self.annealed("temperature_lr"), np.array([self.log_temperature])
             self.log_temperature = float(self.of_temperature(before, np.array([surplus]), lr)[0])
         self.move_targets()
+
+
+def _entropy(logs: Any) -> Any:
+    return -np.sum(np.exp(logs) * np.where(np.isfinite(logs), logs, 0.0), axis=-1)
 
 
 @pytest.mark.seconds_to_compile(40)

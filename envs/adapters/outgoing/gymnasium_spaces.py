@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import base
-from envs.abstract_checking import agent_axes
 from envs.adapters.outgoing.agents import known_params
-from envs.base import spaces
+from envs.base import agent_axes, spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
 

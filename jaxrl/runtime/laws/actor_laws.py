@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.abstract_checking import agent_axes
+from envs.base import agent_axes
 from envs.checking import ContractError
 from envs.law_progress import Laws
 from jaxrl.algorithms.contract import Algorithm
