@@ -212,7 +212,7 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
         _require_type("action_mask(...)", mask, (*batch, space.n), jnp.bool_)
         return
     parts: list[tuple[Any, Any]] = []
-    if isinstance(space, spaces.Dict) and isinstance(mask, dict) and set(mask) == set(space.spaces):
+    if isinstance(space, spaces.Dict) and type(mask) is dict and set(mask) == set(space.spaces):
         parts = [(part, mask[name]) for name, part in space.spaces.items()]
     elif isinstance(space, spaces.Tuple | MultiDiscrete) and isinstance(mask, tuple):
         of = (

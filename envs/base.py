@@ -36,7 +36,7 @@ _TRACED = (
     "observation_space",
 )
 
-__all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "agent_axes", "spaces"]
+__all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "agent_axes", "entries", "spaces"]
 
 
 def _with_strong_observations(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -304,3 +304,10 @@ def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
     one = jax.tree.leaves(jax.eval_shape(space.sample, jax.random.key(0)))
     axes = sum(len(leaf.shape) for leaf in leaves) - sum(len(leaf.shape) for leaf in one)
     return leaves[0].shape[: max(axes // len(leaves), 0)]
+
+
+def entries(space: Any) -> dict[Any, spaces.Space]:
+    """Entries of a `Tuple` or a `Dict`, in the order of JAX's leaves, which sorts names; empty for other spaces."""
+    if isinstance(space, spaces.Dict):
+        return dict(sorted(space.spaces.items()))
+    return dict(enumerate(space.spaces)) if isinstance(space, spaces.Tuple) else {}

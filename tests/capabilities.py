@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import optax
 from linear_task import LinearTask
+from lock_task import Lock
 
 import envs
 import jaxrl
@@ -162,6 +163,7 @@ def schedules() -> list[str]:
 MIXTURE, FIXED = {"heads": "joint", "num_heads": 3}, {"automatic_temperature": False}
 _ROWS = (
     Capability("Actions", "discrete", discrete=True),
+    Capability("Actions", "several discrete", env=lambda discrete: Lock((2, 3)), discrete=True),
     Capability("Actions", "continuous", discrete=False),
     Capability("Actions", "masked", env=lambda discrete: envs.make("pathworld"), discrete=True),
     Capability("Observations", "vectors"),

@@ -136,7 +136,8 @@ def dqn(env: Environment, config: DQNConfig | None = None, network: Module | Non
       TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the other improvements;
-    Fedus et al. (2019), arXiv 1902.06865, for `heads`; Tavakoli, Pardo and Kormushev (2018) for several choices.
+    Fedus et al. (2019), arXiv 1902.06865, for `heads`; Tavakoli, Pardo and
+    Kormushev (2018), arXiv 1711.08946, for several choices.
     """
     return _build(env, checked_config(config, DQNConfig), checked_network(network), check_abstractly(env))
 

@@ -137,7 +137,8 @@ def sac(env: Environment, config: SACConfig | None = None, network: Networks | N
         anything is compiled.
 
     Source: Haarnoja et al. (2018), arXiv 1801.01290 and 1812.05905; Christodoulou (2019), arXiv 1910.07207, for
-    discrete actions; Tavakoli, Pardo and Kormushev (2018) for critics of several choices.
+    discrete actions; Tavakoli, Pardo and Kormushev (2018), arXiv 1711.08946, for critics of several
+    choices.
     """
     return _build(env, checked_config(config, SACConfig), checked_networks("sac", network), check_abstractly(env))
 

@@ -78,8 +78,7 @@ class ValueFunction(NamedTuple):
       branches: Numbers of choices of the D parts of an action, which are `num_actions` together: each part has values
         of its own, and their mean is the value of the action; None for one choice.
 
-    Source: Tavakoli, Pardo and Kormushev (2018), "Action branching architectures for deep reinforcement learning", for
-    several choices.
+    Source: Tavakoli, Pardo and Kormushev (2018), arXiv 1711.08946, for several choices.
     """
 
     network: Module

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import spaces
+from envs.base import entries, spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError
 
@@ -63,9 +63,7 @@ def choice_sizes(space: spaces.Space) -> tuple[int, ...]:
         return (int(space.n),)
     if isinstance(space, MultiDiscrete):
         return tuple(int(count) for count in space.counts.ravel())
-    if not isinstance(space, spaces.Tuple | spaces.Dict):
-        return ()
-    sizes = [choice_sizes(part) for part in _entries(space).values()]
+    sizes = [choice_sizes(part) for part in entries(space).values()]
     return sum(sizes, ()) if all(sizes) else ()
 
 
@@ -89,11 +87,6 @@ def action_head(space: spaces.Space) -> ActionHead:
     )
 
 
-def _entries(space: Any) -> dict[Any, spaces.Space]:
-    """Entries of a `Tuple` or `Dict` in the order of JAX's leaves, which sorts names."""
-    return dict(sorted(space.spaces.items()) if isinstance(space, spaces.Dict) else enumerate(space.spaces))
-
-
 def in_space(space: Any, parts: Sequence[Any]) -> Any:
     """Leaves of several choices as a space has them: an array of a `MultiDiscrete`, a tuple, or a dictionary.
 
@@ -106,11 +99,11 @@ def in_space(space: Any, parts: Sequence[Any]) -> Any:
     if isinstance(space, MultiDiscrete):
         stacked = jnp.stack(parts, axis=-1)
         return (stacked.reshape(*stacked.shape[:-1], *space.shape) + space.low).astype(space.dtype)
-    entries, begin = {}, 0
-    for name, part in _entries(space).items():
+    whole, begin = {}, 0
+    for name, part in entries(space).items():
         end = begin + len(choice_sizes(part))
-        entries[name], begin = in_space(part, parts[begin:end]), end
-    return entries if isinstance(space, spaces.Dict) else tuple(entries.values())
+        whole[name], begin = in_space(part, parts[begin:end]), end
+    return whole if isinstance(space, spaces.Dict) else tuple(whole.values())
 
 
 def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:

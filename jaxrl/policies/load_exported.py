@@ -141,10 +141,11 @@ class ExportedPolicy:
         outputs = [np.asarray(leaf) for leaf in self._run(leaves)]
         outputs = [leaf.reshape((*front, *leaf.shape[1:])) for leaf in outputs]
         by_name = {port["name"]: leaf for port, leaf in zip(self.spec["outputs"], outputs, strict=True)}
-        parts = tuple(leaf for name, leaf in by_name.items() if name.startswith(f"{ACTION}."))
+        parts = {name.partition(".")[2]: leaf for name, leaf in by_name.items() if name.startswith(f"{ACTION}.")}
         numbers = {name: leaf for name, leaf in by_name.items() if name.partition(".")[0] not in (ACTION, NEXT_MEMORY)}
         after = {name: by_name[f"next_{name}"] for name in self.spec.get(MEMORY, {})}
-        return {ACTION: parts or by_name[ACTION], **numbers, **({MEMORY: after} if after else {})}
+        action = _assembled(self.spec["action_space"], parts) if parts else by_name[ACTION]
+        return {ACTION: action, **numbers, **({MEMORY: after} if after else {})}
 
     def _order(self, name: str) -> int:
         names = [port["name"] for port in self.spec["inputs"]]
@@ -152,6 +153,23 @@ class ExportedPolicy:
 
     def __repr__(self) -> str:
         return f"ExportedPolicy({self.spec['format']}, {self.spec.get('algorithm') or self.spec.get('name')})"
+
+
+def _assembled(space: Mapping[str, Any], leaves: Mapping[str, Any]) -> Any:
+    """An action of several parts, as the described space has them, from leaves by their dotted paths."""
+    if space["kind"] not in ("tuple", "dict"):
+        return leaves[""]
+    described = space["spaces"]
+    parts = described if space["kind"] == "dict" else {str(i): part for i, part in enumerate(described)}
+    action = {
+        name: _assembled(part, {path[len(name) + 1 :]: leaf for path, leaf in leaves.items() if _below(path, name)})
+        for name, part in parts.items()
+    }
+    return action if space["kind"] == "dict" else tuple(action.values())
+
+
+def _below(path: str, name: str) -> bool:
+    return path == name or path.startswith(f"{name}.")
 
 
 def format_of(path: Path) -> str:

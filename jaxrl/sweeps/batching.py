@@ -8,7 +8,7 @@ import jax
 import numpy as np
 
 from envs.arguments import class_names
-from envs.base import Environment
+from envs.base import Environment, entries, spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import carried_over, check_count, extends
@@ -117,15 +117,17 @@ def _hint(env: Environment, path: str, known: Sequence[str]) -> str:
     return near(path, known, "env.") or f"; it has {', '.join(f'env.{name}' for name in names)}."
 
 
+def _bounds(space: spaces.Space) -> list[np.ndarray]:
+    """Bounds and numbers of choices of a space and its entries."""
+    own = [np.asarray(getattr(space, name)) for name in ("n", "low", "high") if name in vars(space)]
+    return own + [bound for part in entries(space).values() for bound in _bounds(part)]
+
+
 def _check_action_space(env: Environment, batched: Any, num_settings: int) -> None:
     """Reject parameters that change the action space for which a policy has been built."""
 
     def bounds(params: EnvParams) -> list[np.ndarray]:
-        space = env.action_space(params)
-        parts = getattr(space, "spaces", (space,))
-        return [
-            np.asarray(getattr(part, name)) for part in parts for name in ("n", "low", "high") if name in vars(part)
-        ]
+        return _bounds(env.action_space(params))
 
     usual = bounds(env.default_params)
     for i in range(num_settings):

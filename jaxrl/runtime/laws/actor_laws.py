@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import agent_axes
+from envs.base import agent_axes, check_action
 from envs.checking import ContractError
+from envs.errors import UserValueError
 from envs.law_progress import Laws
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.action_probabilities import has_probabilities, probabilities
@@ -57,9 +58,11 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> N
         raise ContractError(f"a greedy action must not depend on the key, got {greedy} for different keys")
     law("actions lie in their space")
     for actions in (greedy, act(keys, False)):
-        inside = jax.vmap(algo.env.action_space(params).contains)(actions)
-        if not np.all(inside):
-            raise ContractError(f"actor must choose an action of {algo.env.action_space(params)!r}, got {actions}")
+        try:
+            check_action(algo.env.action_space(params), actions)
+        except UserValueError as error:
+            space = algo.env.action_space(params)
+            raise ContractError(f"actor must choose an action of {space!r}, got {actions}") from error
     law("log-probabilities are of the actions")
     if actor.log_prob is not None:
         _check_log_prob(algo, key, policy, obs, mask, start, agents)
