@@ -45,7 +45,7 @@ def masked_values(values: jax.Array, mask: Any) -> jax.Array:
     return jnp.where(mask, values, jnp.finfo(values.dtype).min)
 
 
-def of_branches(values: Any, branches: tuple[int, ...], axis: int = -1) -> list[jax.Array]:
+def of_branches(values: Any, branches: tuple[int, ...], axis: int = -1) -> list[Any]:
     """Values of the choices of each part of an action, from those of all parts one after another along an axis.
 
     Args:
@@ -53,9 +53,10 @@ def of_branches(values: Any, branches: tuple[int, ...], axis: int = -1) -> list[
       branches: Numbers of choices of the parts.
       axis: Axis of the choices.
     """
-    if not isinstance(values, jax.Array):
+    if isinstance(values, jax.Array | np.ndarray):
+        chex.assert_axis_dimension(values, axis, sum(branches), custom_message="values")
+    else:
         return [None] * len(branches) if values is None else jax.tree.leaves(values)
-    chex.assert_axis_dimension(values, axis, sum(branches), custom_message="values")
     return jnp.split(values, np.cumsum(branches)[:-1].tolist(), axis=axis)
 
 
@@ -69,6 +70,7 @@ def of_actions(values: jax.Array, index: jax.Array, branches: tuple[int, ...] | 
       branches: Numbers of choices of the D parts of an action; None for one choice.
       axis: Axis of the actions, below 0.
     """
+    chex.assert_equal_rank([values, index], custom_message="values, index")
     after = (slice(None),) * (-axis - 1)
     if branches is None:
         return jnp.take_along_axis(values, index, axis=axis)[(..., 0, *after)]

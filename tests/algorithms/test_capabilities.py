@@ -12,7 +12,8 @@ from jaxrl.algorithms.registry import ROWS
 # Sentences of the capabilities that some algorithm lacks; {} stands for its configuration or hyper-parameters.
 SENTENCES = {
     "Actions: discrete": r"\w+ takes an environment whose action space is a Box of floats, got Discrete\(2",
-    "Actions: continuous": r"\w+ takes an environment with a Discrete action space, got Box\(",
+    "Actions: several discrete": r"\w+ takes an environment whose action space is a Box of floats, got Tuple\(",
+    "Actions: continuous": r"\w+ takes an environment of discrete actions \(.*\), got Box\(",
     "Actions: masked": r"\w+ takes an environment whose action space is a Box of floats, got Discrete\(15",
     "Policies: memory": r"memory must be 'none' in {}Config, whose policies have no memory, got 'gru'; ppo,",
     'Critics: global, `critic_sees="global"`': r"{}Config has no field 'critic_sees'; ppo, sac, td3 and other algori",
@@ -21,6 +22,7 @@ SENTENCES = {
 }
 LACKING = {
     "Actions: discrete": {"td3"},
+    "Actions: several discrete": {"td3"},
     "Actions: continuous": {"dqn", "pqn"},
     "Actions: masked": {"td3"},
     "Policies: memory": {"dqn", "pqn", "sac", "td3"},

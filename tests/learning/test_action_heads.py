@@ -296,14 +296,14 @@ def test_discrete_actions_pass_through() -> None:
 @pytest.mark.parametrize(
     "space",
     [
-        spaces.Dict({"a": spaces.Discrete(2)}),
+        spaces.Dict({"a": spaces.Discrete(2), "b": spaces.Box(-1.0, 1.0, (1,))}),
         spaces.Box(0, 3, (2,), jnp.int32),
         spaces.Tuple([spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,))]),
     ],
     ids=["dict", "integers", "mixed tuple"],
 )
 def test_other_spaces_are_refused(space: spaces.Space) -> None:
-    with pytest.raises(TypeError, match=r"^action_space must be Discrete, a Tuple of Discrete or a Box of floats, got"):
+    with pytest.raises(TypeError, match=r"^action_space must be Discrete, MultiDiscrete, a Tuple or Dict .*, got"):
         action_head(space)
 
 

@@ -309,7 +309,7 @@ class Walk:
         """One step of every environment without a reset; leaves `[N, ...]`."""
         at, here, obs, mask = tables(self.env.agents), self.place, self.obs, self.mask
         if self.env.discrete:
-            choice, paid = sum(self.env.chosen(raw)) % ACTIONS, 0.0
+            choice, paid = np.sum(self.env.chosen(raw), axis=0) % ACTIONS, 0.0
         else:
             action = np.clip(CENTRE + HALF_WIDTH * raw, LOW, HIGH)
             choice, paid = (raw[..., 0] > 0).astype(int), np.sum(at.slope[here] * action, axis=-1)

@@ -104,7 +104,7 @@ class SAC(Critics):
             lowest = self.env.parts(self.lowest(self.values(self.targets, batch.next_obs)), -2)
             logs = self._logs(self.policy, batch.next_obs, batch.next_mask)
             values = [np.sum(np.exp(log)[..., None] * part, axis=-2) for log, part in zip(logs, lowest, strict=True)]
-            entropy = sum(_entropy(log) for log in logs)
+            entropy = np.sum([_entropy(log) for log in logs], axis=0)
             following = np.mean(values, axis=0) + temperature * entropy[..., None] / self.nodes.sizes
         else:
             action, log_prob = self._sampled(self.policy, batch.next_obs, next_noise)
@@ -117,8 +117,9 @@ class SAC(Critics):
             if self.discrete:
                 lowest = np.min(self.values(self.critics, batch.obs) @ self.nodes.shares, axis=0)
                 logs = self._logs(policy, batch.obs, batch.mask)
-                entropy = sum(_entropy(log) for log in logs)
-                q = sum(np.sum(np.exp(log) * p, -1) for log, p in zip(logs, self.env.parts(lowest), strict=True))
+                entropy = np.sum([_entropy(log) for log in logs], axis=0)
+                parts = zip(logs, self.env.parts(lowest), strict=True)
+                q = np.sum([np.sum(np.exp(log) * part, axis=-1) for log, part in parts], axis=0)
             else:
                 action, log_prob = self._sampled(policy, batch.obs, noise)
                 q = np.min(self.values(self.critics, batch.obs, action) @ self.nodes.shares, axis=0)

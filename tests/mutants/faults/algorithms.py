@@ -74,7 +74,7 @@ FAULTS = (
         "jaxrl/algorithms/action_values.py",
         'noise[..., : len(branches)] < scores["epsilon"]',
         'noise[..., :1] < scores["epsilon"]',
-        f"{DQN}[several choices]",
+        f"{PQN}[several choices]",
     ),
     Fault(
         "second-choice-read-among-the-first",
