@@ -14,9 +14,8 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
-from envs.abstract_checking import agent_axes
 from envs.adapters.outgoing.agents import agent_names, broken_up, crowd
-from envs.base import spaces
+from envs.base import agent_axes, spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import methods_in_own_settings
 
