@@ -266,11 +266,10 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
             return jnp.log(jnp.float32(agent.head.num_outputs))
         if batch.mask is None:
             return jnp.float32(sum(math.log(count) for count in branches or ()))
-        active = batch.active.astype(jnp.float32)
 
         def of_choice(mask: jax.Array) -> jax.Array:
             allowed = jnp.maximum(jnp.sum(mask, axis=-1), 1).astype(jnp.float32)
-            return weighted_mean(jnp.log(allowed), active)
+            return weighted_mean(jnp.log(allowed), batch.active.astype(jnp.float32))
 
         return jax.tree.reduce(jnp.add, jax.tree.map(of_choice, batch.mask))
 

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal
@@ -12,6 +12,7 @@ import jax
 from envs.arguments import check_flags, described
 from envs.choices import choices_of
 from envs.errors import UserTypeError, UserValueError
+from envs.spelling import near
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, short
 from jaxrl.learning.asymmetric import (
     ACTOR_WORDS,
@@ -29,6 +30,7 @@ from jaxrl.learning.cells import CELLS, cell_of
 from jaxrl.learning.networks import (
     ACTIVATIONS,
     CNNActorCritic,
+    EntriesActorCritic,
     MLPActorCritic,
     Module,
     ResidualActorCritic,
@@ -45,9 +47,11 @@ _OWN = {
     "simba": ("shared_trunk",),
     "relation": ("own_hidden", "neighbour_hidden", "pooling", "own_scale", "neighbour_scale"),
     "cnn": ("shared_trunk", "channels", "strides"),
+    "entries": ("shared_trunk", "channels", "strides", "encoders", "encoder_hidden"),
     "rows": ("own_hidden", "neighbour_hidden", "pooling", "own_scale"),  # of a centralised critic
 }
 _EXAMPLES = {"channels": (16, 32), "strides": (2, 1)}
+_ENCODERS = ("cnn", "mlp", "flat")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +62,8 @@ class NetworkConfig(Settings):
       network: Kind of network: "mlp", an MLP on the flattened observation; "relation", for observations with
         "neighbours", see `relation.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
         grid or pixels, or a stack of them `[frames, height, width, channels]`; "simba", residual blocks with normalised
-        layers on the flattened observation; or "auto", "relation" for observations with neighbours and "mlp" otherwise.
+        layers on the flattened observation; or "auto", by `encoders` where there are some, "relation" for observations
+        with neighbours, and "mlp" otherwise.
       hidden: Widths of the hidden layers, or of the blocks of "simba", which must be equal; with a memory, widths of
         the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
@@ -73,6 +78,10 @@ class NetworkConfig(Settings):
       own_scale: Factor of an agent's own part of observations in "relation", and of the whole global observation, but
         not of an action in the input of a critic.
       neighbour_scale: Factor of the neighbours' part of observations in "relation".
+      encoders: Encoders of the entries of a dictionary, such as `{"image": "cnn", "state": "mlp"}`, or the same as
+        `("image:cnn", "state:mlp")`: "cnn", convolutions as of the network "cnn"; "mlp", layers of `encoder_hidden`; or
+        "flat", numbers as they are, which is that of other entries. `hidden` follows on all of them together.
+      encoder_hidden: Widths of the layers of the encoder "mlp".
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
       memory: Kind of memory between the hidden layers and the last layers: "none"; "gru", the gated recurrent unit;
@@ -98,6 +107,8 @@ class NetworkConfig(Settings):
     pooling: Literal["mean", "masked-mean", "max", "attention"] = "mean"
     own_scale: float = 1.0
     neighbour_scale: float = 1.0
+    encoders: tuple[str, ...] | Mapping[str, str] = ()
+    encoder_hidden: tuple[int, ...] = (64,)
     channels: tuple[int, ...] = (16, 32)
     strides: tuple[int, ...] = ()
     memory: Literal["none", "gru", "lstm", "lru"] = "none"
@@ -114,7 +125,18 @@ class NetworkConfig(Settings):
                 "is an argument of the algorithm, such as ppo(env, config, network=module)"
             )
         check_choice("network", self.network, ("auto", "mlp", "relation", "cnn", "simba"))
-        for name in ("hidden", "own_hidden", "neighbour_hidden", "channels", "strides", "memory_hidden"):
+        object.__setattr__(self, "encoders", _checked_encoders(self.encoders))
+        if self.encoders and self.network != "auto":
+            raise UserValueError(f"encoders takes network='auto', got {self.network!r}; leave network out")
+        for name in (
+            "hidden",
+            "own_hidden",
+            "neighbour_hidden",
+            "encoder_hidden",
+            "channels",
+            "strides",
+            "memory_hidden",
+        ):
             value, what = getattr(self, name), "strides" if name == "strides" else "widths of layers"
             if not isinstance(value, Sequence) or isinstance(value, str):
                 raise UserTypeError(f"{name} takes the {what}, such as {_EXAMPLES.get(name, (64, 64))}, got {value!r}")
@@ -237,7 +259,13 @@ class NetworkConfig(Settings):
         """
         relational = _is_relational(seen) and self.network != "mlp"
         same = self.network == "simba" or (self.network == "cnn" and len(getattr(seen, "shape", ())) in (3, 4))
-        kind = "relation" if relational else self.network if same else "mlp"
+        if self.encoders and any(
+            isinstance(part, dict) and set(self._encoders) <= set(part)
+            for part in (seen, seen.get("observation") if isinstance(seen, dict) else None)
+        ):
+            kind = "entries"
+        else:
+            kind = "relation" if relational else self.network if same else "mlp"
         actor = self._network(*self._kind(obs, kind), obs, None, None)
         inputs = seen if action is None else with_action(seen, action)
         critic = self._network(kind, relational, inputs, None, None, action is not None)
@@ -278,10 +306,47 @@ class NetworkConfig(Settings):
           obs: Shapes of one observation.
           critic: Kind of a centralised critic, None without one.
         """
+        if self.encoders:
+            self._check_entries(obs)
+            self._refuse_others("entries", critic or "entries")
+            return "entries", False
         relational = _is_relational(obs)
         kind = self.network if self.network != "auto" else "relation" if relational else "mlp"
         self._refuse_others(kind, critic or kind)
         return kind, relational
+
+    @property
+    def _encoders(self) -> dict[str, str]:
+        """Encoder of each entry."""
+        pairs = (each.rpartition(":") for each in self.encoders)
+        return {entry: kind for entry, _, kind in pairs}
+
+    def _check_entries(self, obs: Any) -> None:
+        """Rejects encoders that do not fit the shapes of an observation, which may be joined with an action.
+
+        Raises:
+          ValueError: An observation is not a dictionary, lacks an entry, or an entry is not an image.
+        """
+        parts = obs["observation"] if isinstance(obs, dict) and set(obs) == {"action", "observation"} else obs
+        if not isinstance(parts, dict):
+            raise UserValueError(
+                f"encoders takes observations that are dictionaries, got {described(parts)}; network='cnn' takes images"
+            )
+        for entry, kind in self._encoders.items():
+            if entry not in parts:
+                raise UserValueError(
+                    f"encoders names the entry {entry!r}, which observations lack{near(entry, list(parts))}; they have "
+                    f"{', '.join(map(repr, sorted(parts)))}"
+                )
+            if kind == "cnn" and len(getattr(parts[entry], "shape", ())) not in (3, 4):
+                raise UserValueError(
+                    "encoder 'cnn' takes an array [height, width, channels], or a stack of them [frames, height, "
+                    f"width, channels], got {described(parts[entry])} at {entry!r}; 'mlp' and 'flat' take others"
+                )
+        kinds = set(self._encoders.values())
+        for name, needed in {"channels": "cnn", "strides": "cnn", "encoder_hidden": "mlp"}.items():
+            if needed not in kinds and getattr(self, name) != NetworkConfig.__dataclass_fields__[name].default:
+                raise UserValueError(f"{name} has an effect with an encoder {needed!r} only; leave it out")
 
     def _network(
         self,
@@ -297,6 +362,22 @@ class NetworkConfig(Settings):
             kind_of = MLPActorCritic if kind == "mlp" else ResidualActorCritic
             last = (self.shared_trunk, num_values, self.layer_norm, choices)
             return kind_of(num_outputs, self.hidden, self.activation, *last)
+        if kind == "entries":
+            strides = self.strides or (1,) * len(self.channels)
+            return EntriesActorCritic(
+                num_outputs,
+                tuple(self._encoders.items()),
+                self.channels,
+                strides,
+                self.encoder_hidden,
+                self.hidden,
+                self.activation,
+                self.shared_trunk,
+                num_values,
+                self.layer_norm,
+                choices,
+                with_action,
+            )
         if kind == "cnn":
             image = obs.get("observation", obs) if with_action else obs  # absent where there are neighbours
             if len(getattr(image, "shape", ())) not in (3, 4):
@@ -348,7 +429,12 @@ class NetworkConfig(Settings):
                 raise UserValueError("shared_trunk has no effect on observations with 'neighbours'; leave it out")
             if name in _OWN["cnn"]:
                 raise UserValueError(
-                    f"{name} has an effect with network='cnn' only, got {getattr(self, name)}; leave it out"
+                    f"{name} has an effect with network='cnn' or an encoder 'cnn' only, got {getattr(self, name)}; "
+                    "leave it out"
+                )
+            if name in _OWN["entries"]:
+                raise UserValueError(
+                    f"{name} has an effect with encoders only, got {getattr(self, name)}; leave it out"
                 )
             where = (
                 "observations without 'neighbours' and 'neighbours_present'"
@@ -356,6 +442,27 @@ class NetworkConfig(Settings):
                 else f"network={kind!r}"
             )
             raise UserValueError(f"{name} has no effect on {where}, got {getattr(self, name)!r}; leave it out")
+
+
+def _checked_encoders(encoders: Any) -> tuple[str, ...]:
+    """Encoders as sorted texts `entry:kind`, from a dictionary or from such texts.
+
+    Raises:
+      TypeError, ValueError: They are neither, or an encoder is unknown.
+    """
+    takes = "encoders takes a kind for each entry, such as {'image': 'cnn', 'state': 'mlp'}"
+    if isinstance(encoders, Mapping):
+        encoders = [f"{entry}:{kind}" for entry, kind in encoders.items()]
+    if isinstance(encoders, str) or not isinstance(encoders, Sequence) or not all(isinstance(e, str) for e in encoders):
+        raise UserTypeError(f"{takes}, got {encoders!r}")
+    for each in encoders:
+        entry, _, kind = each.rpartition(":")
+        if not entry:
+            raise UserValueError(f"{takes}, or texts such as 'image:cnn', got {each!r}")
+        check_choice(f"the encoder of {entry!r}", kind, _ENCODERS)
+    if len({each.rpartition(":")[0] for each in encoders}) < len(encoders):
+        raise UserValueError(f"encoders takes one kind for each entry, got {tuple(encoders)}")
+    return tuple(sorted(encoders))
 
 
 def _is_relational(obs: Any) -> bool:

@@ -128,9 +128,7 @@ class CNNActorCritic(nn.Module):
         chex.assert_rank(obs["observation"] if self.with_action else obs, {3, 4}, custom_message="obs")
         obs = encoded(obs, self.choices)
         pixels, action = (obs["observation"], (obs["action"],)) if self.with_action else (obs, ())
-        image = pixels.astype(jnp.float32) / (255.0 if pixels.dtype == jnp.uint8 else 1.0)
-        if image.ndim == 4:
-            image = jnp.moveaxis(image, 0, 2).reshape(*image.shape[1:3], -1)
+        image = image_of(pixels)
         if self.num_outputs is None:
             return self._features(image, "trunk", action)
         actor = self._features(image, "trunk" if self.shared_trunk else "actor")
@@ -138,14 +136,113 @@ class CNNActorCritic(nn.Module):
         return last_layers(actor, critic, self.num_outputs, self.num_values)
 
     def _features(self, image: jax.Array, name: str, action: tuple[jax.Array, ...] = ()) -> jax.Array:
-        for i, (channels, stride) in enumerate(zip(self.channels, self.strides, strict=True)):
-            image = _Convolution(channels, stride, name=f"{name}_convolution_{i}")(image)
-            if self.layer_norm:
-                # Over the whole layer, with a scale and an offset for each channel.
-                image = nn.LayerNorm(reduction_axes=(-3, -2, -1), name=f"{name}_convolution_{i}_norm")(image)
-            image = ACTIVATIONS[self.activation](image)
+        image = convolutions(image, self.channels, self.strides, self.activation, name, self.layer_norm)
         features = jnp.concatenate([jnp.ravel(image), *action]) if action else jnp.ravel(image)
         return perceptron(features, self.hidden, self.activation, name, self.layer_norm)
+
+
+class EntriesActorCritic(nn.Module):
+    """Two networks, or one with two heads, from a dictionary, each entry of which has an encoder of its own.
+
+    Features of all entries, in the order of their sorted names, are the input of the hidden layers. Where the
+    dictionary is the entry "observation" of another one, what only a critic sees is beside it, and joins the features
+    as it is.
+
+    Attributes:
+      num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
+        returns the features of a shared trunk.
+      encoders: Pairs of an entry and its encoder: "cnn", the convolutions of `CNNActorCritic`; "mlp", hidden layers on
+        its flattened numbers; "flat", its flattened numbers, which is that of all other entries.
+      channels, strides: Numbers of channels and strides of the convolutions.
+      encoder_hidden: Widths of the hidden layers of "mlp".
+      hidden: Widths of the hidden layers that follow.
+      activation: Name in `ACTIVATIONS`.
+      shared_trunk: Whether actor and critic share all but the last layer.
+      num_values: Number of values of the critic; None for one, without an axis.
+      layer_norm: Whether each convolution and hidden layer is normalised before its activation.
+      choices: Choices in observations, by `choices.choices_of`.
+      with_action: Whether observations are joined with an action by `networks.with_action`; the action joins the
+        features before the hidden layers.
+    """
+
+    num_outputs: int | None
+    encoders: tuple[tuple[str, str], ...]
+    channels: tuple[int, ...] = (16, 32)
+    strides: tuple[int, ...] = (1, 1)
+    encoder_hidden: tuple[int, ...] = (64,)
+    hidden: tuple[int, ...] = (64, 64)
+    activation: str = "tanh"
+    shared_trunk: bool = False
+    num_values: int | None = None
+    layer_norm: bool = False
+    choices: Choices = ()
+    with_action: bool = False
+
+    @nn.compact
+    def __call__(self, obs: dict[str, Any]) -> Any:
+        """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
+        obs = encoded(obs, self.choices)
+        obs, others = (obs["observation"], [obs["action"]]) if self.with_action else (obs, [])
+        if not {entry for entry, _ in self.encoders} <= set(obs):
+            others = [flatten_observation({**obs, "observation": ()}), *others]
+            obs = obs["observation"]
+        if self.num_outputs is None:
+            return self._features(obs, others, "trunk")
+        actor = self._features(obs, others, "trunk" if self.shared_trunk else "actor")
+        critic = actor if self.shared_trunk else self._features(obs, others, "critic")
+        return last_layers(actor, critic, self.num_outputs, self.num_values)
+
+    def _features(self, obs: dict[str, Any], others: list[jax.Array], name: str) -> jax.Array:
+        kinds = dict(self.encoders)
+        parts = [self._part(kinds.get(entry, "flat"), leaf, f"{name}_{entry}") for entry, leaf in sorted(obs.items())]
+        return perceptron(jnp.concatenate([*parts, *others]), self.hidden, self.activation, name, self.layer_norm)
+
+    def _part(self, kind: str, entry: Any, name: str) -> jax.Array:
+        if kind == "cnn":
+            shape = (image_of(entry), self.channels, self.strides, self.activation, name, self.layer_norm)
+            return jnp.ravel(convolutions(*shape))
+        if kind == "mlp":
+            return perceptron(flatten_observation(entry), self.encoder_hidden, self.activation, name, self.layer_norm)
+        return flatten_observation(entry)
+
+
+def image_of(pixels: jax.Array) -> jax.Array:
+    """Image, float32 `[height, width, channels]`, of pixels, whose unsigned integers of 8 bits are divided by 255.
+
+    Args:
+      pixels: One array `[height, width, channels]`, or a stack `[frames, height, width, channels]`, whose frames become
+        channels.
+    """
+    chex.assert_rank(pixels, {3, 4}, custom_message="pixels")
+    image = pixels.astype(jnp.float32) / (255.0 if pixels.dtype == jnp.uint8 else 1.0)
+    return jnp.moveaxis(image, 0, 2).reshape(*image.shape[1:3], -1) if image.ndim == 4 else image
+
+
+def convolutions(
+    image: jax.Array,
+    channels: tuple[int, ...],
+    strides: tuple[int, ...],
+    activation: str,
+    name: str,
+    layer_norm: bool = False,
+) -> jax.Array:
+    """Image after the convolutions `name_convolution_0`, `name_convolution_1`, ... of the calling module.
+
+    Args:
+      image: Image, `[height, width, channels]`.
+      channels, strides: Number of channels and stride of each convolution.
+      activation: Name in `ACTIVATIONS`.
+      name: Prefix of the layers' names.
+      layer_norm: Whether each convolution is normalised before its activation.
+    """
+    chex.assert_rank(image, 3, custom_message="image")
+    for i, (number, stride) in enumerate(zip(channels, strides, strict=True)):
+        image = _Convolution(number, stride, name=f"{name}_convolution_{i}")(image)
+        if layer_norm:
+            # Over the whole layer, with a scale and an offset for each channel.
+            image = nn.LayerNorm(reduction_axes=(-3, -2, -1), name=f"{name}_convolution_{i}_norm")(image)
+        image = ACTIVATIONS[activation](image)
+    return image
 
 
 class _Convolution(nn.Module):

@@ -386,15 +386,15 @@ class Unbounded(LinearTask):
 
 
 @dataclasses.dataclass(frozen=True)
-class SeveralActions(LinearTask):
-    """The linear task with two discrete actions at a time."""
+class Mixed(LinearTask):
+    """The linear task with a discrete action and a number at a time."""
 
     def action_space(self, params: Any = None) -> spaces.Tuple:
         del params
-        return spaces.Tuple([spaces.Discrete(2), spaces.Discrete(2)])
+        return spaces.Tuple([spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,), jnp.float32)])
 
     def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        return super().step_env(key, state, jnp.stack(action).astype(jnp.float32), params)
+        return super().step_env(key, state, jnp.concatenate([action[0][None], action[1]]), params)
 
 
 @pytest.mark.parametrize(
@@ -420,9 +420,9 @@ class SeveralActions(LinearTask):
         ),
         (
             "sac",
-            SeveralActions(),
+            Mixed(),
             TypeError,
-            "takes an environment whose action space is Discrete or a Box of floats, got T",
+            r"takes an environment whose action space is of discrete actions \(.*\) or a Box of floats, got T",
         ),
     ],
 )

@@ -268,6 +268,8 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("recording.Recorder.record", "key", lambda: RECORDER.record(UNUSED, UNUSED, TWO_KEYS, UNUSED, 0, 1)),
     ("evaluation.finite_only", "metrics", lambda: evaluation.finite_only({"return": ones(2, 1)}, {}, {})),
     ("evaluation.finite_only", "others", lambda: evaluation.finite_only({}, {}, {"loss": ones(2)})),
+    ("networks.image_of", "pixels", lambda: networks.image_of(ones(4, 4))),
+    ("networks.convolutions", "image", lambda: networks.convolutions(ones(4, 4), (2,), (1,), "relu", "trunk")),
     ("networks.orthogonal", "key", lambda: networks.orthogonal(TWO_KEYS, 2, 3)),
     ("relation.RelationActorCritic.__call__", "neighbours", lambda: RELATION.apply({}, around(ones(4), ones(4)))),
     (
@@ -412,6 +414,7 @@ EXEMPT = {
     "exploration.noisy_actor": "takes functions and a head",
     "exploration.uniform_actor": "takes an actor and a head",
     "exploration.uniform_discrete_actor": "takes an actor",
+    "networks.EntriesActorCritic.__call__": ANY_SHAPE,
     "networks.MLPActorCritic.__call__": ANY_SHAPE,
     "relation._LargestOutput.__call__": "calls largest_product, which asserts",
     "networks._Convolution.__call__": "gets an image whose rank the network asserts",

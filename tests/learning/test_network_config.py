@@ -11,11 +11,16 @@ from quick_jit import quick_jit
 import envs
 import jaxrl
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.networks import CNNActorCritic, MLPActorCritic, ResidualActorCritic, with_action
+from jaxrl.learning.networks import CNNActorCritic, EntriesActorCritic, MLPActorCritic, ResidualActorCritic, with_action
 from jaxrl.learning.relation import RelationActorCritic
 
 GRID = jax.ShapeDtypeStruct((10, 10, 4), jnp.float32)
 FLAT = jax.ShapeDtypeStruct((3,), jnp.float32)
+ROOM = {
+    "image": jax.ShapeDtypeStruct((6, 7, 2), jnp.uint8),
+    "map": jax.ShapeDtypeStruct((2, 2), jnp.float32),
+    "state": FLAT,
+}
 NEIGHBOURS = {
     "own": FLAT,
     "neighbours": jax.ShapeDtypeStruct((2, 5), jnp.float32),
@@ -34,6 +39,7 @@ NEIGHBOURS = {
         ({"network": "relation", "pooling": "max"}, NEIGHBOURS, RelationActorCritic),
         ({"network": "cnn", "channels": [8]}, GRID, CNNActorCritic),
         ({"network": "cnn"}, jnp.zeros((4, *GRID.shape)), CNNActorCritic),
+        ({"encoders": {"image": "cnn"}}, ROOM, EntriesActorCritic),
     ],
 )
 def test_a_name_gives_its_network(fields: dict[str, Any], obs: Any, kind: type) -> None:
@@ -61,8 +67,19 @@ def test_layers_of_every_network_are_normalised_on_request(obs: Any) -> None:
         ({"network": "cnn"}, FLAT, r"network 'cnn' takes observations \[height, width, channels\]"),
         ({"network": "relation"}, FLAT, "network 'relation' takes observations with 'neighbours'"),
         ({"network": "cnn", "pooling": "max"}, GRID, "pooling has no effect on network='cnn', got 'max'"),
-        ({"channels": (8,)}, GRID, r"channels has an effect with network='cnn' only, got \(8,\)"),
+        ({"channels": (8,)}, GRID, r"channels has an effect with network='cnn' or an encoder 'cnn' only, got \(8,\)"),
         ({"shared_trunk": True}, NEIGHBOURS, "shared_trunk has no effect on observations with 'neighbours'"),
+        ({"encoder_hidden": (8,)}, FLAT, r"encoder_hidden has an effect with encoders only, got \(8,\)"),
+        ({"encoders": {"a": "mlp"}}, FLAT, r"encoders takes observations that are dictionaries, got float32\[3\]"),
+        ({"encoders": {"imag": "cnn"}}, ROOM, "names the entry 'imag', which observations lack; did you mean 'image'"),
+        (
+            {"encoders": {"state": "cnn"}},
+            ROOM,
+            r"'cnn' takes an array \[height, .*, got float32\[3\] at 'state'; 'mlp' ",
+        ),
+        ({"encoders": {"state": "mlp"}, "strides": (2, 2)}, ROOM, "strides has an effect with an encoder 'cnn' only"),
+        ({"encoders": {"image": "cnn"}, "encoder_hidden": (8,)}, ROOM, "encoder_hidden has an effect with an encoder"),
+        ({"encoders": {"image": "cnn"}, "pooling": "max"}, ROOM, "pooling has no effect on observations without 'neig"),
     ],
 )
 def test_fields_without_an_effect_are_refused(fields: dict[str, Any], obs: Any, sentence: str) -> None:
@@ -81,6 +98,14 @@ def test_fields_without_an_effect_are_refused(fields: dict[str, Any], obs: Any, 
         ({"layer_norm": "no"}, "layer_norm takes True or False, got 'no'"),
         ({"normalise_reward": 1}, "normalise_reward takes True or False, got 1"),
         ({"channels": ()}, "channels takes the channels of at least one convolution"),
+        ({"encoders": {"a": "rnn"}}, "the encoder of 'a' must be one of cnn, mlp, flat, got 'rnn'"),
+        (
+            {"encoders": "image:cnn"},
+            r"encoders takes a kind for each entry, such as \{'image': 'cnn', .*, got 'image:cnn'",
+        ),
+        ({"encoders": ["cnn"]}, "encoders takes a kind for each entry, .* or texts such as 'image:cnn', got 'cnn'"),
+        ({"encoders": ["a:cnn", "a:mlp"]}, r"encoders takes one kind for each entry, got \('a:cnn', 'a:mlp'\)"),
+        ({"encoders": {"a": "cnn"}, "network": "simba"}, "encoders takes network='auto', got 'simba'"),
         ({"channels": "16"}, r"channels takes the widths of layers, such as \(16, 32\), got '16'"),
     ],
 )
@@ -123,6 +148,37 @@ def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> No
 
     outputs, values = apply(network, params, jnp.asarray(image))
     # Sums of at most 48 terms of size 1 in float32.
+    np.testing.assert_allclose(outputs, head("actor"), atol=1e-5)
+    np.testing.assert_allclose(values, head("critic"), atol=1e-5)
+
+
+def test_each_entry_has_its_encoder(key: jax.Array) -> None:
+    sizes: dict[str, Any] = {"channels": (3,), "strides": (2,), "encoder_hidden": (4,), "hidden": (5,)}
+    config = NetworkConfig(encoders={"state": "mlp", "image": "cnn"}, **sizes)
+    assert config.encoders == ("image:cnn", "state:mlp") and config == NetworkConfig(encoders=config.encoders, **sizes)
+    rng = np.random.default_rng(0)
+    obs = {
+        "image": rng.integers(0, 256, (6, 7, 2), np.uint8),
+        "map": rng.normal(size=(2, 2)).astype(np.float32),
+        "state": rng.normal(size=3).astype(np.float32),
+    }
+    network = config.actor_critic(ROOM, 2, 2)
+    params = network.init(key, obs)
+    weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["params"])
+
+    def head(name: str) -> np.ndarray:
+        layer = weights[f"{name}_image_convolution_0"]
+        image = np.tanh(convolved(obs["image"] / 255, layer["kernel"], layer["bias"], 2))
+        layer = weights[f"{name}_state_0"]
+        state = np.tanh(obs["state"] @ layer["kernel"] + layer["bias"])
+        features, layer, out = np.concatenate([image.ravel(), obs["map"].ravel(), state]), *heads(name)
+        return np.tanh(features @ layer["kernel"] + layer["bias"]) @ out["kernel"] + out["bias"]
+
+    def heads(name: str) -> tuple[Any, Any]:
+        return weights[f"{name}_0"], weights[f"{name}_out"]
+
+    outputs, values = apply(network, params, obs)
+    # Sums of at most 43 terms of size 1 in float32.
     np.testing.assert_allclose(outputs, head("actor"), atol=1e-5)
     np.testing.assert_allclose(values, head("critic"), atol=1e-5)
 

@@ -4,6 +4,20 @@ from planting import Fault
 
 FAULTS = (
     Fault(
+        "pixels-of-an-entry-not-divided",
+        "jaxrl/learning/networks.py",
+        "shape = (image_of(entry),",
+        "shape = (image_of(entry.astype(jnp.float32)),",
+        "tests/learning/test_network_config.py::test_each_entry_has_its_encoder",
+    ),
+    Fault(
+        "encoders-of-the-critic-are-those-of-the-actor",
+        "jaxrl/learning/networks.py",
+        'critic = actor if self.shared_trunk else self._features(obs, others, "critic")',
+        'critic = actor if self.shared_trunk else self._features(obs, others, "actor")',
+        "tests/learning/test_network_config.py::test_each_entry_has_its_encoder",
+    ),
+    Fault(
         "bootstrap-after-a-termination",
         "jaxrl/learning/advantages.py",
         "bootstrap = jnp.where(terminated, 0.0, next_value)",
