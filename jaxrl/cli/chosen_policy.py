@@ -10,7 +10,7 @@ from jaxrl.results.result import Result
 from jaxrl.sweeps.choosing import listed, values_of
 
 
-def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None) -> TrainedPolicy:
+def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None, kept: str = "last") -> TrainedPolicy:
     """One policy of a result.
 
     Args:
@@ -18,6 +18,7 @@ def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None
       result: Loaded result.
       at: Coordinates of the setting, each `NAME=VALUE`; needed if there are several settings.
       seed: Seed of the run; the first one if None.
+      kept: Policy of the run, "last" or "best".
 
     Raises:
       CommandError: No setting is named, or a coordinate is not of the form NAME=VALUE.
@@ -28,13 +29,14 @@ def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None
     if len(settings) > 1 and not coords:
         choices = "; ".join(f"{path} of {listed(values_of(settings, path))}" for path in settings[0])
         raise CommandError(f"{run} has {len(settings)} settings: choose one by --at NAME=VALUE, {choices}")
-    return result.policy(seed=result.seeds[0] if seed is None else seed, **coords)
+    return result.policy(seed=result.seeds[0] if seed is None else seed, kept=kept, **coords)
 
 
-def named_run(policy: TrainedPolicy) -> str:
-    """Name of the run of a policy, such as `lr 0.001, seed 3`."""
+def named_run(policy: TrainedPolicy, kept: str = "last") -> str:
+    """Name of the run of a policy, such as `lr 0.001, seed 3`, and the step of the best one."""
     setting = (f"{name} {value}" for name, value in policy.setting.items())
-    return printable(", ".join([*setting, f"seed {policy.seed}"]))
+    best = [f"best after {policy.env_steps:,} environment steps"] if kept == "best" else []
+    return printable(", ".join([*setting, f"seed {policy.seed}", *best]))
 
 
 def _coordinate(text: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import tyro
 
 from jaxrl.cli.chosen_policy import chosen_policy, named_run
-from jaxrl.cli.parsing import Allow, RunDirectory, Setting, Trust, parse
+from jaxrl.cli.parsing import Allow, KeptPolicy, RunDirectory, Setting, Trust, parse
 from jaxrl.policies.export import PLATFORMS, check_exportable, check_format, export_policy
 from jaxrl.policies.load_exported import load_exported
 from jaxrl.results.loading import load_result
@@ -28,6 +28,7 @@ class Export:
     seed: int | None = None
     """Seed of the run to export; the first seed if None."""
     at: Setting = ()
+    kept: KeptPolicy = "last"
     platforms: tuple[str, ...] = PLATFORMS
     """Platforms that a StableHLO file must run on."""
     allow: Allow = ()
@@ -50,11 +51,11 @@ def run_export(args: Sequence[str]) -> int:
     check_format(out, options.format)
     result = load_result(options.run, allow=options.allow, trust=options.trust)
     check_exportable(result)
-    policy = chosen_policy(options.run, result, options.at, options.seed)
+    policy = chosen_policy(options.run, result, options.at, options.seed, options.kept)
     export_policy(policy, out, format=options.format, force=options.force, platforms=options.platforms)
     spec = load_exported(out, policy.algo).spec
     takes, gives = ("; ".join(map(_port, spec[side])) for side in ("inputs", "outputs"))
-    print(f"Wrote {out}: {named_run(policy)}.")
+    print(f"Wrote {out}: {named_run(policy, options.kept)}.")
     print(f"takes {takes}")
     print(f"gives {gives}")
     return 0

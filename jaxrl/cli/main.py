@@ -19,7 +19,7 @@ from typing import Any
 
 import jaxrl
 from jaxrl.cli.exit_status import exit_status
-from jaxrl.cli.parsing import Allow, CommandError, RunDirectory, Setting, Trust, parse
+from jaxrl.cli.parsing import Allow, CommandError, KeptPolicy, RunDirectory, Setting, Trust, parse
 from jaxrl.version import REPOSITORY
 
 __all__ = ["main"]
@@ -34,6 +34,7 @@ class Evaluate:
     """Number of greedy episodes of every policy, and of episodes with sampled actions."""
     key: int = 0
     """Random seed of the evaluation."""
+    kept: KeptPolicy = "last"
     allow: Allow = ()
     trust: Trust = False
 
@@ -41,10 +42,10 @@ class Evaluate:
         """Prints a table for each metric."""
         from jaxrl.runtime.evaluate_again import evaluate_result
 
-        evaluated = evaluate_result(
-            jaxrl.load_result(self.run, allow=self.allow, trust=self.trust), self.episodes, self.key
-        )
-        print(f"{self.episodes} whole episodes with every final policy, greedy and sampled")
+        result = jaxrl.load_result(self.run, allow=self.allow, trust=self.trust).with_policies(self.kept)
+        evaluated = evaluate_result(result, self.episodes, self.key)
+        which = "final policy" if self.kept == "last" else "policy of the best evaluation"
+        print(f"{self.episodes} whole episodes with every {which}, greedy and sampled")
         for metric in ("return", "return_sampled", "length"):
             print(f"\n{evaluated.table(metric)}")
 
@@ -59,6 +60,7 @@ class Render:
     seed: int | None = None
     """Seed of the run to render; the first seed if None."""
     at: Setting = ()
+    kept: KeptPolicy = "last"
     scenario: str | None = None
     """Scenario of a crowd, such as corridor, if different from training."""
     agents: int | None = None
@@ -72,13 +74,13 @@ class Render:
         from jaxrl.policies.crowds import crowd_like
 
         result = jaxrl.load_result(self.run, allow=self.allow, trust=self.trust)
-        policy = chosen_policy(self.run, result, self.at, self.seed)
+        policy = chosen_policy(self.run, result, self.at, self.seed, self.kept)
         if self.scenario is None and self.agents is None:
             jaxrl.render(policy.algo.env, policy, self.out)
         else:
             env, params = crowd_like(policy, self.scenario, self.agents)
             jaxrl.render(env, policy, self.out, env_params=params)
-        print(f"Wrote {self.out}: {named_run(policy)}.")
+        print(f"Wrote {self.out}: {named_run(policy, self.kept)}.")
 
 
 @dataclass(frozen=True)

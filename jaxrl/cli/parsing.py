@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
 import tyro
 
@@ -23,6 +23,10 @@ Setting = Annotated[
 Allow = Annotated[
     tuple[str, ...],
     tyro.conf.arg(help="Names of your own modules that may be imported if the run names them, such as my_algorithms."),
+]
+KeptPolicy = Annotated[
+    Literal["last", "best"],
+    tyro.conf.arg(help="Policy of each run: last, or best, of a run of train --keep best."),
 ]
 Trust = Annotated[
     tyro.conf.FlagCreatePairsOff[bool],

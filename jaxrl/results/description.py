@@ -78,6 +78,9 @@ class Labelled(Protocol):
     def policies(self) -> Any: ...
 
     @property
+    def best(self) -> Any: ...
+
+    @property
     def dims(self) -> tuple[str, ...]: ...
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
+from jax.tree_util import keystr
 
 from envs.arguments import check_flag
 from envs.errors import UserValueError
@@ -15,6 +16,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.results.array_files import Header, difference_of_headers, npz_headers, read_netcdf, read_npz
+from jaxrl.results.best import PREFIX, Best, unmeasured
 from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
@@ -60,7 +62,11 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
     algo = algo._replace(settings_from=result.metrics.attrs.get("settings_from", algo.settings_from))
     num_settings = len(result.settings)
     result.env_params = env_params(directory / CONFIG, config, algo, num_settings)
-    result.policies = _policies(directory / POLICIES, result, algo)
+    leaves = _leaves(directory / POLICIES, result, algo)
+    result.policies = _restored(leaves, algo)
+    if _has_best(result):
+        named = _named_best(algo)
+        result.best = jax.tree_util.tree_map_with_path(lambda at, _: leaves[f"{PREFIX}{keystr(at)}"], named)
     restored = hparams(config, algo, num_settings)
     if restored is not None:
         result.hparams, settings = restored
@@ -101,7 +107,7 @@ def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result,
         return source, source.policies
     if not isinstance(source, Result):
         result = load_metrics(source)
-        return result, _policies(Path(source) / POLICIES, result, algo)
+        return result, _restored(_leaves(Path(source) / POLICIES, result, algo), algo)
     headers = {name: Header(leaf.shape, leaf.dtype) for name, leaf in source.policies.items()}
     _require_fit(Path("the result") / POLICIES, headers, source, algo)
     return source, _restored(source.policies, algo)
@@ -161,17 +167,29 @@ def _build(directory: Path, config: dict[str, Any], allow: Allow) -> tuple[Algor
         raise ResultError(f"{directory / CONFIG} describes an algorithm that cannot be built: {error}") from None
 
 
-def _policies(file: Path, result: Result, algo: Algorithm) -> Any:
-    """The policies of a file, which is not read before its shapes are those of the algorithm."""
+def _leaves(file: Path, result: Result, algo: Algorithm) -> dict[str, np.ndarray]:
+    """The arrays of a file of policies, which is not read before its shapes are those of the algorithm."""
     _require_fit(file, _read(file, npz_headers), result, algo)
-    return _restored(_read(file, read_npz), algo)
+    return _read(file, read_npz)
+
+
+def _has_best(result: Result) -> bool:
+    """Whether the file of the policies of a result has the best ones as well."""
+    return result.metrics.attrs.get("keep") == "best"
+
+
+def _named_best(algo: Algorithm) -> Best:
+    """Shapes of the best policy of one run."""
+    return jax.eval_shape(unmeasured, policy_shapes(algo))
 
 
 def _require_fit(file: Path, headers: Mapping[str, Header], result: Result, algo: Algorithm) -> None:
     runs = (len(result.settings), len(result.seeds))
+    kept = {"": policy_shapes(algo)} | ({PREFIX: _named_best(algo)} if _has_best(result) else {})
     expected = {
-        jax.tree_util.keystr(at): Header((*runs, *leaf.shape), leaf.dtype)
-        for at, leaf in jax.tree.leaves_with_path(policy_shapes(algo))
+        f"{prefix}{keystr(at)}": Header((*runs, *leaf.shape), leaf.dtype)
+        for prefix, shapes in kept.items()
+        for at, leaf in jax.tree.leaves_with_path(shapes)
     }
     if (differs := difference_of_headers(headers, expected)) is not None:
         here = f"{algo.name} on {algo.env.name}"
@@ -186,4 +204,4 @@ def origin_of(result: Result) -> str:
 
 def _restored(leaves: Mapping[str, np.ndarray], algo: Algorithm) -> Any:
     """The pytree of the policies, from the algorithm's structure and the key paths of the arrays."""
-    return jax.tree_util.tree_map_with_path(lambda at, _: leaves[jax.tree_util.keystr(at)], policy_shapes(algo))
+    return jax.tree_util.tree_map_with_path(lambda at, _: leaves[keystr(at)], policy_shapes(algo))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,9 @@ import numpy as np
 
 from envs.spelling import near
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.checks import check_choice
 from jaxrl.pytrees import EnvParams, HParams, Policy
+from jaxrl.results.best import KEPT, Best, Kept
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError, main_metric
 from jaxrl.results.description import Description
 from jaxrl.results.policy import TrainedPolicy
@@ -42,6 +45,7 @@ class Result:
         keeps the entries that cannot be recomputed, such as the versions that it was made with.
       unsaved: Whether the call could not save its result, for example because the disk is full.
       directory: Directory that the result was loaded from or last saved in; None for one in memory alone.
+      best: Policies of the best evaluations, of a call with `keep="best"`; otherwise None.
     """
 
     metrics: xarray.Dataset
@@ -52,6 +56,7 @@ class Result:
     loaded: dict[str, Any] | None = field(default=None, repr=False)
     unsaved: bool = field(default=False, repr=False)
     directory: Path | None = field(default=None, repr=False)
+    best: Best | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         runs = f"{len(self.settings)} settings x {len(self.seeds)} seeds"
@@ -123,7 +128,9 @@ class Result:
 
         Returns:
           A table with a text form and `to_pandas()`. Failed runs are excluded from the estimates
-          and counted in a separate column; with fewer than two runs there is no interval.
+          and counted in a separate column; with fewer than two runs there is no interval. The returns of a call with
+          `keep="best"` have the same estimates of `last_again` and `best_again`, the last and the best policies in
+          further episodes.
 
         Raises:
           ResultError: There is no such metric, or it has several numbers for a run.
@@ -181,11 +188,42 @@ class Result:
             chosen.add(dim)
         return metrics.isel({dim: 0 for dim in chosen if metrics.sizes[dim] == 1})
 
-    def policy(self, *, seed: int | None = None, **coords: Any) -> TrainedPolicy:
-        """The final policy of one run.
+    @property
+    def kept(self) -> Any:
+        """All policies of the result: those of the end, or `Kept` where there are best ones as well."""
+        return self.policies if self.best is None else Kept(self.policies, self.best)
+
+    def with_policies(self, kept: str) -> Result:
+        """This result with the policies of the end, "last", or of the best evaluations, "best", as its only ones.
+
+        Functions that take a result, such as `jaxrl.evaluate`, `jaxrl.collect` and `jaxrl.render`, then use these. The
+        metrics are those of the call.
+
+        Raises:
+          ValueError: `kept` is neither.
+          ResultError: The result has no best policies.
+        """
+        check_choice("kept", kept, KEPT)
+        if kept == "last":
+            return dataclasses.replace(self, best=None)
+        return dataclasses.replace(self, policies=self._best().policy, best=None)
+
+    def _best(self) -> Best:
+        if self.best is None:
+            raise ResultError(
+                "this result has no best policies, since its call kept the last ones alone; keep='best' of "
+                "jaxrl.train (--keep best) keeps both"
+            )
+        return self.best
+
+    def policy(self, *, seed: int | None = None, kept: str = "last", **coords: Any) -> TrainedPolicy:
+        """The final policy of one run, or the one of its best evaluation.
 
         Args:
           seed: Seed of the run; optional if the result has a single seed.
+          kept: Policy of the run: "last", that of the end; or "best", that of the evaluation with the highest return,
+            the earliest of equal ones, in a result of `train(..., keep="best")`. That return is too high by chance, as
+            a maximum over evaluations; `result.best.return_again` is not.
           **coords: Coordinates of the run in the sweep, such as `lr=1e-3, discount="exp:gamma=0.98"`
             (`**{"env.gravity": 9.8}` for a path with dots); optional for coordinates with a single value.
 
@@ -193,8 +231,11 @@ class Result:
           A callable `policy(obs, key=None, greedy=True)`.
 
         Raises:
-          ResultError: No run or several runs match the coordinates, or the algorithm is unknown.
+          ResultError: No run or several runs match the coordinates, the algorithm is unknown, or no best policy was
+            kept.
+          ValueError: `kept` is unknown.
         """
+        check_choice("kept", kept, KEPT)
         if self.algo is None:
             reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
             raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result in Python.")
@@ -208,9 +249,12 @@ class Result:
         if seed is not None and seed not in seeds:
             raise ResultError(f"seed is {seed!r}; this result has {listed(seeds)}.")
         run = 0 if seed is None else seeds.index(seed)
-        params = jax.tree.map(lambda leaf: leaf[setting, run], self.policies)
+        policies = self._best().policy if kept == "best" else self.policies
+        params = jax.tree.map(lambda leaf: leaf[setting, run], policies)
         env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
         env_steps = int(self.metrics["env_step"].values[-1])
+        if kept == "best":
+            env_steps = int(self._best().iteration[setting, run]) * self.algo.env_steps_per_iteration
         return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params, env_steps)
 
     def save(self, path: str | Path, force: bool = False) -> Path:

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from envs.arguments import check_flag
 from envs.errors import ExistsError
 from envs.files import replacing, writing
+from jaxrl.results.best import PREFIX
 from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
@@ -192,6 +193,11 @@ def _refuse_result(directory: Path, force: bool, checkpoints: bool) -> None:
         )
 
 
+def _named(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
+    """Arrays of a pytree by their paths."""
+    return {f"{prefix}{jax.tree_util.keystr(at)}": np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(tree)}
+
+
 def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     """Write a result; see `Result.save`. Files are written atomically."""
     check_flag("force", force)
@@ -199,7 +205,7 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     dataset = result.metrics.assign_attrs({name: attribute(value) for name, value in result.metrics.attrs.items()})
     leaves = result.policies  # with an unknown algorithm they are still in the form in which they were read
     if UNKNOWN not in result.metrics.attrs:
-        leaves = {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(result.policies)}
+        leaves = _named(result.policies) | _named(result.best, PREFIX)
     config, table = config_of(result.description()), _table(result)
 
     def write_policies(file: Path) -> None:

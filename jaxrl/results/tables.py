@@ -99,9 +99,30 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():
         columns, rows = columns[:-1], [row[:-1] for row in rows]
+    if metric == "return" and result.best is not None and not np.all(np.isnan(result.best.return_again)):
+        return _with_best(result, columns, rows, confidence, limits)
     last = int(result.metrics["env_step"].values[-1])
     title = f"{metric} after {last:,} environment steps: interquartile mean, {confidence:.0%} bootstrap interval"
     return Table(title, columns, tuple(rows), len(paths))
+
+
+def _with_best(
+    result: Labelled, columns: tuple[str, ...], rows: list[tuple[Any, ...]], confidence: float, limits: Any
+) -> Table:
+    """The table of returns, with those of the last and the best policies in further episodes."""
+    assert result.best is not None
+    failed, last = result.failed_runs(), int(result.metrics["env_step"].values[-1])
+    further = {"last_again": result.best.return_of_last, "best_again": result.best.return_again}
+    for name, values in further.items():
+        columns = (*columns, name, f"{name}_low", f"{name}_high")
+        each = [estimates(runs[~bad], confidence, limits)[:3] for runs, bad in zip(values, failed, strict=True)]
+        rows = [(*row, *numbers) for row, numbers in zip(rows, each, strict=True)]
+    title = (
+        f"return after {last:,} environment steps: interquartile mean, {confidence:.0%} bootstrap interval; again: in "
+        "further episodes, since the return by which a policy is the best of several is too high by chance"
+    )
+    intervals = (("low", "high"), *((f"{name}_low", f"{name}_high") for name in further))
+    return Table(title, columns, tuple(rows), len(result.settings[0]), intervals)
 
 
 def estimates(

@@ -15,6 +15,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.pytrees import EnvParams, HParams, Policy, PyTree
+from jaxrl.results.best import Kept
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.description import Description, return_range
 from jaxrl.results.result import Result
@@ -145,7 +146,7 @@ class Call:
 
         Args:
           metrics: Metrics `{name: [num_settings, num_seeds, num_points, ...]}`.
-          policies: Policies, leaves `[num_settings, num_seeds, ...]`.
+          policies: Policies, or `Kept`, leaves `[num_settings, num_seeds, ...]`.
           env_steps: Number of environment steps at each point.
           attrs: Attributes in addition to those of the call.
         """
@@ -157,7 +158,8 @@ class Call:
             attrs={**self.attrs, **return_range(self.algo, self.env_params), **attrs},
             last_dims={name: dims for name, dims in self.last_dims.items() if name in metrics},
         )
-        return Result(dataset, policies, self.algo, self.hparams, self.env_params)
+        last, best = policies if isinstance(policies, Kept) else (policies, None)
+        return Result(dataset, last, self.algo, self.hparams, self.env_params, best=best)
 
 
 def seeds_that_fit(seeds: int | Sequence[int], hparams: HParams = None, name: str = "seeds") -> list[int]:
@@ -209,7 +211,7 @@ class Assembled(NamedTuple):
       seeds: Positions of the seeds that every setting has.
       env_steps: Number of environment steps at the points that every part has.
       metrics: Metrics of those seeds and points, `{name: [num_settings, num_seeds, num_points, ...]}`.
-      policies: Final policies of those seeds, leaves `[num_settings, num_seeds, ...]`.
+      policies: Policies of those seeds, leaves `[num_settings, num_seeds, ...]`; `Kept` where all parts have best ones.
     """
 
     seeds: np.ndarray
@@ -252,7 +254,7 @@ def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> A
         str(name): whole(*(result.values(str(name))[:, :, at] for result, at in zip(results, kept, strict=True)))
         for name in results[0].metrics.data_vars
     }
-    policies = jax.tree.map(whole, *(result.policies for result in results))
+    policies = jax.tree.map(whole, *(result.kept for result in results))
     return Assembled(seeds, [int(step) for step in env_steps], metrics, policies)
 
 

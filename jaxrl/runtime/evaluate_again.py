@@ -119,4 +119,4 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
             if name not in ("discounted_return", "discounted_return_sampled")
         }
     )
-    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=episodes))
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=episodes), best=None)

@@ -13,6 +13,8 @@ from jaxrl.algorithms.contract import METRIC_RULES, Algorithm, check_stepped
 from jaxrl.checks import check_choice
 from jaxrl.learning.evaluation import episode_metrics, evaluate, finite_only
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
+from jaxrl.results.best import Best, Kept, better
+from jaxrl.results.best import unmeasured as unmeasured_best
 
 Metrics = dict[str, jax.Array]
 
@@ -24,11 +26,13 @@ class Run(NamedTuple):
       state: State of the algorithm.
       sums: Metrics of the algorithm, reduced since the last evaluation: their sum, or the last one.
       since: Number of iterations since the last evaluation, int32 `[]`.
+      best: Policy of the best evaluation so far; None where only the last one is kept.
     """
 
     state: State
     sums: Metrics
     since: jax.Array
+    best: Best | None = None
 
 
 class Loop(NamedTuple):
@@ -46,6 +50,8 @@ class Loop(NamedTuple):
       warm: Function `(Run, policy) -> Run` that starts an initialised run from a policy; None if not supported.
       unmeasured: Function (names of metrics) -> those that have no value before the first iteration. Results have NaN
         there, which programs leave to their callers because `jax_debug_nans` would refuse it.
+      again: Function `(Run, key, hparams, env_params, iteration) -> Kept` that evaluates the last and the best policy
+        with other keys; None where only the last one is kept.
     """
 
     init: Callable[[jax.Array, Any, Any], Any]
@@ -54,13 +60,14 @@ class Loop(NamedTuple):
     keep: Callable[[Any, Any], Any]
     warm: Callable[[Any, Any], Any] | None = None
     unmeasured: Callable[[Collection[str]], Collection[str]] = lambda names: ()
+    again: Callable[[Any, jax.Array, Any, Any, Any], Kept] | None = None
 
 
-def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
+def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
     """Loop of one run of an algorithm, evaluated over `eval_episodes` whole episodes.
 
-    Its `evaluate` raises ValueError, when traced, if a metric of the algorithm has the name of a
-    metric of the evaluation.
+    With `keep="best"` it keeps the policy of the best evaluation beside the last one. Its `evaluate` raises ValueError,
+    when traced, if a metric of the algorithm has the name of a metric of the evaluation.
     """
 
     for name, used in algo.metric_rules.items():
@@ -86,7 +93,8 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         for name in algo.metric_rules:
             check_choice("metric_rules", name, tuple(metrics))
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
-        return Run(state, sums, jnp.zeros((), jnp.int32))
+        best = unmeasured_best(algo.policy(state, hparams)) if keep == "best" else None
+        return Run(state, sums, jnp.zeros((), jnp.int32), best)
 
     def advance(
         run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any, num_iterations: Any
@@ -98,7 +106,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
             step_key = rolled(jax.random.fold_in(iterations_key, iteration))
             state, metrics = step(step_key, iteration, run.state, hparams, params)
             sums = {name: metrics[name] if rule(name) == "last" else run.sums[name] + metrics[name] for name in metrics}
-            return Run(state, sums, run.since + 1)
+            return Run(state, sums, run.since + 1, run.best)
 
         return jax.lax.fori_loop(first, first + num_iterations, body, run)
 
@@ -106,15 +114,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any
     ) -> tuple[Run, Metrics]:
         policy = algo.policy(run.state, hparams)
-        episodes = evaluate(
-            algo.env,
-            params_at(env_params, iteration),
-            algo.actor,
-            policy,
-            jax.random.fold_in(keys(key)[2], iteration),
-            eval_episodes,
-            None if algo.discount is None else algo.discount(hparams).next_weight,
-        )
+        episodes = episodes_of(policy, jax.random.fold_in(keys(key)[2], iteration), hparams, env_params, iteration)
         own = {name: _reduced(rule(name), total, run.since) for name, total in run.sums.items()}
         clashes = sorted(set(episodes) & set(own))
         if clashes:
@@ -123,7 +123,28 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
                 f"too; metric_rules and the algorithm's metrics take different names."
             )
         started = run._replace(sums=jax.tree.map(jnp.zeros_like, run.sums), since=jnp.zeros((), jnp.int32))
-        return started, finite_only(episodes, policy, run.sums) | own
+        metrics = finite_only(episodes, policy, run.sums) | own
+        if run.best is not None:
+            started = started._replace(best=better(run.best, policy, jnp.mean(metrics["return"]), iteration))
+        return started, metrics
+
+    def episodes_of(policy: Policy, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any) -> Metrics:
+        params = params_at(env_params, iteration)
+        weight = None if algo.discount is None else algo.discount(hparams).next_weight
+        return evaluate(algo.env, params, algo.actor, policy, key, eval_episodes, weight)
+
+    def kept(run: Run, hparams: HParams) -> Any:
+        policy = algo.policy(run.state, hparams)
+        return policy if run.best is None else Kept(policy, run.best)
+
+    def again(run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any) -> Kept:
+        last, best = kept(run, hparams)
+        fresh = jax.random.fold_in(jax.random.fold_in(keys(key)[2], iteration), 1)
+        of_last, of_best = (
+            jnp.mean(episodes_of(policy, fresh, hparams, env_params, iteration)["return"])
+            for policy in (last, best.policy)
+        )
+        return Kept(last, best._replace(return_again=of_best, return_of_last=of_last))
 
     def warm(run: Run, policy: Policy) -> Run:
         assert algo.warm_start is not None  # refused by `starting_policies`
@@ -133,7 +154,7 @@ def make_loop(algo: Algorithm, eval_episodes: int) -> Loop:
         return [name for name in names if name not in measured and rule(name) != "sum"]
 
     measured = episode_metrics(algo.env)
-    return Loop(init, advance, evaluate_run, lambda run, hparams: algo.policy(run.state, hparams), warm, unmeasured)
+    return Loop(init, advance, evaluate_run, kept, warm, unmeasured, again if keep == "best" else None)
 
 
 def _reduced(rule: str, total: jax.Array, since: jax.Array) -> jax.Array:

@@ -11,6 +11,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.files import absolute
 from envs.spelling import near
 from jaxrl.checks import check_choice, check_flag, check_function
+from jaxrl.results.best import KEPT
 from jaxrl.runtime.machine.memory import parse_size
 from jaxrl.tracking.tracker import OnChunk, Tracker
 from jaxrl.tracking.trackers import by_name
@@ -131,6 +132,9 @@ class RunOptions(BanditOptions, total=False):
         `[num_settings, num_seeds]`; NaN for runs that are not in the part that trains.
       trackers: Sequence of trackers, which are called at the start, after each evaluation and at the end; see
         `jaxrl.tracking`. A name, such as "tensorboard", stands for a tracker that writes into `out`.
+      keep: Policies to keep of each run: "last", that of the end; or "best", that of the evaluation with the highest
+        return as well, the earliest of equal ones, for `result.policy(kept="best")`. A maximum over evaluations is too
+        high by chance, so both are evaluated again at the end with other keys, which `result.table()` shows.
       shard_environments: Flag to distribute the environments of one run over all devices, including those of the
         processes that `jaxrl.distributed.start` connected: `num_envs` is divided evenly, minibatches are drawn on
         each device, and gradients, moments and running statistics are averaged over all. For one setting and seed,
@@ -138,6 +142,8 @@ class RunOptions(BanditOptions, total=False):
     """
 
     schedules: _Schedules
+    keep: Annotated[str, Option("last",
+        "Policies to keep of each run: last (of the end), or best (also that of the best evaluation).")]
     shard_environments: Annotated[bool, Option(False,
         "Flag to distribute the environments of one run over all devices; requires one setting and one seed.")]
 # fmt: on
@@ -215,6 +221,9 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
             check_function(f"{kind} in trackers", tracker, ("env_step", "metrics"))
             check_function(f"finish of {kind} in trackers", tracker.finish, ("result",))
     check_choice("schedules", every.schedules, SCHEDULES)
+    check_choice("keep", every.keep, KEPT)
+    if every.keep == "best" and every.shard_environments:
+        raise UserValueError("keep='best' cannot be combined with shard_environments: leave one of them out")
     if every.memory is not None:
         parse_size(every.memory)
     minutes = every.checkpoint_minutes

@@ -116,6 +116,7 @@ def resume_begun(
         eval_episodes=eval_episodes,
         begun=identity,
         schedules=options.get("schedules", "keep"),
+        keep=identity.get("keep", "last"),
     )
     if "shard" in identity:
         call = sharded(call, *shard_of(identity["shard"]))

@@ -101,6 +101,21 @@ class Runs:
         parts = zip(self._runs, self._spread, strict=True)
         return self.layout.gather([[keep(run, at[1]) for run, at in zip(*part, strict=True)] for part in parts])
 
+    def again(self) -> Any:
+        """Policies that a result keeps, with returns of a further evaluation; leaves `[num_runs, ...]` on the host."""
+        evaluated = self._call.loop.again
+        assert evaluated is not None
+
+        def of_one(run: Any, arguments: Any, iteration: Any) -> Any:
+            seed, hparams, env_params = arguments
+            return evaluated(run, jax.random.key(seed), hparams, env_params, iteration)
+
+        key = ("again", self._call.identity, self.layout.block)
+        program = cached(key, (self._runs[0][0], self._spread[0][0]), lambda: jax.jit(jax.vmap(of_one, (0, 0, None))))
+        parts = zip(self._runs, self._spread, strict=True)
+        at = np.int32(self.iteration)
+        return self.layout.gather([[program(*each, at) for each in zip(*part, strict=True)] for part in parts])
+
     def put(self, states: State, iteration: int) -> None:
         """Sets the runs to states that `states()` of these or equal runs returned.
 

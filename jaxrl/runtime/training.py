@@ -163,6 +163,7 @@ def train(
             env_params=env_params,
             begun=begun,
             schedules=chosen.schedules,
+            keep=chosen.keep,
         )
         if warm_start is not None:
             if chosen.shard_environments:
@@ -231,6 +232,7 @@ def training_call(
     env_params: EnvParams = None,
     begun: Mapping[str, Any] | None = None,
     schedules: str = "keep",
+    keep: str = "last",
 ) -> Call:
     """Checked call of `train`.
 
@@ -241,6 +243,7 @@ def training_call(
       begun: Contents of `run.json` of the run to resume; None starts from scratch.
       schedules: Treatment of schedules over the whole run where a resumed run becomes longer: "keep" leaves them over
         the original length, with a warning that names them; "stretch" anneals over the longer run.
+      keep: Policies to keep, as in `RunOptions`.
 
     Raises:
       ValueError: The run becomes longer, and would learn nothing further.
@@ -262,8 +265,8 @@ def training_call(
     if env_steps > run_length:
         _warn_of_schedules(run_length, prepared, _prepare(algo, settings, num_settings, env_steps))
     return Call(
-        loop=make_loop(algo, eval_episodes),
-        identity=(algo.env, algo.functions, eval_episodes),
+        loop=make_loop(algo, eval_episodes, keep),
+        identity=(algo.env, algo.functions, eval_episodes, keep),
         points=points,
         env_steps_per_iteration=algo.env_steps_per_iteration,
         headline=lambda metrics: _mean_return(metrics["return"]),
@@ -280,6 +283,7 @@ def training_call(
             "settings_from": algo.settings_from,
             "eval_episodes": eval_episodes,
             "run_length": run_length,
+            **({} if keep == "last" else {"keep": keep}),
             **_notes(algo),
         },
     )

@@ -328,7 +328,7 @@ def test_a_film_of_a_sweep_asks_which_setting(monkeypatch: pytest.MonkeyPatch, c
     assert capsys.readouterr().out == "Wrote episode.gif: lr 0.001, lam 0.9, seed 3.\n"
     del settings[1]
     assert cli.main(["render", "runs/x"]) == 0
-    assert seen == [{"seed": 3, "lr": "1e-3"}, {"seed": 3}]
+    assert seen == [{"seed": 3, "kept": "last", "lr": "1e-3"}, {"seed": 3, "kept": "last"}]
 
 
 def test_no_argument_prints_the_commands(capsys: pytest.CaptureFixture[str]):

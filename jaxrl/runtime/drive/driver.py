@@ -49,6 +49,8 @@ class DrivenRuns(Protocol):
 
     def kept(self) -> Any: ...
 
+    def again(self) -> Any: ...
+
     def put(self, states: State, iteration: int) -> None: ...
 
 
@@ -178,6 +180,8 @@ def drive(
                 break
         if history.last <= 0:
             raise KeyboardInterrupt(stop.signal)
+        if call.loop.again is not None and history.last == points[-1]:
+            history.policies = runs.again()
         if history.policies is None:
             history.policies = runs.kept()
         result = finished()

@@ -159,6 +159,9 @@ class _Leader:
     def kept(self) -> Any:
         return self._run.kept()
 
+    def again(self) -> Any:
+        raise NotImplementedError("a run over all devices keeps its last policy alone")
+
     def put(self, states: State, iteration: int) -> None:
         self._order(_Order.PUT, iteration)
         self._run.put(states, iteration)

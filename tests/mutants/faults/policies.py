@@ -2,7 +2,30 @@
 
 from planting import Fault
 
+BEST = "tests/runtime/test_keep_best.py"
+
 FAULTS = (
+    Fault(
+        "best-policy-the-latest-of-equal-ones",
+        "jaxrl/results/best.py",
+        "jnp.where(value > best.return_then, one, other)",
+        "jnp.where(value >= best.return_then, one, other)",
+        f"{BEST}::test_the_best_policy_is_that_of_the_earliest_highest_return",
+    ),
+    Fault(
+        "best-policy-by-sampled-actions",
+        "jaxrl/runtime/loop.py",
+        'better(run.best, policy, jnp.mean(metrics["return"]), iteration)',
+        'better(run.best, policy, jnp.mean(metrics["return_sampled"]), iteration)',
+        f"{BEST}::test_the_best_policy_is_that_of_the_earliest_highest_return",
+    ),
+    Fault(
+        "best-policy-evaluated-again-with-the-same-keys",
+        "jaxrl/runtime/loop.py",
+        "fresh = jax.random.fold_in(jax.random.fold_in(keys(key)[2], iteration), 1)",
+        "fresh = jax.random.fold_in(keys(key)[2], iteration)",
+        f"{BEST}::test_both_are_evaluated_again_in_the_same_new_episodes",
+    ),
     Fault(
         "terminations-that-count-as-truncations",
         "jaxrl/learning/recording.py",

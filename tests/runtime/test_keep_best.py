@@ -1,0 +1,151 @@
+"""The policy of the best evaluation of each run: which one, how it survives, and what is evaluated again."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import agents
+import jax
+import numpy as np
+import pytest
+from chaotic_algorithm import PER_ITERATION, wandering
+
+import jaxrl
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.statistics import iqm
+
+ITERATIONS = 12
+STEPS = ITERATIONS * PER_ITERATION
+
+
+@dataclasses.dataclass(frozen=True)
+class Noisy(agents.Crowd):
+    """The crowd with noise in its rewards."""
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        obs, state, reward, terminated, info = super().step_env(key, state, action, params)
+        return obs, state, reward + jax.random.normal(key, reward.shape) * info["active"], terminated, info
+
+
+def train(algo: Algorithm | None = None, **options: Any) -> jaxrl.Result:
+    """A result of three seeds under two settings, evaluated after every iteration by few episodes."""
+    algo = wandering() if algo is None else algo
+    settings = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.3]})
+    call: dict[str, Any] = {"seeds": 3, "env_steps": STEPS, "evals": ITERATIONS, "eval_episodes": 2, "block": 2}
+    return jaxrl.train(algo, settings, **{**call, "keep": "best", "progress": False, **options})
+
+
+@pytest.fixture(scope="module")
+def result() -> jaxrl.Result:
+    return train()
+
+
+def returns(result: jaxrl.Result) -> np.ndarray:
+    """Mean returns of the agents, `[num_settings, num_seeds, num_points]`."""
+    values = result.values("return")
+    return values.reshape(*values.shape[:3], -1).mean(axis=-1)
+
+
+def best_of(result: jaxrl.Result) -> Any:
+    assert result.best is not None
+    return result.best
+
+
+def test_the_best_policy_is_that_of_the_earliest_highest_return(result: jaxrl.Result) -> None:
+    best, at = best_of(result), np.argmax(returns(result), axis=-1)
+    np.testing.assert_array_equal(best.iteration, at + 1)
+    np.testing.assert_array_equal(best.return_then, np.max(returns(result), axis=-1))
+    assert len(np.unique(at)) > 1 and np.any(at < ITERATIONS - 1)
+    ties = np.sum(returns(result) == best.return_then[..., None], axis=-1)
+    assert np.any(ties > 1)  # or an order of ties would not be tested
+    for setting, seed in np.ndindex(2, 3):
+        # A run of the length of the best step ends with that policy.
+        short = train(env_steps=(int(at[setting, seed]) + 1) * PER_ITERATION, evals=1, keep="last")
+        np.testing.assert_array_equal(best.policy[setting, seed], short.policies[setting, seed])
+        policy = result.policy(seed=seed, kept="best", lr=(0.1, 0.3)[setting])
+        np.testing.assert_array_equal(policy.params, best.policy[setting, seed])
+        assert policy.env_steps == (int(at[setting, seed]) + 1) * PER_ITERATION
+
+
+def test_metrics_and_last_policies_are_those_without_it(result: jaxrl.Result) -> None:
+    last = train(keep="last")
+    assert last.best is None and "keep" not in last.metrics.attrs
+    np.testing.assert_array_equal(last.policies, result.policies)
+    for name in last.metrics.data_vars:
+        np.testing.assert_array_equal(last.values(str(name)), result.values(str(name)))
+
+
+def test_both_are_evaluated_again_in_the_same_new_episodes(result: jaxrl.Result) -> None:
+    best = best_of(result)
+    latest = best.iteration == ITERATIONS
+    np.testing.assert_array_equal(best.return_again[latest], best.return_of_last[latest])
+    again = train(wandering()._replace(env=Noisy(2)), seeds=64, eval_episodes=1)
+    then, now, last = (np.asarray(leaf).ravel() for leaf in best_of(again)[2:])
+    assert np.mean(then > now) > 0.2  # new episodes, in which the maximum over evaluations is not reached
+    # The bias of a maximum: of 128 runs, by more than three standard errors.
+    assert np.mean(then - now) > 3 * np.std(then - now) / np.sqrt(len(now))
+    assert np.mean(last != returns(again)[..., -1].ravel()) > 0.2
+    table = again.table().to_pandas()
+    for name, values in (("last_again", best_of(again).return_of_last), ("best_again", best_of(again).return_again)):
+        np.testing.assert_allclose(table[name], [float(iqm(runs)) for runs in np.asarray(values)], rtol=1e-6)
+    assert "too high by chance" in str(again.table()) and "best_again" not in str(again.table("length"))
+
+
+def test_it_is_saved_resumed_divided_and_merged_bit_for_bit(result: jaxrl.Result, tmp_path: Path) -> None:
+    algo = wandering()
+    half = train(out=tmp_path / "x", env_steps=STEPS // 2, evals=ITERATIONS // 2)
+    assert half.best is not None
+    whole = jaxrl.resume(tmp_path / "x", env_steps=STEPS, algo=algo, progress=False)
+    same(whole.best, result.best)
+    same(jaxrl.load_result(tmp_path / "x", algo=algo).best, result.best)
+    same(jaxrl.load_result(tmp_path / "x", algo=algo).policies, result.policies)
+    shards = [tmp_path / f"y-{i}" for i in range(2)]
+    for i in range(2):
+        train(out=shards[i], shard=f"{i}/2")
+    settings = [jaxrl.load_result(path, algo=algo) for path in shards]
+    assert [len(shard.seeds) for shard in settings] == [2, 1]
+    for shard, seeds in zip(settings, ([0, 1], [2]), strict=True):
+        same(shard.best, jax.tree.map(lambda leaf, seeds=seeds: leaf[:, seeds], result.best))
+    merged = jaxrl.merge(shards).save(tmp_path / "z")
+    same(jaxrl.load_result(merged, algo=algo).best, result.best)
+
+
+def same(one: Any, other: Any) -> None:
+    assert one is not None
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_a_result_with_the_best_policies_alone(result: jaxrl.Result, tmp_path: Path) -> None:
+    chosen = result.with_policies("best")
+    np.testing.assert_array_equal(chosen.policies, best_of(result).policy)
+    assert chosen.best is None and result.with_policies("last").best is None
+    again = jaxrl.evaluate(chosen, episodes=2)
+    assert again.sizes["seed"] == 3
+    raw = jaxrl.load_result(result.save(tmp_path / "x"))  # of an unknown algorithm
+    assert raw.algo is None and any(name.startswith("best:") for name in raw.policies)
+    same(jaxrl.load_result(raw.save(tmp_path / "y"), algo=wandering()).best, result.best)
+
+
+def test_failed_runs_have_no_best_evaluation() -> None:
+    algo = wandering()
+
+    def step(key: Any, iteration: Any, state: Any, hparams: Any, env_params: Any) -> Any:
+        state, metrics = algo.step(key, iteration, state, hparams, env_params)
+        return state, {"norm": metrics["norm"] + jax.numpy.where(iteration >= 3, jax.numpy.nan, 0.0)}
+
+    with pytest.warns(RuntimeWarning, match="metrics that are not finite"):
+        failed = train(algo._replace(step=step), seeds=1)
+    assert np.all(best_of(failed).iteration <= 3) and np.all(np.isfinite(best_of(failed).return_then))
+
+
+def test_what_is_missing_is_one_sentence(result: jaxrl.Result) -> None:
+    last = dataclasses.replace(result, best=None)
+    with pytest.raises(ResultError, match=r"this result has no best policies, .*; keep='best' of jaxrl\.train"):
+        last.policy(seed=0, kept="best", lr=0.1)
+    with pytest.raises(ValueError, match="kept must be one of last, best, got 'first'"):
+        result.policy(seed=0, kept="first", lr=0.1)
+    with pytest.raises(ValueError, match="keep must be one of last, best, got 'all'"):
+        train(keep="all")
+    with pytest.raises(ValueError, match="keep='best' cannot be combined with shard_environments"):
+        train(shard_environments=True, block=None)
