@@ -127,7 +127,7 @@ def convolved(image: np.ndarray, kernel: np.ndarray, bias: np.ndarray, stride: i
     return result
 
 
-def apply(network: CNNActorCritic, params: Any, obs: jax.Array) -> Any:
+def apply(network: Any, params: Any, obs: Any) -> Any:
     return network.apply(params, obs)
 
 

@@ -33,7 +33,8 @@ def train(algo: Algorithm | None = None, **options: Any) -> jaxrl.Result:
     algo = wandering() if algo is None else algo
     settings = jaxrl.grid(algo.hparams, {"lr": [0.1, 0.3]})
     call: dict[str, Any] = {"seeds": 3, "env_steps": STEPS, "evals": ITERATIONS, "eval_episodes": 2, "block": 2}
-    return jaxrl.train(algo, settings, **{**call, "keep": "best", "progress": False, **options})
+    call |= {"keep": "best", "progress": False, **options}
+    return jaxrl.train(algo, settings, **call)
 
 
 @pytest.fixture(scope="module")
