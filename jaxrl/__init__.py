@@ -45,6 +45,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.policies.crowds import walk as walk
     from jaxrl.policies.evaluating import evaluate as evaluate
     from jaxrl.policies.export import export_policy as export_policy
+    from jaxrl.policies.films import films as films
     from jaxrl.policies.load_exported import load_exported as load_exported
     from jaxrl.policies.partners import Partners as Partners, load_partners as load_partners
     from jaxrl.policies.rendering import render as render

@@ -17,6 +17,7 @@ from jaxrl.cli.parsing import CommandError
 from jaxrl.tracking.trackers import KINDS, by_name
 
 CHOICE = "tracking.json"  # in the run directory, for `jaxrl resume`
+FILMS = "films"  # folder in the run directory
 
 __all__ = ["trackers_again", "trackers_of", "tracking_options"]
 
@@ -30,10 +31,11 @@ class Choice:
     track_project: str = "jaxrl"
     track_group: str | None = None
     track_tags: Sequence[str] = ()
+    film_every: int = 0
 
 
-def tracking_options() -> list[tuple[str, Any, Any]]:
-    """Fields of an options class for trackers."""
+def tracking_options(films: bool = False) -> list[tuple[str, Any, Any]]:
+    """Fields of an options class for trackers, and for films where a command has them."""
     texts = {
         "track": f"Trackers of the runs: {', '.join(KINDS)}. Each writes into --out.",
         "track_by": "Unit of a tracked run: seed, or setting, with bands over its seeds.",
@@ -41,7 +43,11 @@ def tracking_options() -> list[tuple[str, Any, Any]]:
         "track_group": "Name of the group in wandb; the algorithm and the environment if None.",
         "track_tags": "Tags in wandb.",
     }
-    kinds = {"track": tuple[str, ...], "track_group": str | None, "track_tags": tuple[str, ...]}
+    if films:
+        texts["film_every"] = (
+            "Evaluations from one film of the first run of each setting to the next, in OUT/films; 0 for none."
+        )
+    kinds = {"track": tuple[str, ...], "track_group": str | None, "track_tags": tuple[str, ...], "film_every": int}
     defaults = Choice()
     return [option(name, kinds.get(name, str), getattr(defaults, name), text) for name, text in texts.items()]
 
@@ -57,17 +63,21 @@ def trackers_of(options: Any, out: str | Path | None) -> Sequence[Any]:
       CommandError: A name is unknown or repeated, or there is no run directory.
       ImportError: An extra is not installed.
     """
-    choice = Choice(**{field.name: getattr(options, field.name) for field in dataclasses.fields(Choice)})
+    usual = dataclasses.asdict(Choice())
+    choice = Choice(**{name: getattr(options, name, default) for name, default in usual.items()})
     names = list(choice.track)
     for name in names:
         if name not in KINDS:
             raise CommandError(f"there is no tracker {name!r} for --track{near_or_all(name, KINDS)}")
     if len(set(names)) < len(names):
         raise CommandError(f"--track takes each of {', '.join(KINDS)} at most once, but got {' '.join(names)}")
-    if not names:
+    if choice.film_every < 0:
+        raise CommandError(f"--film-every takes a number of evaluations, 0 or more, but got {choice.film_every}")
+    if not names and not choice.film_every:
         return ()
     if out is None:
-        raise CommandError("--track takes --out as well: trackers write there")
+        what = "--track takes --out as well: trackers" if names else "--film-every takes --out as well: films"
+        raise CommandError(f"{what} {'write' if names else 'are written'} there")
     return [_Remembered(choice, Path(out)), *_trackers(choice, Path(out), options.force)]
 
 
@@ -91,7 +101,12 @@ def trackers_again(directory: Path) -> Sequence[Any]:
 def _trackers(choice: Choice, out: Path, force: bool) -> list[Any]:
     tags = tuple(choice.track_tags)
     shared = {"by": choice.track_by, "project": choice.track_project, "group": choice.track_group, "tags": tags}
-    return [by_name(name, out, force=force, **shared) for name in choice.track]
+    films: list[Any] = []
+    if choice.film_every:
+        from jaxrl.policies.films import Films
+
+        films = [Films(out / FILMS, choice.film_every)]
+    return [*films, *(by_name(name, out, force=force, **shared) for name in choice.track)]
 
 
 class _Remembered:

@@ -148,7 +148,7 @@ def options_class(
             after={
                 "memory": [xla_flags_option(), deterministic],
                 "shard_environments": distributed_options(),
-                "trackers": tracking_options(),
+                "trackers": tracking_options(films=True),
             },
         ),
         *start.options(),

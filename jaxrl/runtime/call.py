@@ -103,6 +103,11 @@ class Call:
         return int(self.points[-1]) * self.env_steps_per_iteration
 
     @property
+    def eval_steps(self) -> list[int]:
+        """Environment steps of each run at its evaluations."""
+        return [int(point) * self.env_steps_per_iteration for point in self.points]
+
+    @property
     def whole(self) -> Part:
         """All of its runs."""
         return Part(*map(np.arange, self.shape))

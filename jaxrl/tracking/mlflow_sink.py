@@ -67,6 +67,12 @@ class MLflow:
                     self._begin(i)
                 self._client.log_batch(self._ids[i], metrics=metrics)
 
+    def film(self, run: int, env_step: int, path: Path) -> None:
+        """See `Sink.film`; films are artifacts."""
+        del env_step  # the file has it in its name
+        with _storing(self._uri):
+            self._client.log_artifact(self._ids[run], str(path), "films")
+
     def close(self, ends: list[str]) -> None:
         """See `Sink.close`."""
         with _storing(self._uri):

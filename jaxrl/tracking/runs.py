@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Mapping
 from operator import itemgetter
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -123,6 +124,10 @@ class Sink(Protocol):
         """Write points, which are later than all earlier points of these runs."""
         ...
 
+    def film(self, run: int, env_step: int, path: Path) -> None:
+        """Show a film of a run, at an environment step of its points."""
+        ...
+
     def close(self, ends: list[str]) -> None:
         """Close the runs; each end is "finished", "failed" (a metric is not finite) or "stopped"."""
         ...
@@ -167,6 +172,12 @@ class RunTracker:
         self._write(self._bands(env_step, names, values, np.flatnonzero(there.all(axis=1))))
         if there.all():
             self._waiting.pop(env_step, None)
+
+    def film(self, env_step: int, setting: int, path: Path) -> None:
+        """See `jaxrl.tracking.tracker.Tracker`; the film of a setting is that of its first seed."""
+        run = setting * len(self._seeds) if self._grouping.by == "seed" else setting
+        if self._last[run] >= 0:  # a setting whose seeds train in parts has no points yet
+            self._sink.film(run, env_step, path)
 
     def finish(self, result: Result | None) -> None:
         """See `jaxrl.tracking.tracker.Tracker`."""
@@ -239,7 +250,7 @@ def tracked(described: Description, by: str) -> Tracked:
         **{f"version.{package}": content["versions"][package] for package in ("jaxrl", "jax")},
     }
     runs = []
-    for s, (label, coordinates) in enumerate(zip(_labels(described.settings), described.settings, strict=True)):
+    for s, (label, coordinates) in enumerate(zip(labels(described.settings), described.settings, strict=True)):
         hparams = _numbers("", described.hparams, s) | coordinates
         config = static | _numbers("env.", described.env_params, s) | hparams
         if by == "setting":
@@ -266,17 +277,17 @@ def _measured(env_step: int, values: np.ndarray) -> np.ndarray:
     return np.asarray(~np.isnan(values).all(axis=(0, 1))) if env_step == 0 else np.ones(values.shape[-1], bool)
 
 
-def _labels(settings: list[dict[str, Any]]) -> list[str]:
+def labels(settings: list[dict[str, Any]]) -> list[str]:
     """A short name of every setting from the varying coordinates; numbered if names are long or coincide."""
     varying = [path for path in settings[0] if any(setting[path] != settings[0][path] for setting in settings)]
-    labels = [",".join(f"{path}={short(setting[path])}" for path in varying or setting) for setting in settings]
-    if len(set(labels)) == len(labels) and max(map(len, labels)) <= LONGEST_NAME:
-        return labels
-    width = len(str(len(labels) - 1))
-    numbered = [f"setting={s:0{width}}" for s in range(len(labels))]
+    named = [",".join(f"{path}={short(setting[path])}" for path in varying or setting) for setting in settings]
+    if len(set(named)) == len(named) and max(map(len, named)) <= LONGEST_NAME:
+        return named
+    width = len(str(len(named) - 1))
+    numbered = [f"setting={s:0{width}}" for s in range(len(named))]
     return [
         number if len(label) > LONGEST_NAME else f"{number},{label}"
-        for number, label in zip(numbered, labels, strict=True)
+        for number, label in zip(numbered, named, strict=True)
     ]
 
 

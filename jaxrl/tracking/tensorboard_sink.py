@@ -73,6 +73,17 @@ class TensorBoard:
             point = event(wall_time=now, step=points.env_step, summary=summary(value=scalars))
             self._append(i, [*head, point])
 
+    def film(self, run: int, env_step: int, path: Path) -> None:
+        """See `Sink.film`; it is among the images, which are animated."""
+        from PIL import Image
+
+        event, summary = _proto("event").Event, _proto("summary").Summary
+        with Image.open(path) as picture:
+            width, height = picture.size
+        image = summary.Image(height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes())
+        shown = summary(value=[summary.Value(tag="film", image=image)])
+        self._append(run, [event(wall_time=time.time(), step=env_step, summary=shown)])
+
     def close(self, ends: list[str]) -> None:
         """See `Sink.close`; stopped runs get no end event."""
         now, status = time.time(), _proto("api").Status

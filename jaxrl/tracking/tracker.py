@@ -31,13 +31,23 @@ class FollowedCall(Protocol):
         """Number of environment steps of each run."""
         ...
 
+    @property
+    def eval_steps(self) -> Sequence[int]:
+        """Environment steps at the evaluations."""
+        ...
+
     def description(self) -> Description:
         """Description of the call."""
         ...
 
 
 class Tracker(Protocol):
-    """A tracker of a call, called at the start, at each evaluation, and at the end."""
+    """A tracker of a call, called at the start, at each evaluation, and at the end.
+
+    A tracker may have two more methods: `policies(env_step, runs, policies)`, which gets the policies of an evaluation
+    and returns pairs of a setting's position and a film of it (`jaxrl.policies.films.Films`); and
+    `film(env_step, setting, path)`, which gets the films of other trackers.
+    """
 
     def start(self, call: FollowedCall, resumed: int | None) -> None:
         """Called before anything is computed; `resumed` is the environment step to resume from, None for a new call."""

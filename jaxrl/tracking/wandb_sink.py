@@ -67,6 +67,13 @@ class WandB:
         with replacing(self._directory / IDS) as part:
             part.write_text(json.dumps(self._ids, indent=1), encoding="utf-8")
 
+    def film(self, run: int, env_step: int, path: Path) -> None:
+        """See `Sink.film`; it follows the points of its step, to which the library adds nothing more."""
+        import wandb
+
+        shown = wandb.Video(str(path), format="gif")
+        self._runs[run].log({"film": shown, "env_step": env_step}, commit=True)
+
     def close(self, ends: list[str]) -> None:
         """See `Sink.close`."""
         for i, run in self._runs.items():

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxrl.pytrees import Policy, State
+from jaxrl.results.best import Kept
 from jaxrl.results.json_values import versions
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, Part
@@ -172,7 +173,9 @@ def drive(
             history.add(runs.iteration, metrics, policies)
             shaped = {name: values.reshape(*call.shape, *values.shape[1:]) for name, values in metrics.items()}
             bar.report(call.headline(shaped))
-            followers.report(part, runs.iteration * call.env_steps_per_iteration, shaped)
+            env_step = runs.iteration * call.env_steps_per_iteration
+            followers.report(part, env_step, shaped)
+            followers.show(part, env_step, lambda policies=policies: _last(call, policies))
             if stop:
                 # An evaluation between two points is not part of the run, which resumes from before it.
                 if runs.iteration == point:
@@ -200,6 +203,12 @@ def drive(
         raise
     finally:
         checkpoints.close()
+
+
+def _last(call: Call, policies: Any) -> Policy:
+    """Last policies of the runs, leaves `[num_settings, num_seeds, ...]`."""
+    last = policies.last if isinstance(policies, Kept) else policies
+    return jax.tree.map(lambda leaf: leaf.reshape(*call.shape, *leaf.shape[1:]), last)
 
 
 def _result(call: Call, history: History, attrs: Mapping[str, Any]) -> Result:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
+from jaxrl.pytrees import Policy
 from jaxrl.results.result import Result
 from jaxrl.results.storage import claim_directory, exclusive
 from jaxrl.runtime.call import Call, Part
@@ -49,6 +50,21 @@ class Followers:
             metrics = {name: _among(shape, part, np.asarray(values)) for name, values in metrics.items()}
         for listener in self._listeners:
             listener(env_step, metrics)
+
+    def show(self, part: Part, env_step: int, policies: Callable[[], Policy]) -> None:
+        """Passes the policies of an evaluation of a part to trackers that take them, and their films to the others.
+
+        Args:
+          part: Positions of the runs in the whole call.
+          env_step: Environment steps at the evaluation.
+          policies: Function that returns the policies, leaves `[num_settings, num_seeds, ...]` of the part.
+        """
+        takers = [tracker for tracker in self._trackers if callable(getattr(tracker, "policies", None))]
+        showing = [tracker for tracker in self._trackers if callable(getattr(tracker, "film", None))]
+        for taker in takers:
+            for setting, path in cast(Any, taker).policies(env_step, (part.settings, part.seeds), policies) or ():
+                for tracker in showing:
+                    cast(Any, tracker).film(env_step, setting, path)
 
     def finish(self, result: Result | None) -> None:
         """Finishes the trackers with the result, None after an error; later calls have no effect."""

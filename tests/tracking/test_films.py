@@ -1,0 +1,130 @@
+"""Films of evaluations while runs train, and the trackers that show them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import envs
+import jaxrl
+from jaxrl.cli.main import main
+from jaxrl.policies.films import Films
+
+SMALL: dict[str, Any] = {"num_envs": 2, "num_steps": 8, "hidden": (4,)}
+ENV = envs.make("cartpole")
+
+
+class Shown:
+    """A tracker that records the films of others."""
+
+    def __init__(self) -> None:
+        self.films: list[tuple[int, int, Path]] = []
+
+    def start(self, call: Any, resumed: int | None) -> None:
+        pass
+
+    def __call__(self, env_step: int, metrics: Any) -> None:
+        pass
+
+    def film(self, env_step: int, setting: int, path: Path) -> None:
+        assert path.is_file()
+        self.films.append((env_step, setting, path))
+
+    def finish(self, result: Any) -> None:
+        pass
+
+
+def train(trackers: list[Any], **options: Any) -> jaxrl.Result:
+    algo = jaxrl.ppo(ENV, jaxrl.PPOConfig(**SMALL))
+    settings = jaxrl.grid(algo.hparams, {"lr": [1e-3, 1e-2]})
+    call: dict[str, Any] = {"seeds": 2, "env_steps": 80, "evals": 5, "eval_episodes": 1, "progress": False, **options}
+    return jaxrl.train(algo, settings, trackers=trackers, **call)
+
+
+@pytest.mark.slow
+def test_every_second_evaluation_and_the_last_one_have_a_film_of_each_setting(tmp_path: Path) -> None:
+    shown = Shown()
+    result = train([jaxrl.films(tmp_path, every=2), shown], keep="best")
+    expected = [(step, setting) for step in (32, 64, 80) for setting in (0, 1)]
+    assert [(step, setting) for step, setting, _ in shown.films] == expected
+    names = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.gif"))
+    assert names == sorted(f"lr={lr}/env-step-{step}.gif" for lr in ("0.001", "0.01") for step in (32, 64, 80))
+    # The last film is that of the last policy, by itself.
+    alone = jaxrl.render(ENV, result.policy(seed=0, lr=1e-2), tmp_path / "alone.gif")
+    assert alone.read_bytes() == (tmp_path / "lr=0.01" / "env-step-80.gif").read_bytes()
+    without = train([])
+    np.testing.assert_array_equal(without.values("return"), result.values("return"))
+
+
+def test_parts_and_the_bars_of_trackers_show_films(tmp_path: Path) -> None:
+    shown = Shown()
+    trackers = [Films(tmp_path / "films", every=5), shown, jaxrl.tracking.csv(tmp_path / "x.csv")]
+    train(trackers, shard="1/2")  # of the second seed: its runs are the first of their settings there
+    assert [(step, setting) for step, setting, _ in shown.films] == [(80, 0), (80, 1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", ["seed", "setting"])
+def test_tensorboard_shows_the_film_among_its_images(by: str, tmp_path: Path) -> None:
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    board = jaxrl.tracking.tensorboard(tmp_path / "tb", by=by)
+    train([jaxrl.films(tmp_path / "films", every=5), board])
+    place = tmp_path / "tb" / "lr=0.001" / ("seed=0" if by == "seed" else "")
+    events = reader.EventAccumulator(str(place)).Reload()
+    (image,) = events.Images("film")
+    film = tmp_path / "films" / "lr=0.001" / "env-step-80.gif"
+    assert image.step == 80 and image.encoded_image_string == film.read_bytes()
+    with Image.open(film) as picture:
+        assert (image.width, image.height) == picture.size and getattr(picture, "n_frames", 1) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings(
+    "ignore::sqlalchemy.exc.SADeprecationWarning",
+    "ignore::FutureWarning:mlflow.*",
+    "ignore::DeprecationWarning:mlflow.*",
+    "ignore::ResourceWarning",
+    "ignore::pytest.PytestUnraisableExceptionWarning",
+)
+def test_mlflow_stores_the_film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.chdir(tmp_path)
+    uri = f"sqlite:///{tmp_path / 'ml.db'}"
+    train([jaxrl.films(tmp_path / "films", every=5), jaxrl.tracking.mlflow(tmp_path / "ml.db")])
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    (experiment,) = [each for each in client.search_experiments() if each.name == "jaxrl"]
+    runs = {run.info.run_name: run.info.run_id for run in client.search_runs([experiment.experiment_id])}
+    (stored,) = client.list_artifacts(runs["lr=0.001/seed=0"], "films")
+    assert stored.path == "films/env-step-80.gif"
+    assert not client.list_artifacts(runs["lr=0.001/seed=1"], "films")
+
+
+@pytest.mark.slow
+def test_the_shell_writes_films_and_resumes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, small = tmp_path / "x", ["--config.num-envs", "2", "--config.num-steps", "8", "--config.hidden", "4"]
+    args = ["train", "ppo", "cartpole", "--no-preset", *small, "--eval-episodes", "1", "--no-progress"]
+    assert main([*args, "--env-steps", "32", "--evals", "2", "--film-every", "1", "--out", str(out)]) == 0
+    assert sorted(file.name for file in (out / "films").iterdir()) == ["env-step-16.gif", "env-step-32.gif"]
+    assert json.loads((out / "tracking.json").read_text())["film_every"] == 1
+    assert main(["resume", str(out), "--env-steps", "48", "--no-progress"]) == 0
+    assert (out / "films" / "env-step-48.gif").is_file()
+    capsys.readouterr()
+    assert main([*args, "--env-steps", "32", "--film-every", "1"]) == 2
+    assert "--film-every takes --out as well: films are written there" in capsys.readouterr().err
+    assert main([*args, "--env-steps", "32", "--film-every", "-1", "--out", str(tmp_path / "y")]) == 2
+    assert "--film-every takes a number of evaluations, 0 or more, but got -1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_what_has_no_film_is_refused_before_training(tmp_path: Path) -> None:
+    from linear_task import LinearTask
+
+    algo = jaxrl.ppo(LinearTask(), jaxrl.PPOConfig(**SMALL))
+    with pytest.raises(ValueError, match="draw"):
+        jaxrl.train(algo, env_steps=16, progress=False, trackers=[jaxrl.films(tmp_path)])
+    with pytest.raises(ValueError, match="every must be a whole number of at least 1, got 0"):
+        jaxrl.films(tmp_path, every=0)
+    assert not list(tmp_path.rglob("*.gif"))
