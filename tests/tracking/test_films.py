@@ -103,6 +103,17 @@ def test_mlflow_stores_the_film(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_weights_and_biases_stores_the_films(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    tracker = jaxrl.tracking.wandb("test", mode="offline", directory=tmp_path)
+    train([jaxrl.films(tmp_path / "films", every=5), tracker], seeds=1)
+    stored = {file.read_bytes() for file in tmp_path.glob("wandb/offline-run-*/**/*.gif")}
+    assert stored == {file.read_bytes() for file in (tmp_path / "films").rglob("*.gif")} and stored
+
+
+@pytest.mark.slow
 def test_the_shell_writes_films_and_resumes_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, small = tmp_path / "x", ["--config.num-envs", "2", "--config.num-steps", "8", "--config.hidden", "4"]
     args = ["train", "ppo", "cartpole", "--no-preset", *small, "--eval-episodes", "1", "--no-progress"]
