@@ -200,9 +200,16 @@ def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[
 
 
 def sample(space: spaces.Space, key: jax.Array, shape: tuple[int, ...]) -> Any:
-    """Samples of a space, `[*shape, ...]`."""
-    samples = jax.vmap(space.sample)(jax.random.split(key, math.prod(shape)))
+    """Samples of a space, `[*shape, ...]`, with plain dictionaries."""
+    samples = _plain(jax.vmap(space.sample)(jax.random.split(key, math.prod(shape))))
     return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), samples)
+
+
+def _plain(action: Any) -> Any:
+    """An action whose ordered dictionaries, as gymnax samples them, are plain, as policies return them."""
+    if isinstance(action, dict):
+        return {name: _plain(part) for name, part in action.items()}
+    return tuple(map(_plain, action)) if isinstance(action, tuple) else action
 
 
 def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
@@ -221,10 +228,11 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
             else space.spaces
         )
         parts = list(zip(of, mask, strict=True)) if len(of) == len(mask) else []
-    if not parts:
+    if not parts or any(leaf is None for _, leaf in parts):
         fail(
-            f"mask law: action_mask returns {described(mask)} for {space!r}; Discrete actions have an array, Tuple and "
-            "MultiDiscrete a tuple, Dict a dictionary of them, and numbers have no mask."
+            f"mask law: action_mask returns {described(mask)} for {space!r}; it must be None, or an array for a "
+            "Discrete space, a tuple for the parts of a Tuple or MultiDiscrete, and a dict with the keys of a Dict; "
+            "numbers have no mask."
         )
     for part, leaf in parts:
         _check_mask(part, leaf, batch)

@@ -11,6 +11,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
 from envs.wrappers.wrapper import (
     ParamsWrapper,
@@ -221,4 +222,11 @@ def _allowed(space: Any, mask: Any, action: Any) -> jax.Array:
     if isinstance(space, spaces.Tuple):
         parts = itertools.starmap(_allowed, zip(space.spaces, mask, action, strict=True))
         return jnp.all(jnp.stack(list(parts)), axis=0)
+    if isinstance(space, spaces.Dict):
+        parts = [_allowed(part, mask[name], action[name]) for name, part in space.spaces.items()]
+        return jnp.all(jnp.stack(parts), axis=0)
+    if isinstance(space, MultiDiscrete):
+        columns = (action - space.low).reshape(*mask[0].shape[:-1], len(mask))
+        parts = [_allowed(None, each, columns[..., i]) for i, each in enumerate(mask)]
+        return jnp.all(jnp.stack(parts), axis=0)
     return jnp.take_along_axis(mask, action[..., None], axis=-1)[..., 0]

@@ -154,7 +154,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
     actor, values, axes = q.actor(), q.values, 1 + len(agents)
     if config.munchausen and values.branches is not None:
         raise UserValueError(
-            f"munchausen takes an environment with one discrete action, got one with {len(values.branches)} choices"
+            f"munchausen takes actions of one part, got actions of {len(values.branches)} parts; leave munchausen out"
         )
 
     def random_scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:

@@ -180,7 +180,8 @@ class NetworkConfig(Settings):
         Raises:
           ValueError: See `actor_critic`.
         """
-        return self._network(*self._kind(obs), obs, None, None, with_action)
+        kind = self._kind(obs["observation"] if self.encoders and with_action else obs)
+        return self._network(*kind, obs, None, None, with_action)
 
     def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
         """Network of an actor and a critic.
@@ -212,6 +213,7 @@ class NetworkConfig(Settings):
         Raises:
           ValueError: See `actor_critic`.
         """
+        self._refuse_global()
         seen = jax.eval_shape(critic_observation, obs, global_obs)
         pooled = _is_relational(seen) and self.network != "mlp"
         actor = self._network(*self._kind(obs, "rows" if pooled else "mlp"), obs, None, None)
@@ -259,14 +261,13 @@ class NetworkConfig(Settings):
         """
         relational = _is_relational(seen) and self.network != "mlp"
         same = self.network == "simba" or (self.network == "cnn" and len(getattr(seen, "shape", ())) in (3, 4))
-        if self.encoders and any(
-            isinstance(part, dict) and set(self._encoders) <= set(part)
-            for part in (seen, seen.get("observation") if isinstance(seen, dict) else None)
-        ):
+        if self.encoders and scaled:
+            self._refuse_global()
+        if self.encoders and self._present(self._dictionary(seen)[0]):
             kind = "entries"
         else:
             kind = "relation" if relational else self.network if same else "mlp"
-        actor = self._network(*self._kind(obs, kind), obs, None, None)
+        actor = self._network(*self._kind(obs, kind, seen), obs, None, None)
         inputs = seen if action is None else with_action(seen, action)
         critic = self._network(kind, relational, inputs, None, None, action is not None)
         if scaled and isinstance(critic, RelationActorCritic):
@@ -299,15 +300,16 @@ class NetworkConfig(Settings):
             effect = "has no effect" if len(names) == 1 else "have no effect"
             warnings.warn(f"{shown} {effect} with network=, which has layers of its own", RuntimeWarning, stacklevel=7)
 
-    def _kind(self, obs: Any, critic: str | None = None) -> tuple[str, bool]:
+    def _kind(self, obs: Any, critic: str | None = None, seen: Any = None) -> tuple[str, bool]:
         """The kind of network, and whether observations have neighbours; rejects fields that have no effect.
 
         Args:
           obs: Shapes of one observation.
           critic: Kind of a centralised critic, None without one.
+          seen: Shapes of what the critic sees; None where it sees the same.
         """
         if self.encoders:
-            self._check_entries(obs)
+            self._check_entries(obs, {} if seen is None else self._dictionary(seen)[0])
             self._refuse_others("entries", critic or "entries")
             return "entries", False
         relational = _is_relational(obs)
@@ -321,17 +323,35 @@ class NetworkConfig(Settings):
         pairs = (each.rpartition(":") for each in self.encoders)
         return {entry: kind for entry, _, kind in pairs}
 
-    def _check_entries(self, obs: Any) -> None:
-        """Rejects encoders that do not fit the shapes of an observation, which may be joined with an action.
+    def _present(self, entries: Any) -> dict[str, str]:
+        """Encoders of the entries that there are."""
+        there = set(entries) if isinstance(entries, dict) else set()
+        return {entry: kind for entry, kind in self._encoders.items() if entry in there}
+
+    def _dictionary(self, seen: Any) -> tuple[Any, bool]:
+        """The dictionary with entries in a critic's input, and whether privileged facts are beside it."""
+        both = isinstance(seen, dict) and set(seen) == {"observation", "privileged"} and not self._present(seen)
+        return (seen["observation"], True) if both else (seen, False)
+
+    def _refuse_global(self) -> None:
+        if self.encoders:
+            raise UserValueError(
+                f"encoders {self.encoders} cannot be combined with critic_sees='global', whose input has no entries; "
+                "leave one of them out"
+            )
+
+    def _check_entries(self, obs: Any, seen: Any) -> None:
+        """Rejects encoders that do not fit the shapes of an observation, and of what the critic sees.
 
         Raises:
-          ValueError: An observation is not a dictionary, lacks an entry, or an entry is not an image.
+          ValueError: An observation is not a dictionary, none has an entry, or an entry is not an image.
         """
-        parts = obs["observation"] if isinstance(obs, dict) and set(obs) == {"action", "observation"} else obs
-        if not isinstance(parts, dict):
+        if not isinstance(obs, dict):
             raise UserValueError(
-                f"encoders takes observations that are dictionaries, got {described(parts)}; network='cnn' takes images"
+                f"encoders takes observations that are dictionaries, got {described(obs)}; network='cnn' takes images, "
+                "and actor_sees=('image',) with a tuple of names keeps a dictionary"
             )
+        parts = {**(seen if isinstance(seen, dict) else {}), **obs}
         for entry, kind in self._encoders.items():
             if entry not in parts:
                 raise UserValueError(
@@ -364,9 +384,10 @@ class NetworkConfig(Settings):
             return kind_of(num_outputs, self.hidden, self.activation, *last)
         if kind == "entries":
             strides = self.strides or (1,) * len(self.channels)
+            entries, joined = self._dictionary(obs["observation"] if with_action else obs)
             return EntriesActorCritic(
                 num_outputs,
-                tuple(self._encoders.items()),
+                tuple(self._present(entries).items()),
                 self.channels,
                 strides,
                 self.encoder_hidden,
@@ -377,6 +398,7 @@ class NetworkConfig(Settings):
                 self.layer_norm,
                 choices,
                 with_action,
+                joined,
             )
         if kind == "cnn":
             image = obs.get("observation", obs) if with_action else obs  # absent where there are neighbours
@@ -452,6 +474,8 @@ def _checked_encoders(encoders: Any) -> tuple[str, ...]:
     """
     takes = "encoders takes a kind for each entry, such as {'image': 'cnn', 'state': 'mlp'}"
     if isinstance(encoders, Mapping):
+        if not all(isinstance(text, str) for pair in encoders.items() for text in pair):
+            raise UserTypeError(f"{takes}, got {dict(encoders)!r}")
         encoders = [f"{entry}:{kind}" for entry, kind in encoders.items()]
     if isinstance(encoders, str) or not isinstance(encoders, Sequence) or not all(isinstance(e, str) for e in encoders):
         raise UserTypeError(f"{takes}, got {encoders!r}")

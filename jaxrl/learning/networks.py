@@ -145,8 +145,8 @@ class EntriesActorCritic(nn.Module):
     """Two networks, or one with two heads, from a dictionary, each entry of which has an encoder of its own.
 
     Features of all entries, in the order of their sorted names, are the input of the hidden layers. Where the
-    dictionary is the entry "observation" of another one, what only a critic sees is beside it, and joins the features
-    as it is.
+    dictionary is the entry "observation" of another one (`joined`), what only a critic sees is beside it, and joins the
+    features as it is.
 
     Attributes:
       num_outputs: Number of outputs that the action head takes (`ActionHead.num_outputs`); None for an encoder, which
@@ -163,6 +163,7 @@ class EntriesActorCritic(nn.Module):
       choices: Choices in observations, by `choices.choices_of`.
       with_action: Whether observations are joined with an action by `networks.with_action`; the action joins the
         features before the hidden layers.
+      joined: Whether the dictionary is the entry "observation" of another one.
     """
 
     num_outputs: int | None
@@ -177,13 +178,14 @@ class EntriesActorCritic(nn.Module):
     layer_norm: bool = False
     choices: Choices = ()
     with_action: bool = False
+    joined: bool = False
 
     @nn.compact
     def __call__(self, obs: dict[str, Any]) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         obs = encoded(obs, self.choices)
         obs, others = (obs["observation"], [obs["action"]]) if self.with_action else (obs, [])
-        if not {entry for entry, _ in self.encoders} <= set(obs):
+        if self.joined:
             others = [flatten_observation({**obs, "observation": ()}), *others]
             obs = obs["observation"]
         if self.num_outputs is None:
@@ -194,16 +196,17 @@ class EntriesActorCritic(nn.Module):
 
     def _features(self, obs: dict[str, Any], others: list[jax.Array], name: str) -> jax.Array:
         kinds = dict(self.encoders)
-        parts = [self._part(kinds.get(entry, "flat"), leaf, f"{name}_{entry}") for entry, leaf in sorted(obs.items())]
+        parts = [self._part(kinds.get(entry, "flat"), leaf, name, entry) for entry, leaf in sorted(obs.items())]
         return perceptron(jnp.concatenate([*parts, *others]), self.hidden, self.activation, name, self.layer_norm)
 
-    def _part(self, kind: str, entry: Any, name: str) -> jax.Array:
+    def _part(self, kind: str, leaf: Any, name: str, entry: str) -> jax.Array:
+        if kind == "flat":
+            return flatten_observation(leaf)
+        name = f"{name}_{kind}_{entry}"
         if kind == "cnn":
-            shape = (image_of(entry), self.channels, self.strides, self.activation, name, self.layer_norm)
+            shape = (image_of(leaf), self.channels, self.strides, self.activation, name, self.layer_norm)
             return jnp.ravel(convolutions(*shape))
-        if kind == "mlp":
-            return perceptron(flatten_observation(entry), self.encoder_hidden, self.activation, name, self.layer_norm)
-        return flatten_observation(entry)
+        return perceptron(flatten_observation(leaf), self.encoder_hidden, self.activation, name, self.layer_norm)
 
 
 def image_of(pixels: jax.Array) -> jax.Array:

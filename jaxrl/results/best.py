@@ -6,13 +6,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxrl.pytrees import Policy
 
 KEPT = ("last", "best")  # policies that a result can hold of a run
 PREFIX = "best:"  # of the names of the arrays in `policies.npz`
 
-__all__ = ["KEPT", "PREFIX", "Best", "Kept", "better", "unmeasured"]
+__all__ = ["KEPT", "PREFIX", "Best", "Kept", "better", "complete", "unevaluated"]
 
 
 class Best(NamedTuple):
@@ -25,28 +26,27 @@ class Best(NamedTuple):
       iteration: Number of iterations before its evaluation, int32.
       return_then: Its return in that evaluation, float32; -inf where no evaluation was finite.
       return_again: Its return in a further evaluation at the end of training with other keys, float32; NaN where there
-        was none, such as after a signal.
+        was none, such as after a signal. None in the state of a run, as is `return_of_last`.
       return_of_last: Return of the last policy in the same episodes.
     """
 
     policy: Policy
     iteration: Any
     return_then: Any
-    return_again: Any
-    return_of_last: Any
+    return_again: Any = None
+    return_of_last: Any = None
 
 
 class Kept(NamedTuple):
-    """Policies that a result keeps of a run: the last one, and the best one."""
+    """Policies that a result keeps of a run: the last one, and the best one, None where only the last one is kept."""
 
     last: Policy
-    best: Best
+    best: Best | None
 
 
-def unmeasured(policy: Policy) -> Best:
+def unevaluated(policy: Policy) -> Best:
     """The best policy of one run before the first evaluation, which any finite return replaces."""
-    nothing = jnp.full((), jnp.nan)
-    return Best(policy, jnp.zeros((), jnp.int32), jnp.full((), -jnp.inf), nothing, nothing)
+    return Best(policy, jnp.zeros((), jnp.int32), jnp.full((), -jnp.inf))
 
 
 def better(best: Best, policy: Policy, value: jax.Array, iteration: jax.Array) -> Best:
@@ -60,3 +60,18 @@ def better(best: Best, policy: Policy, value: jax.Array, iteration: jax.Array) -
     """
     new = best._replace(policy=policy, iteration=jnp.asarray(iteration, jnp.int32), return_then=value)
     return jax.tree.map(lambda one, other: jnp.where(value > best.return_then, one, other), new, best)
+
+
+def complete(policies: Any) -> Kept:
+    """Policies of a result, in which returns of a further evaluation are NaN where there was none.
+
+    Args:
+      policies: `Kept`, or the last policies alone; leaves `[num_settings, num_seeds, ...]`.
+    """
+    if not isinstance(policies, Kept):
+        return Kept(policies, None)
+    best = policies.best
+    if best is None or best.return_again is not None:
+        return policies
+    nothing = np.full(np.shape(best.return_then), np.nan, np.float32)
+    return policies._replace(best=best._replace(return_again=nothing, return_of_last=nothing))

@@ -16,7 +16,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.results.array_files import Header, difference_of_headers, npz_headers, read_netcdf, read_npz
-from jaxrl.results.best import PREFIX, Best, unmeasured
+from jaxrl.results.best import PREFIX, Best, unevaluated
 from jaxrl.results.checksums import checksum_of_file, read_sealed
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import env_params, hparams
@@ -180,7 +180,8 @@ def _has_best(result: Result) -> bool:
 
 def _named_best(algo: Algorithm) -> Best:
     """Shapes of the best policy of one run."""
-    return jax.eval_shape(unmeasured, policy_shapes(algo))
+    shapes = jax.eval_shape(unevaluated, policy_shapes(algo))
+    return shapes._replace(return_again=shapes.return_then, return_of_last=shapes.return_then)
 
 
 def _require_fit(file: Path, headers: Mapping[str, Header], result: Result, algo: Algorithm) -> None:

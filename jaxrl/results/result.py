@@ -14,7 +14,7 @@ from envs.spelling import near
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_choice
 from jaxrl.pytrees import EnvParams, HParams, Policy
-from jaxrl.results.best import KEPT, Best, Kept
+from jaxrl.results.best import KEPT, Best
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError, main_metric
 from jaxrl.results.description import Description
 from jaxrl.results.policy import TrainedPolicy
@@ -46,6 +46,7 @@ class Result:
       unsaved: Whether the call could not save its result, for example because the disk is full.
       directory: Directory that the result was loaded from or last saved in; None for one in memory alone.
       best: Policies of the best evaluations, of a call with `keep="best"`; otherwise None.
+      iterations: Number of iterations before each policy, int32 `[num_settings, num_seeds]`; None for those of the end.
     """
 
     metrics: xarray.Dataset
@@ -57,6 +58,7 @@ class Result:
     unsaved: bool = field(default=False, repr=False)
     directory: Path | None = field(default=None, repr=False)
     best: Best | None = field(default=None, repr=False)
+    iterations: np.ndarray | None = field(default=None, repr=False)
 
     def __repr__(self) -> str:
         runs = f"{len(self.settings)} settings x {len(self.seeds)} seeds"
@@ -188,11 +190,6 @@ class Result:
             chosen.add(dim)
         return metrics.isel({dim: 0 for dim in chosen if metrics.sizes[dim] == 1})
 
-    @property
-    def kept(self) -> Any:
-        """All policies of the result: those of the end, or `Kept` where there are best ones as well."""
-        return self.policies if self.best is None else Kept(self.policies, self.best)
-
     def with_policies(self, kept: str) -> Result:
         """This result with the policies of the end, "last", or of the best evaluations, "best", as its only ones.
 
@@ -204,11 +201,21 @@ class Result:
           ResultError: The result has no best policies.
         """
         check_choice("kept", kept, KEPT)
+        attrs = {name: value for name, value in self.metrics.attrs.items() if name != "keep"}
+        metrics = self.metrics.copy()
+        metrics.attrs = attrs | ({"policies": "best"} if kept == "best" else {})
         if kept == "last":
-            return dataclasses.replace(self, best=None)
-        return dataclasses.replace(self, policies=self._best().policy, best=None)
+            return dataclasses.replace(self, metrics=metrics, best=None)
+        best = self._best()
+        return dataclasses.replace(self, metrics=metrics, policies=best.policy, best=None, iterations=best.iteration)
+
+    def _unknown(self) -> ResultError:
+        reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
+        return ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result in Python.")
 
     def _best(self) -> Best:
+        if self.best is None and self.algo is None:
+            raise self._unknown()
         if self.best is None:
             raise ResultError(
                 "this result has no best policies, since its call kept the last ones alone; keep='best' of "
@@ -237,8 +244,7 @@ class Result:
         """
         check_choice("kept", kept, KEPT)
         if self.algo is None:
-            reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
-            raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result in Python.")
+            raise self._unknown()
         try:
             setting = choose_setting(self.settings, coords, "this result")
         except ValueError as error:
@@ -252,9 +258,10 @@ class Result:
         policies = self._best().policy if kept == "best" else self.policies
         params = jax.tree.map(lambda leaf: leaf[setting, run], policies)
         env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
-        env_steps = int(self.metrics["env_step"].values[-1])
-        if kept == "best":
-            env_steps = int(self._best().iteration[setting, run]) * self.algo.env_steps_per_iteration
+        env_steps = int(self.metrics["env_step"].values[-1]) if self.metrics.attrs.get("policies") != "best" else None
+        iterations = self._best().iteration if kept == "best" else self.iterations
+        if iterations is not None:
+            env_steps = int(iterations[setting, run]) * self.algo.env_steps_per_iteration
         return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params, env_steps)
 
     def save(self, path: str | Path, force: bool = False) -> Path:

@@ -99,10 +99,12 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    if metric == "return" and result.best is not None and not np.all(np.isnan(result.best.return_again)):
+    if metric == "return" and result.best is not None and np.any(np.isfinite(result.best.return_again)):
         return _with_best(result, columns, rows, confidence, limits)
     last = int(result.metrics["env_step"].values[-1])
-    title = f"{metric} after {last:,} environment steps: interquartile mean, {confidence:.0%} bootstrap interval"
+    when = "of the policies of the best evaluations" if result.metrics.attrs.get("policies") == "best" else ""
+    when = when or f"after {last:,} environment steps"
+    title = f"{metric} {when}: interquartile mean, {confidence:.0%} bootstrap interval"
     return Table(title, columns, tuple(rows), len(paths))
 
 
@@ -111,11 +113,12 @@ def _with_best(
 ) -> Table:
     """The table of returns, with those of the last and the best policies in further episodes."""
     assert result.best is not None
-    failed, last = result.failed_runs(), int(result.metrics["env_step"].values[-1])
+    last = int(result.metrics["env_step"].values[-1])
+    sound = ~result.failed_runs() & np.isfinite(result.best.return_again) & np.isfinite(result.best.return_of_last)
     further = {"last_again": result.best.return_of_last, "best_again": result.best.return_again}
     for name, values in further.items():
         columns = (*columns, name, f"{name}_low", f"{name}_high")
-        each = [estimates(runs[~bad], confidence, limits)[:3] for runs, bad in zip(values, failed, strict=True)]
+        each = [estimates(runs[good], confidence, limits)[:3] for runs, good in zip(values, sound, strict=True)]
         rows = [(*row, *numbers) for row, numbers in zip(rows, each, strict=True)]
     title = (
         f"return after {last:,} environment steps: interquartile mean, {confidence:.0%} bootstrap interval; again: in "

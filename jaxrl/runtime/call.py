@@ -15,7 +15,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.pytrees import EnvParams, HParams, Policy, PyTree
-from jaxrl.results.best import Kept
+from jaxrl.results.best import Kept, complete
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.description import Description, return_range
 from jaxrl.results.result import Result
@@ -163,7 +163,7 @@ class Call:
             attrs={**self.attrs, **return_range(self.algo, self.env_params), **attrs},
             last_dims={name: dims for name, dims in self.last_dims.items() if name in metrics},
         )
-        last, best = policies if isinstance(policies, Kept) else (policies, None)
+        last, best = complete(policies)
         return Result(dataset, last, self.algo, self.hparams, self.env_params, best=best)
 
 
@@ -216,13 +216,13 @@ class Assembled(NamedTuple):
       seeds: Positions of the seeds that every setting has.
       env_steps: Number of environment steps at the points that every part has.
       metrics: Metrics of those seeds and points, `{name: [num_settings, num_seeds, num_points, ...]}`.
-      policies: Policies of those seeds, leaves `[num_settings, num_seeds, ...]`; `Kept` where all parts have best ones.
+      policies: Policies of those seeds, leaves `[num_settings, num_seeds, ...]`.
     """
 
     seeds: np.ndarray
     env_steps: list[int]
     metrics: dict[str, np.ndarray]
-    policies: Policy
+    policies: Kept
 
 
 def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> Assembled:
@@ -259,7 +259,7 @@ def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> A
         str(name): whole(*(result.values(str(name))[:, :, at] for result, at in zip(results, kept, strict=True)))
         for name in results[0].metrics.data_vars
     }
-    policies = jax.tree.map(whole, *(result.kept for result in results))
+    policies = jax.tree.map(whole, *(Kept(result.policies, result.best) for result in results))
     return Assembled(seeds, [int(step) for step in env_steps], metrics, policies)
 
 

@@ -108,6 +108,7 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
     keys = np.tile(keys_of_seeds(key, seeds), (runs[0], 1))
     metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, episodes, evaluate)
 
+    result = result.with_policies("last")  # the only ones that act here
     last = result.metrics.isel(env_step=[-1])
     dims = (*result.dims, *RUN_DIMS)
     shape = tuple(last.sizes[dim] for dim in dims)
@@ -119,4 +120,4 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
             if name not in ("discounted_return", "discounted_return_sampled")
         }
     )
-    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=episodes), best=None)
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=episodes))

@@ -13,8 +13,7 @@ from jaxrl.algorithms.contract import METRIC_RULES, Algorithm, check_stepped
 from jaxrl.checks import check_choice
 from jaxrl.learning.evaluation import episode_metrics, evaluate, finite_only
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
-from jaxrl.results.best import Best, Kept, better
-from jaxrl.results.best import unmeasured as unmeasured_best
+from jaxrl.results.best import Best, Kept, better, unevaluated
 
 Metrics = dict[str, jax.Array]
 
@@ -93,7 +92,7 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
         for name in algo.metric_rules:
             check_choice("metric_rules", name, tuple(metrics))
         sums = {name: jnp.zeros(leaf.shape, jnp.float32) for name, leaf in metrics.items()}
-        best = unmeasured_best(algo.policy(state, hparams)) if keep == "best" else None
+        best = unevaluated(algo.policy(state, hparams)) if keep == "best" else None
         return Run(state, sums, jnp.zeros((), jnp.int32), best)
 
     def advance(
@@ -139,6 +138,7 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
 
     def again(run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any) -> Kept:
         last, best = kept(run, hparams)
+        assert best is not None
         fresh = jax.random.fold_in(jax.random.fold_in(keys(key)[2], iteration), 1)
         of_last, of_best = (
             jnp.mean(episodes_of(policy, fresh, hparams, env_params, iteration)["return"])

@@ -15,7 +15,6 @@ import numpy as np
 
 from envs.arguments import check_flag
 from jaxrl.pytrees import HParams
-from jaxrl.results.best import Kept
 from jaxrl.results.dataset import RETURN_RANGE, RUN_DIMS, ResultError, metrics_dataset
 from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
@@ -257,7 +256,7 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
         attrs=attrs,
         last_dims=_last_dims(first),
     )
-    last, best = joined.policies if isinstance(joined.policies, Kept) else (joined.policies, None)
+    last, best = joined.policies
     return Result(dataset, last, first.algo, hparams, env_params, loaded, best=best)
 
 

@@ -15,7 +15,7 @@ from envs.errors import UserValueError
 from jaxrl.pytrees import State
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout, over_blocks, run_on_devices
-from jaxrl.runtime.programs import cached, compiled_programs
+from jaxrl.runtime.programs import cached, compiled_programs, over_runs
 
 
 class Runs:
@@ -110,11 +110,13 @@ class Runs:
             seed, hparams, env_params = arguments
             return evaluated(run, jax.random.key(seed), hparams, env_params, iteration)
 
-        key = ("again", self._call.identity, self.layout.block)
-        program = cached(key, (self._runs[0][0], self._spread[0][0]), lambda: jax.jit(jax.vmap(of_one, (0, 0, None))))
-        parts = zip(self._runs, self._spread, strict=True)
-        at = np.int32(self.iteration)
-        return self.layout.gather([[program(*each, at) for each in zip(*part, strict=True)] for part in parts])
+        self.start()
+        key, block = ("again", self._call.identity, self.layout.block), self.layout.block
+        shapes = (self._runs[0][0], self._spread[0][0])
+        with in_force(self.precision):
+            program = cached(key, shapes, lambda: jax.jit(over_runs(of_one, block, 2)))
+            walks = [over_blocks(program, 1)] * len(self.layout.devices)
+            return self.layout.gather(run_on_devices(walks, self._runs, self._spread, self._on_each(self.iteration)))
 
     def put(self, states: State, iteration: int) -> None:
         """Sets the runs to states that `states()` of these or equal runs returned.

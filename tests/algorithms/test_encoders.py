@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from linear_task import LinearTask
 
+import envs
 import jaxrl
 from envs.base import Environment, EnvParams, EnvState, spaces
 from jaxrl.algorithms.contract import Algorithm
@@ -117,7 +118,7 @@ def test_every_algorithm_has_an_encoder_for_each_entry(name: str) -> None:
     algo = built(name)
     policy = trained(algo).policy()
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(policy.params)]
-    assert any("image_convolution_0" in each for each in names) and any("state_0" in each for each in names)
+    assert any("cnn_image_convolution_0" in each for each in names) and any("mlp_state_0" in each for each in names)
     obs, _ = algo.env.reset(jax.random.key(0), algo.env.default_params)
     assert jnp.shape(policy(obs)) == (() if name != "td3" else (1,))
 
@@ -148,13 +149,43 @@ def test_policies_with_encoders_are_saved_and_exported(tmp_path: Path) -> None:
     np.testing.assert_allclose(exported.respond(obs)["logits"], scores, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
-def test_a_critic_that_sees_more_has_the_encoders_as_well(name: str) -> None:
-    algo = built(name, critic_sees="privileged")
+def kernels_of(name: str, layer: str, **fields: Any) -> list[str]:
+    """Paths of the kernels of a layer of an encoder in the parameters."""
+    algo = built(name, **fields)
     shapes = jax.eval_shape(algo.init, jax.random.key(0), algo.prepare(algo.hparams), algo.env.default_params)
     names = [jax.tree_util.keystr(path) for path, _ in jax.tree.leaves_with_path(shapes)]
-    kernels = [each for each in names if "image_convolution_0" in each and each.endswith("['kernel']")]
-    assert any("critic" in each for each in kernels) and any("critic" not in each for each in kernels)
+    return [each for each in names if layer in each and each.endswith("['kernel']") and "optim" not in each]
+
+
+@pytest.mark.parametrize("name", ["ppo", pytest.param("sac", marks=pytest.mark.slow)])
+def test_a_critic_that_sees_more_has_the_encoders_of_its_entries(name: str) -> None:
+    def whose(layer: str, **fields: Any) -> set[bool]:
+        return {"critic" in each for each in kernels_of(name, layer, **fields)}
+
+    image, state = "cnn_image_convolution_0", "mlp_state_0"
+    both: dict[str, Any] = {"critic_sees": "privileged"}
+    assert whose(image, **both) == whose(state, **both) == {True, False}
+    # The actor sees one entry, and the critic all of them.
+    apart: dict[str, Any] = {"actor_sees": ("state",), "critic_sees": "all"}
+    assert whose(image, **apart) == {True} and whose(state, **apart) == {True, False}
+    other: dict[str, Any] = {"actor_sees": ("image", "state"), "critic_sees": ("image",)}
+    assert whose(image, **other) == {True, False} and whose(state, **other) == {False}
+
+
+def test_a_global_critic_has_no_entries() -> None:
+    with pytest.raises(ValueError, match=r"encoders \(.*\) cannot be combined with critic_sees='global'"):
+        jaxrl.ppo(envs.make("crowd/circle"), jaxrl.PPOConfig(encoders={"own": "mlp"}, critic_sees="global"))
+
+
+def test_names_of_entries_may_look_like_layers() -> None:
+    network = jaxrl.PPOConfig(encoders={"a": "cnn", "a_convolution": "mlp", "observation": "flat", "action": "flat"})
+    obs = {
+        "a": jnp.zeros((4, 4, 1)),
+        "a_convolution": jnp.zeros(2),
+        "observation": jnp.zeros(1),
+        "action": jnp.zeros(1),
+    }
+    assert jax.eval_shape(network.actor_critic(obs, 2, None).init, jax.random.key(0), obs)
 
 
 def test_actions_join_the_features_of_the_entries() -> None:

@@ -161,13 +161,31 @@ def _exported(policy: Any, path: Path) -> Any:
     return jaxrl.load_exported(jaxrl.export_policy(policy, path))
 
 
+@pytest.mark.parametrize("kind", ["tuple", "multi", "dict"])
+def test_wrappers_of_actions_take_every_form(kind: Any) -> None:
+    env = Lock(SIZES, kind, masked=True)
+    for wrapped in (envs.wrappers.sticky_actions(env, 0.5), envs.wrappers.delay_actions(Lock(SIZES, kind), 1)):
+        envs.check(wrapped, progress=False)
+        jaxrl.dqn(wrapped, jaxrl.DQNConfig(**REPLAY))
+
+
 def test_what_several_choices_lack_is_one_sentence() -> None:
-    with pytest.raises(ValueError, match="munchausen takes an environment with one discrete action, got one with 3"):
+    with pytest.raises(ValueError, match="munchausen takes actions of one part, got actions of 3 parts"):
         jaxrl.dqn(Lock(), jaxrl.DQNConfig(munchausen=True))
     with pytest.raises(TypeError, match=r"td3 takes an environment whose action space is a Box of floats.*sac and ppo"):
         jaxrl.td3(Lock())
-    with pytest.raises(ContractError, match=r"mask law: action_mask returns .* Dict a dictionary"):
+    with pytest.raises(ContractError, match=r"mask law: action_mask returns .* a dict with the keys"):
         envs.check(_WrongMask(SIZES, "dict", masked=True), progress=False)
+    for kind in ("tuple", "multi"):
+        with pytest.raises(ContractError, match=r"mask law: action_mask returns .* it must be None, or an array"):
+            envs.check(_PartlyMasked(SIZES, kind, masked=True), progress=False)
+
+
+class _PartlyMasked(Lock):
+    """A lock with no mask of its first dial."""
+
+    def action_mask(self, state: Any, params: Any = None) -> Any:
+        return (None, *super().action_mask(state, params)[1:])
 
 
 class _WrongMask(Lock):

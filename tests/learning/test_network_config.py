@@ -167,9 +167,9 @@ def test_each_entry_has_its_encoder(key: jax.Array) -> None:
     weights = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), params["params"])
 
     def head(name: str) -> np.ndarray:
-        layer = weights[f"{name}_image_convolution_0"]
+        layer = weights[f"{name}_cnn_image_convolution_0"]
         image = np.tanh(convolved(obs["image"] / 255, layer["kernel"], layer["bias"], 2))
-        layer = weights[f"{name}_state_0"]
+        layer = weights[f"{name}_mlp_state_0"]
         state = np.tanh(obs["state"] @ layer["kernel"] + layer["bias"])
         features, layer, out = np.concatenate([image.ravel(), obs["map"].ravel(), state]), *heads(name)
         return np.tanh(features @ layer["kernel"] + layer["bias"]) @ out["kernel"] + out["bias"]

@@ -14,6 +14,7 @@ import jaxrl
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.statistics import iqm
+from jaxrl.runtime.runs import Runs
 
 ITERATIONS = 12
 STEPS = ITERATIONS * PER_ITERATION
@@ -123,12 +124,21 @@ def test_a_result_with_the_best_policies_alone(result: jaxrl.Result, tmp_path: P
     assert chosen.best is None and result.with_policies("last").best is None
     again = jaxrl.evaluate(chosen, episodes=2)
     assert again.sizes["seed"] == 3
+    for kept in ("best", "last"):
+        saved = jaxrl.load_result(result.with_policies(kept).save(tmp_path / kept), algo=wandering())
+        np.testing.assert_array_equal(saved.policies, result.with_policies(kept).policies)
+        assert saved.best is None and (saved.policy(seed=0, lr=0.1).env_steps is None) == (kept == "best")
+    then = int(best_of(result).iteration[0, 0]) * PER_ITERATION
+    assert chosen.policy(seed=0, lr=0.1).env_steps == then < STEPS
+    measured = jaxrl.evaluate_result(chosen, 2)
+    assert "of the policies of the best evaluations" in str(measured.table())
+    assert jaxrl.load_result(measured.save(tmp_path / "measured"), algo=wandering()).best is None
     raw = jaxrl.load_result(result.save(tmp_path / "x"))  # of an unknown algorithm
     assert raw.algo is None and any(name.startswith("best:") for name in raw.policies)
     same(jaxrl.load_result(raw.save(tmp_path / "y"), algo=wandering()).best, result.best)
 
 
-def test_failed_runs_have_no_best_evaluation() -> None:
+def test_evaluations_that_fail_are_never_the_best() -> None:
     algo = wandering()
 
     def step(key: Any, iteration: Any, state: Any, hparams: Any, env_params: Any) -> Any:
@@ -138,6 +148,40 @@ def test_failed_runs_have_no_best_evaluation() -> None:
     with pytest.warns(RuntimeWarning, match="metrics that are not finite"):
         failed = train(algo._replace(step=step), seeds=1)
     assert np.all(best_of(failed).iteration <= 3) and np.all(np.isfinite(best_of(failed).return_then))
+
+
+def test_runs_that_were_not_evaluated_again_are_left_out_of_the_comparison(result: jaxrl.Result) -> None:
+    best = best_of(result)
+    part = best.return_again.copy()
+    part[0, 0] = np.nan
+    table = dataclasses.replace(result, best=best._replace(return_again=part)).table().to_pandas()
+    for name, values in (("last_again", best.return_of_last), ("best_again", best.return_again)):
+        np.testing.assert_allclose(table[name][0], float(iqm(np.asarray(values[0, 1:]))), rtol=1e-6)
+    none = dataclasses.replace(result, best=best._replace(return_again=np.full_like(part, np.nan)))
+    assert "best_again" not in none.table().columns
+
+
+def test_an_error_of_the_further_evaluation_leaves_a_checkpoint(
+    result: jaxrl.Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Any) -> Any:
+        raise MemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Runs, "again", fails)
+        with pytest.raises(MemoryError):
+            train(out=tmp_path / "x")
+    loaded = jaxrl.load_result(tmp_path / "x", algo=wandering())
+    assert np.all(np.isnan(best_of(loaded).return_again))
+    np.testing.assert_array_equal(best_of(loaded).iteration, best_of(result).iteration)
+    longer = jaxrl.resume(tmp_path / "x", algo=wandering(), env_steps=2 * STEPS, progress=False)
+    assert np.all(np.isfinite(best_of(longer).return_again))
+
+
+@pytest.mark.slow
+def test_programs_hold_no_nan_of_their_own(result: jaxrl.Result) -> None:
+    with jax.debug_nans(True):
+        same(train(eval_episodes=2).best, result.best)
 
 
 def test_what_is_missing_is_one_sentence(result: jaxrl.Result) -> None:

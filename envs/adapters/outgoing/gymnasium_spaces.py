@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import jax
@@ -100,11 +100,15 @@ def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
     shape = front + ((len(space.spaces),) if isinstance(space, spaces.Tuple) else tuple(space.shape))
     if array.shape != shape:
         raise UserValueError(f"action has the shape {array.shape}; it takes {shape}, of {space!r}.")
-    if isinstance(space, spaces.Box):
+    if isinstance(space, MultiDiscrete) and array.dtype.kind in "iu":
+        if np.any(outside := (array < space.low) | (array > np.asarray(space.high))):
+            raise UserValueError(f"action is {int(array[outside].flat[0])}; it takes a choice of {space!r}.")
+        return array.astype(space.dtype)
+    if isinstance(space, spaces.Box) and not isinstance(space, MultiDiscrete):
         return array.astype(space.dtype)
     if array.dtype.kind not in "iu":
         raise UserValueError(f"action has numbers of the type {array.dtype}; it takes whole numbers, of {space!r}.")
-    most = np.asarray(_choices(space)) if isinstance(space, spaces.Tuple) else space.n
+    most = np.asarray(_choices(space)) if isinstance(space, spaces.Tuple) else cast(Any, space).n
     # As unsigned numbers, negative ones exceed all others.
     highest = array.view(f"u{array.itemsize}").max(axis=tuple(range(len(front))), initial=0)
     if np.any(highest >= most):

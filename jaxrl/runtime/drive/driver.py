@@ -130,12 +130,13 @@ def drive(
     per_iteration, points = call.env_steps_per_iteration * call.num_runs, call.points
     history, resumed, started = History(), 0, time.perf_counter()
     result: Result | None = None
+    ended: float | None = None  # time at which training was over
 
     def checkpoint() -> Checkpoint:
         return Checkpoint(runs.iteration, runs.states(), history.iterations, history.stacked())
 
     def finished() -> Result:
-        seconds = time.perf_counter() - started
+        seconds = (time.perf_counter() if ended is None else ended) - started
         return _result(
             call,
             history,
@@ -183,14 +184,18 @@ def drive(
                 break
         if history.last <= 0:
             raise KeyboardInterrupt(stop.signal)
-        if call.loop.again is not None and history.last == points[-1]:
-            history.policies = runs.again()
         if history.policies is None:
             history.policies = runs.kept()
+        ended = time.perf_counter()
+        further = call.loop.again is not None and history.last == points[-1]
+        if further:
+            if not stop:
+                checkpoints.save(checkpoint)
+            history.policies = runs.again()
         result = finished()
         if resumed == points[-1] and (at := checkpoints.directory) is not None and holds_finished(call, at):
             return result  # already saved by an earlier call
-        if not stop:  # before the result, which may fail to be written
+        if not stop and not further:  # before the result, which may fail to be written
             checkpoints.save(checkpoint)
         save_result(result, checkpoints.directory)
         return result

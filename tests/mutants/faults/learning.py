@@ -6,8 +6,8 @@ FAULTS = (
     Fault(
         "pixels-of-an-entry-not-divided",
         "jaxrl/learning/networks.py",
-        "shape = (image_of(entry),",
-        "shape = (image_of(entry.astype(jnp.float32)),",
+        "shape = (image_of(leaf),",
+        "shape = (image_of(leaf.astype(jnp.float32)),",
         "tests/learning/test_network_config.py::test_each_entry_has_its_encoder",
     ),
     Fault(

@@ -71,8 +71,8 @@ FAULTS = (
     Fault(
         "uniform-share-of-forbidden-actions",
         "jaxrl/algorithms/action_values.py",
-        'allowed = jnp.ones_like(scores["q"]) if mask is None else mask.astype(jnp.float32)',
-        'allowed = jnp.ones_like(scores["q"])',
+        "allowed = jnp.ones_like(q) if mask is None else mask.astype(jnp.float32)",
+        "allowed = jnp.ones_like(q)",
         "tests/policies/test_scores.py::test_probabilities_of_an_epsilon_greedy_policy_respect_the_mask",
     ),
     Fault(
