@@ -283,6 +283,11 @@ class TrainedPolicy:
                 f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
                 "it takes what env.action_mask(state, params) returns."
             )
+        if mask is not None and jax.tree.structure(mask) != jax.tree.structure(self._mask_shape):
+            raise UserValueError(
+                f"mask is {described(mask)}; it takes the form of {described(self._mask_shape)}, which "
+                "env.action_mask(state, params) returns."
+            )
         for array, leaf in zip(jax.tree.leaves(mask), jax.tree.leaves(self._mask_shape), strict=False):
             if np.shape(array) != (*batch, *leaf.shape):
                 raise UserValueError(f"mask has the shape {np.shape(array)}; it takes {(*batch, *leaf.shape)}.")

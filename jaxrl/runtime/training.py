@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.base import entries
 from envs.choices import one_hot_note
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, own_settings
@@ -411,6 +412,13 @@ def _say_if_images_are_flattened(algo: Algorithm) -> None:
         say(
             f"observations {np.dtype(dtype)}{list(shape)} look like images, which network='auto' reads as one vector; "
             "network='cnn' has convolutions"
+        )
+    encoders = {each.rpartition(":")[0] for each in algo.config.encoders}
+    images = [name for name, part in entries(space).items() if len(getattr(part, "shape", ())) >= 3]
+    if flat := [str(name) for name in images if name not in encoders]:
+        say(
+            f"the entries {', '.join(flat)} of observations look like images, which are read as vectors; "
+            f"encoders={{{flat[0]!r}: 'cnn'}} has convolutions"
         )
 
 

@@ -72,8 +72,5 @@ class Table:
                 labels = map(spreadsheet_cell, [run.name, *run.coordinates.values()])
                 writer.writerow([*labels, *seed, points.env_step, *values])
 
-    def film(self, run: int, env_step: int, path: Path) -> None:
-        """Does nothing: a table shows no films."""
-
     def close(self, ends: list[str]) -> None:
         """See `Sink.close`; does nothing."""

@@ -106,7 +106,11 @@ class Points(NamedTuple):
 
 
 class Sink(Protocol):
-    """The storage behind a tracker, such as the library of a tracking service."""
+    """The storage behind a tracker, such as the library of a tracking service.
+
+    A sink that shows films has a method `film(run, env_step, path)` as well, for a film of a run at the step of its
+    points.
+    """
 
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:
         """Prepare for the runs, before any point.
@@ -122,10 +126,6 @@ class Sink(Protocol):
 
     def write(self, points: Points) -> None:
         """Write points, which are later than all earlier points of these runs."""
-        ...
-
-    def film(self, run: int, env_step: int, path: Path) -> None:
-        """Show a film of a run, at an environment step of its points."""
         ...
 
     def close(self, ends: list[str]) -> None:
@@ -176,8 +176,9 @@ class RunTracker:
     def film(self, env_step: int, setting: int, path: Path) -> None:
         """See `jaxrl.tracking.tracker.Tracker`; the film of a setting is that of its first seed."""
         run = setting * len(self._seeds) if self._grouping.by == "seed" else setting
-        if self._last[run] >= 0:  # a setting whose seeds train in parts has no points yet
-            self._sink.film(run, env_step, path)
+        show = getattr(self._sink, "film", None)
+        if show is not None and self._last[run] >= 0:  # a setting whose seeds train in parts has no points yet
+            show(run, env_step, path)
 
     def finish(self, result: Result | None) -> None:
         """See `jaxrl.tracking.tracker.Tracker`."""

@@ -280,9 +280,7 @@ def test_hidden_layers_of_dueling_streams_are_normalised_on_request(dueling: boo
 
 
 def test_continuous_actions_are_refused() -> None:
-    sentence = (
-        r"^dqn takes an environment of discrete actions .*, got Box.*; sac, td3 and ppo take bounded numbers"
-    )
+    sentence = r"^dqn takes an environment of discrete actions .*, got Box.*; sac, td3 and ppo take bounded numbers"
     with pytest.raises(TypeError, match=sentence):
         small(envs.make("pendulum"))
 

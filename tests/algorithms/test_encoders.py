@@ -199,3 +199,12 @@ def test_actions_join_the_features_of_the_entries() -> None:
 def test_the_linear_task_has_no_entries() -> None:
     with pytest.raises(ValueError, match="encoders takes observations that are dictionaries, got"):
         jaxrl.ppo(LinearTask(), jaxrl.PPOConfig(encoders={"image": "cnn"}))
+
+
+def test_images_without_an_encoder_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    from jaxrl.runtime.training import _say_if_images_are_flattened
+
+    _say_if_images_are_flattened(built("ppo"))
+    assert capsys.readouterr().err == ""
+    _say_if_images_are_flattened(built("ppo", encoders={"state": "mlp"}, channels=(16, 32)))
+    assert "the entries image of observations look like images" in capsys.readouterr().err

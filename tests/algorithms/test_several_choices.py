@@ -143,6 +143,8 @@ def test_policies_of_several_choices_are_saved_exported_and_recorded(kind: Any, 
     obs, state = env.reset(KEY, env.default_params)
     mask = env.action_mask(state, env.default_params)
     action = policy(obs, mask=mask)
+    with pytest.raises(ValueError, match=r"mask is .* it takes the form of"):
+        policy(obs, mask=jax.tree.leaves(mask))
     assert policy.q_values(obs, mask=mask).shape == (sum(SIZES),)
     parts = policy.probabilities(obs, mask=mask)
     for part, allowed in zip(parts, jax.tree.leaves(mask), strict=True):

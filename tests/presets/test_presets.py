@@ -55,6 +55,8 @@ BOUNDS_OF_OTHERS = {
     "memory/repeat-first": 0.98 * 52 / 51,
     "brax/inverted_pendulum": 950.0,
 }
+# Of 96 other seeds of ppo_kl a tenth end below 372, and a thousandth of the interquartile means of 16 is below 435.
+BOUNDS_OF_SPREAD = {("ppo_kl", "cartpole"): 420.0}
 
 # Of recurrent PPO, bounds on the interquartile mean of 16 seeds, greedy: the optimum, which at least 14 of the seeds
 # reach in every episode, 2 % less than the optimum, and returns near those of PPO that sees the velocities.
@@ -203,7 +205,7 @@ def test_a_preset_of_another_algorithm_learns_its_task(algorithm: str, environme
         preset.algo, seeds=seeds, env_steps=preset.env_steps, evals=1, eval_episodes=episodes, progress=False
     )
     iqm = float(statistics.iqm(result.values("return")[0, :, -1]))
-    assert iqm >= BOUNDS_OF_OTHERS[environment], iqm
+    assert iqm >= BOUNDS_OF_SPREAD.get((algorithm, environment), BOUNDS_OF_OTHERS[environment]), iqm
 
 
 @pytest.mark.slow
