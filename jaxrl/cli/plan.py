@@ -73,6 +73,6 @@ def run_plan(args: Sequence[str]) -> int:
     shard, out = shard_and_directory(options.shard, options.out)
     chosen = run_options(PlanOptions, options, "seeds", "env_steps", "evals", "eval_episodes")
     chosen |= {"shard": shard, "checkpoints": out is not None and options.checkpoint_minutes > 0}
-    planned = plan(algo, sweep, target=options.for_, keep=options.keep, **chosen)
+    planned = plan(algo, sweep, target=options.for_, **chosen)
     print(planned)
     return 0

@@ -355,8 +355,8 @@ class NetworkConfig(Settings):
         for entry, kind in self._encoders.items():
             if entry not in parts:
                 raise UserValueError(
-                    f"encoders names the entry {entry!r}, which observations lack{near(entry, list(parts))}; they have "
-                    f"{', '.join(map(repr, sorted(parts)))}"
+                    f"encoders names the entry {entry!r}, which neither the actor nor a dictionary of the critic has"
+                    f"{near(entry, list(parts))}; there are {', '.join(map(repr, sorted(parts)))}"
                 )
             if kind == "cnn" and len(getattr(parts[entry], "shape", ())) not in (3, 4):
                 raise UserValueError(
@@ -405,8 +405,8 @@ class NetworkConfig(Settings):
             if len(getattr(image, "shape", ())) not in (3, 4):
                 raise UserValueError(
                     "network 'cnn' takes observations [height, width, channels], or stacks of them [frames, height, "
-                    f"width, channels], got {described(image)}; 'mlp' reads any observation as one vector, and others "
-                    "take your own module, network= of the algorithm"
+                    f"width, channels], got {described(image)}; encoders has one for each entry of a dictionary, 'mlp' "
+                    "reads any observation as one vector, and others take your own module, network= of the algorithm"
                 )
             strides = self.strides or (1,) * len(self.channels)
             return CNNActorCritic(

@@ -49,9 +49,8 @@ class Films:
         check_count("fps", fps)
         self._directory, self._every, self._fps = Path(directory), every, fps
 
-    def start(self, call: FollowedCall, resumed: int | None) -> None:
-        """Checks that the environment can be drawn, before anything is computed."""
-        del resumed
+    def check(self, call: FollowedCall) -> None:
+        """Checks that the environment can be drawn, before anything is compiled."""
         from envs.rendering import Scene
 
         described = call.description()
@@ -61,6 +60,9 @@ class Films:
         Scene(described.algo.env, self._params(0))
         names = labels(described.settings)
         self._places = [re.sub(r'[<>:"/\\|?*\x00-\x1f]', "_", name) if len(names) > 1 else "" for name in names]
+
+    def start(self, call: FollowedCall, resumed: int | None) -> None:
+        """Does nothing at the start."""
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
         """Does nothing with the metrics."""

@@ -36,6 +36,11 @@ class Best(NamedTuple):
     return_again: Any = None
     return_of_last: Any = None
 
+    def __repr__(self) -> str:
+        returns = {name: getattr(self, name) for name in ("return_then", "return_again", "return_of_last")}
+        numbers = ", ".join(f"{name}={value}" for name, value in {"iteration": self.iteration, **returns}.items())
+        return f"Best({numbers}; policy of {len(jax.tree.leaves(self.policy))} arrays)"
+
 
 class Kept(NamedTuple):
     """Policies that a result keeps of a run: the last one, and the best one, None where only the last one is kept."""

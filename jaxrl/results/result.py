@@ -201,6 +201,8 @@ class Result:
           ResultError: The result has no best policies.
         """
         check_choice("kept", kept, KEPT)
+        if kept == "best" and self.best is None and self.metrics.attrs.get("policies") == "best":
+            return self
         attrs = {name: value for name, value in self.metrics.attrs.items() if name != "keep"}
         metrics = self.metrics.copy()
         metrics.attrs = attrs | ({"policies": "best"} if kept == "best" else {})
@@ -223,7 +225,7 @@ class Result:
             )
         return self.best
 
-    def policy(self, *, seed: int | None = None, kept: str = "last", **coords: Any) -> TrainedPolicy:
+    def policy(self, *, seed: int | None = None, kept: Any = "last", **coords: Any) -> TrainedPolicy:
         """The final policy of one run, or the one of its best evaluation.
 
         Args:

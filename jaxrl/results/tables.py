@@ -102,7 +102,7 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     if metric == "return" and result.best is not None and np.any(np.isfinite(result.best.return_again)):
         return _with_best(result, columns, rows, confidence, limits)
     last = int(result.metrics["env_step"].values[-1])
-    when = "of the policies of the best evaluations" if result.metrics.attrs.get("policies") == "best" else ""
+    when = "of the policies of the best evaluations" if result.metrics.attrs.get("measured") == "best" else ""
     when = when or f"after {last:,} environment steps"
     title = f"{metric} {when}: interquartile mean, {confidence:.0%} bootstrap interval"
     return Table(title, columns, tuple(rows), len(paths))

@@ -120,4 +120,5 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
             if name not in ("discounted_return", "discounted_return_sampled")
         }
     )
-    return dataclasses.replace(result, metrics=dataset.assign_attrs(eval_episodes=episodes))
+    attrs = {"eval_episodes": episodes} | ({"measured": "best"} if last.attrs.get("policies") == "best" else {})
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(attrs))

@@ -59,12 +59,19 @@ class PlacementOptions(TypedDict, total=False):
     precision: Annotated[str, Option("default", "Precision of float32 matrix products: default, high or highest.")]
 
 
-class PlanOptions(PlacementOptions, total=False):
-    """Options of `jaxrl.plan`; `RunOptions` documents each."""
+class ShardOptions(PlacementOptions, total=False):
+    """Options of calls that have shards; `RunOptions` documents each."""
 
     shard: Annotated[str | tuple[int, int] | None, Option(None,
         "Part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
         "`jaxrl merge`.")]
+
+
+class PlanOptions(ShardOptions, total=False):
+    """Options of `jaxrl.plan`; `RunOptions` documents each."""
+
+    keep: Annotated[str, Option("last",
+        "Policies to keep of each run: last (of the end), or best (also that of the best evaluation).")]
 
 
 class SearchOptions(PlacementOptions, total=False):
@@ -80,7 +87,7 @@ class PopulationOptions(SearchOptions, total=False):
     force: Annotated[bool, Option(False, "Flag to overwrite an existing result.")]
 
 
-class BanditOptions(PopulationOptions, PlanOptions, total=False):
+class BanditOptions(PopulationOptions, ShardOptions, total=False):
     """Options of `jaxrl.run_bandit`; `RunOptions` documents each."""
 
     resume: Annotated[bool, Option(False, "Flag to resume from the checkpoint in --out, bit for bit, if there is one.")]
@@ -102,7 +109,7 @@ class ResumeOptions(TypedDict, total=False):
     schedules: _Schedules
 
 
-class RunOptions(BanditOptions, total=False):
+class RunOptions(BanditOptions, PlanOptions, total=False):
     """Options of the execution of a call; only `block` and `precision` affect the results.
 
     Attributes:
@@ -142,8 +149,6 @@ class RunOptions(BanditOptions, total=False):
     """
 
     schedules: _Schedules
-    keep: Annotated[str, Option("last",
-        "Policies to keep of each run: last (of the end), or best (also that of the best evaluation).")]
     shard_environments: Annotated[bool, Option(False,
         "Flag to distribute the environments of one run over all devices; requires one setting and one seed.")]
 # fmt: on

@@ -13,9 +13,7 @@ from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.settings import in_own_settings
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.checks import check_choice
 from jaxrl.pytrees import EnvParams, HParams
-from jaxrl.results.best import KEPT
 from jaxrl.runtime.accelerators.absent_device import absent_device, target_of
 from jaxrl.runtime.accelerators.bounds import Bound, bound_of
 from jaxrl.runtime.accelerators.targets import named_target
@@ -46,7 +44,6 @@ def plan(
     checkpoints: bool = False,
     measure: bool = True,
     target: str | None = None,
-    keep: str = "last",
     **options: Unpack[PlanOptions],
 ) -> Plan:
     """Plan of `train` with the same arguments: layout, memory and time; nothing is trained.
@@ -60,7 +57,6 @@ def plan(
       target: Name of an accelerator that this machine need not have: t4, l4, a100, h100, h200, tpu-v5e or tpu-v6e.
         Programs are compiled for it, and the plan has its memory and a lower bound on the time in place of an estimate.
         This takes the extra `cuda12`, `cuda13` or `tpu`, and one algorithm.
-      keep: Policies to keep of each run, as in `train`; best ones take memory in every run.
       **options: Options of `train` that change the plan, see `jaxrl.runtime.options.PlanOptions`; `shard` takes one
         algorithm.
 
@@ -70,7 +66,6 @@ def plan(
     """
     check_flag("checkpoints", checkpoints)
     check_flag("measure", measure)
-    check_choice("keep", keep, KEPT)
     chosen = checked(plan, PlanOptions, options)
     devices = chosen.devices if target is None else _absent(target, chosen.devices)
     is_one = isinstance(algo, Algorithm | str) or not isinstance(algo, Sequence)  # an Algorithm is a tuple, too
@@ -96,7 +91,7 @@ def plan(
             points=points_of(first, env_steps, evals, eval_episodes),
             eval_episodes=eval_episodes,
             env_params=env_params,
-            keep=keep,
+            keep=chosen.keep,
         )
         layout = plan_layout(call.num_runs, chosen.block, devices, call.cpu_block)
         if chosen.shard is not None:

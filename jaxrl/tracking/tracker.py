@@ -44,9 +44,10 @@ class FollowedCall(Protocol):
 class Tracker(Protocol):
     """A tracker of a call, called at the start, at each evaluation, and at the end.
 
-    A tracker may have two more methods: `policies(env_step, runs, policies)`, which gets the policies of an evaluation
-    and returns pairs of a setting's position and a film of it (`jaxrl.policies.films.Films`); and
-    `film(env_step, setting, path)`, which gets the films of other trackers.
+    A tracker may have three more methods: `check(call)`, which raises an error before anything is compiled;
+    `policies(env_step, runs, policies)`, which gets the policies of an evaluation and returns the position of each
+    setting with its film (`jaxrl.policies.films.Films`); and `film(env_step, setting, path)`, which gets the films of
+    other trackers.
     """
 
     def start(self, call: FollowedCall, resumed: int | None) -> None:

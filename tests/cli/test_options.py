@@ -21,7 +21,7 @@ def test_every_option_has_a_flag(takes: type):
 def test_a_command_says_it_in_its_own_words_and_adds_flags_of_its_own():
     own = ("mine", int, 3)
     fields = run_flags(PlanOptions, texts={"block": "Width."}, kinds={"shard": int}, after={"memory": [own]})
-    assert [name for name, *_ in fields] == ["block", "devices", "memory", "mine", "precision", "shard"]
+    assert [name for name, *_ in fields] == ["block", "devices", "memory", "mine", "precision", "keep", "shard"]
     assert fields[0][1].__metadata__[0].help == "Width." and fields[-1][1].__origin__ is int
     assert "devices" not in [name for name, *_ in run_flags(PlanOptions, without=("devices",))]
 

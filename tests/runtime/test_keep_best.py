@@ -130,6 +130,8 @@ def test_a_result_with_the_best_policies_alone(result: jaxrl.Result, tmp_path: P
         assert saved.best is None and (saved.policy(seed=0, lr=0.1).env_steps is None) == (kept == "best")
     then = int(best_of(result).iteration[0, 0]) * PER_ITERATION
     assert chosen.policy(seed=0, lr=0.1).env_steps == then < STEPS
+    assert chosen.with_policies("best") is chosen and "after" in str(chosen.table())
+    assert "return_again" in repr(best_of(result)) and len(repr(best_of(result))) < 400
     measured = jaxrl.evaluate_result(chosen, 2)
     assert "of the policies of the best evaluations" in str(measured.table())
     assert jaxrl.load_result(measured.save(tmp_path / "measured"), algo=wandering()).best is None

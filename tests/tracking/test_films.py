@@ -139,3 +139,19 @@ def test_what_has_no_film_is_refused_before_training(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="every must be a whole number of at least 1, got 0"):
         jaxrl.films(tmp_path, every=0)
     assert not list(tmp_path.rglob("*.gif"))
+
+
+def test_an_environment_is_checked_before_anything_is_compiled(tmp_path: Path) -> None:
+    from linear_task import LinearTask
+
+    from jaxrl.runtime.programs import compilations
+
+    before = compilations()
+    with pytest.raises(ValueError, match="draw"):
+        jaxrl.train(
+            jaxrl.ppo(LinearTask(), jaxrl.PPOConfig(**SMALL, activation="silu")),
+            env_steps=16,
+            progress=False,
+            trackers=[jaxrl.films(tmp_path)],
+        )
+    assert compilations() == before

@@ -31,6 +31,9 @@ class Followers:
         self._started = self._finished = False
 
     def __enter__(self) -> Followers:
+        for tracker in self._trackers:
+            if callable(check := getattr(tracker, "check", None)):
+                check(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
