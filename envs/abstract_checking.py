@@ -13,7 +13,7 @@ import numpy as np
 from envs import base
 from envs.arguments import described
 from envs.base import spaces
-from envs.choices import MultiDiscrete
+from envs.choices import MultiDiscrete, choice_sizes
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 
@@ -222,12 +222,9 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
     if isinstance(space, spaces.Dict) and type(mask) is dict and set(mask) == set(space.spaces):
         parts = [(part, mask[name]) for name, part in space.spaces.items()]
     elif isinstance(space, spaces.Tuple | MultiDiscrete) and isinstance(mask, tuple):
-        of = (
-            [spaces.Discrete(int(n)) for n in space.counts.ravel()]
-            if isinstance(space, MultiDiscrete)
-            else space.spaces
-        )
-        parts = list(zip(of, mask, strict=True)) if len(of) == len(mask) else []
+        each = map(spaces.Discrete, choice_sizes(space)) if isinstance(space, MultiDiscrete) else space.spaces
+        each = list(each)
+        parts = list(zip(each, mask, strict=True)) if len(each) == len(mask) else []
     if not parts or any(leaf is None for _, leaf in parts):
         fail(
             f"mask law: action_mask returns {described(mask)} for {space!r}; it must be None, or an array for a "

@@ -11,7 +11,7 @@ from envs import base
 from envs.abstract_checking import ContractError, check_abstractly, fail, sample
 from envs.arguments import check_flag
 from envs.base import spaces
-from envs.choices import MultiDiscrete
+from envs.choices import in_space, parts_of
 from envs.law_progress import Laws
 from envs.settings import in_own_settings
 
@@ -173,19 +173,14 @@ def _step_all(env: base.Environment, key: jax.Array, state: Any, action: Any, pa
 
 
 def _legal(space: spaces.Space, action: Any, mask: Any) -> Any:
-    """The action, or the first allowed one where a mask forbids it."""
+    """The action, or the first allowed choice of each part where a mask forbids it."""
     if mask is None:
         return action
-    if isinstance(space, spaces.Tuple):
-        return tuple(_legal(*parts) for parts in zip(space.spaces, action, mask, strict=True))
-    if isinstance(space, spaces.Dict):
-        return {name: _legal(part, action[name], mask[name]) for name, part in space.spaces.items()}
-    if isinstance(space, MultiDiscrete):
-        columns = (action - space.low).reshape(*mask[0].shape[:-1], len(mask))
-        legal = [_legal(spaces.Discrete(each.shape[-1]), columns[..., i], each) for i, each in enumerate(mask)]
-        return (jnp.stack(legal, axis=-1).reshape(action.shape) + space.low).astype(action.dtype)
-    allowed = jnp.take_along_axis(mask, action[..., None], axis=-1)[..., 0]
-    return jnp.where(allowed, action, jnp.argmax(mask, axis=-1).astype(action.dtype))
+    legal = []
+    for choice, allowed in zip(parts_of(space, action), jax.tree.leaves(mask), strict=True):
+        fits = jnp.take_along_axis(allowed, choice[..., None], axis=-1)[..., 0]
+        legal.append(jnp.where(fits, choice, jnp.argmax(allowed, axis=-1).astype(choice.dtype)))
+    return in_space(space, legal)
 
 
 def _extreme(space: Any, high: bool) -> Any:

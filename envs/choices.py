@@ -5,13 +5,14 @@ observation therefore say which of its leaves are choices, networks replace thos
 statistics leave them out. A custom network gets the numbers themselves.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import Environment, agent_axes, spaces
+from envs.base import Environment, agent_axes, entries, spaces
 from envs.errors import UserValueError
 
 # The smallest number and the number of choices of each entry along the last axis.
@@ -24,11 +25,14 @@ __all__ = [
     "Choices",
     "Columns",
     "MultiDiscrete",
+    "choice_sizes",
     "choices_of",
     "columns_of",
     "encoded",
+    "in_space",
     "one_hot",
     "one_hot_note",
+    "parts_of",
     "with_choices",
 ]
 
@@ -178,3 +182,48 @@ def one_hot_note(env: Environment) -> str | None:
             counts = list(dict.fromkeys(count for _, count in leaf.columns))
             notes.append(f"{name}: {', '.join(map(str, counts))} choices")
     return "; ".join(notes) or None
+
+
+def choice_sizes(space: spaces.Space) -> tuple[int, ...]:
+    """Numbers of choices of the parts of an action, in the order of JAX's leaves; empty for spaces of numbers.
+
+    Args:
+      space: Action space of one agent. A `Discrete` space is one part; `MultiDiscrete` has one for each of its numbers,
+        and `Tuple` and `Dict` have those of their entries.
+    """
+    if isinstance(space, spaces.Discrete):
+        return (int(space.n),)
+    if isinstance(space, MultiDiscrete):
+        return tuple(int(count) for count in space.counts.ravel())
+    sizes = [choice_sizes(part) for part in entries(space).values()]
+    return sum(sizes, ()) if all(sizes) else ()
+
+
+def in_space(space: Any, parts: Sequence[Any]) -> Any:
+    """Leaves of several choices as a space has them: an array of a `MultiDiscrete`, a tuple, or a dictionary.
+
+    Args:
+      space: Space of several choices, in which a `Discrete` space has one.
+      parts: Choices int32 `[*B]` of each part, in the order of `choice_sizes`.
+    """
+    if isinstance(space, spaces.Discrete):
+        return parts[0]
+    if isinstance(space, MultiDiscrete):
+        stacked = jnp.stack(parts, axis=-1)
+        return (stacked.reshape(*stacked.shape[:-1], *space.shape) + space.low).astype(space.dtype)
+    whole, begin = {}, 0
+    for name, part in entries(space).items():
+        end = begin + len(choice_sizes(part))
+        whole[name], begin = in_space(part, parts[begin:end]), end
+    return whole if isinstance(space, spaces.Dict) else tuple(whole.values())
+
+
+def parts_of(space: Any, action: Any) -> list[jax.Array]:
+    """Choices `[*B]` of each part of an action, in the order of `choice_sizes`: the inverse of `in_space`."""
+    if isinstance(space, spaces.Discrete):
+        return [action]
+    if isinstance(space, MultiDiscrete):
+        columns = action - space.low
+        columns = columns.reshape(*columns.shape[: columns.ndim - len(space.shape)], -1)
+        return [columns[..., i] for i in range(columns.shape[-1])]
+    return [choice for name, part in entries(space).items() for choice in parts_of(part, action[name])]

@@ -1,6 +1,5 @@
 """Changes of actions: repeated at random, or delayed."""
 
-import itertools
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +10,7 @@ from flax import struct
 
 from envs import base
 from envs.base import spaces
-from envs.choices import MultiDiscrete
+from envs.choices import parts_of
 from envs.errors import UserValueError
 from envs.wrappers.wrapper import (
     ParamsWrapper,
@@ -218,15 +217,7 @@ def _idle(env: base.Environment, params: Any) -> Any:
 
 
 def _allowed(space: Any, mask: Any, action: Any) -> jax.Array:
-    """Whether the mask allows an action, bool `[*A]`."""
-    if isinstance(space, spaces.Tuple):
-        parts = itertools.starmap(_allowed, zip(space.spaces, mask, action, strict=True))
-        return jnp.all(jnp.stack(list(parts)), axis=0)
-    if isinstance(space, spaces.Dict):
-        parts = [_allowed(part, mask[name], action[name]) for name, part in space.spaces.items()]
-        return jnp.all(jnp.stack(parts), axis=0)
-    if isinstance(space, MultiDiscrete):
-        columns = (action - space.low).reshape(*mask[0].shape[:-1], len(mask))
-        parts = [_allowed(None, each, columns[..., i]) for i, each in enumerate(mask)]
-        return jnp.all(jnp.stack(parts), axis=0)
-    return jnp.take_along_axis(mask, action[..., None], axis=-1)[..., 0]
+    """Whether the mask allows all parts of an action, bool `[*A]`."""
+    parts = zip(jax.tree.leaves(mask), parts_of(space, action), strict=True)
+    fits = [jnp.take_along_axis(allowed, choice[..., None], axis=-1)[..., 0] for allowed, choice in parts]
+    return jnp.all(jnp.stack(fits), axis=0)

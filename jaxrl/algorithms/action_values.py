@@ -10,6 +10,7 @@ import numpy as np
 from flax import struct
 
 from envs.base import spaces
+from envs.choices import choice_sizes
 from envs.errors import UserTypeError, UserValueError
 from envs.threefry import unrolled
 from jaxrl.algorithms.contract import Algorithm
@@ -24,7 +25,7 @@ from jaxrl.algorithms.value_function import Nodes, ValueFunction, outputs_of, pr
 from jaxrl.checks import Range, check_choice, check_count, is_concrete
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
-from jaxrl.learning.action_heads import ActionHead, action_head, choice_sizes
+from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor, Scores, memoryless
 from jaxrl.learning.networks import Module, leading_axes
 from jaxrl.learning.optimisers import linear_share

@@ -13,6 +13,7 @@ import optax
 from flax import struct
 
 from envs.base import Environment, spaces
+from envs.choices import choice_sizes
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_network
 from jaxrl.algorithms.off_policy import (
@@ -36,7 +37,7 @@ from jaxrl.algorithms.value_function import (
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
-from jaxrl.learning.action_heads import ActionHead, action_head, choice_sizes
+from jaxrl.learning.action_heads import ActionHead, action_head
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Sees, check_sees
 from jaxrl.learning.exploration import CORRELATION

@@ -121,8 +121,8 @@ class Learner(NamedTuple):
 def dqn(env: Environment, config: DQNConfig | None = None, network: Module | None = None) -> Algorithm:
     """Deep Q-learning on an environment with discrete actions, of one choice or several.
 
-    Several choices, of a `MultiDiscrete`, `Tuple` or `Dict` space, have values of their own each, whose mean is the
-    value of the action (`ValueFunction.branches`); each is explored independently.
+    Each of several choices, of a `MultiDiscrete`, `Tuple` or `Dict` space, has values of its own and is explored by
+    itself; the value of the action is the mean of the values of its choices (`ValueFunction.branches`).
 
     Args:
       env: Environment of one agent, or a crowd, whose agents share the network.
@@ -136,8 +136,8 @@ def dqn(env: Environment, config: DQNConfig | None = None, network: Module | Non
       TypeError, ValueError: A field does not fit the environment; raised before anything is compiled.
 
     Source: Mnih et al. (2015); van Hasselt et al. (2016) for `double`; Hessel et al. (2018) for the other improvements;
-    Fedus et al. (2019), arXiv 1902.06865, for `heads`; Tavakoli, Pardo and
-    Kormushev (2018), arXiv 1711.08946, for several choices.
+    Fedus et al. (2019), arXiv 1902.06865, for `heads`; Tavakoli, Pardo and Kormushev (2018), arXiv 1711.08946, for
+    several choices.
     """
     return _build(env, checked_config(config, DQNConfig), checked_network(network), check_abstractly(env))
 

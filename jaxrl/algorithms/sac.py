@@ -12,6 +12,7 @@ from flax import struct
 
 from envs.base import Environment
 from envs.checking import check_abstractly
+from envs.choices import choice_sizes
 from envs.errors import UserValueError
 from envs.loops import scan
 from envs.threefry import unrolled
@@ -27,7 +28,7 @@ from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes, Target
 from jaxrl.checks import Range
-from jaxrl.learning.action_heads import choice_sizes, sample_squashed
+from jaxrl.learning.action_heads import sample_squashed
 from jaxrl.learning.actor import Scores, head_actor
 from jaxrl.learning.exploration import noisy_actor, persistent_actor, uniform_actor, uniform_discrete_actor
 from jaxrl.learning.losses import weighted_mean

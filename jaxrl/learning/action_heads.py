@@ -1,7 +1,7 @@
 """Action distributions: conversion of a network's outputs to actions of a space."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import chex
@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs.base import entries, spaces
-from envs.choices import MultiDiscrete
+from envs.base import spaces
+from envs.choices import choice_sizes, in_space
 from envs.errors import UserTypeError
 
 Scores = dict[str, jax.Array]
@@ -52,21 +52,6 @@ class ActionHead(NamedTuple):
     branches: tuple[int, ...] | None = None
 
 
-def choice_sizes(space: spaces.Space) -> tuple[int, ...]:
-    """Numbers of choices of the parts of an action, in the order of JAX's leaves; empty for spaces of numbers.
-
-    Args:
-      space: Action space of one agent. A `Discrete` space is one part; `MultiDiscrete` has one for each of its numbers,
-        and `Tuple` and `Dict` have those of their entries.
-    """
-    if isinstance(space, spaces.Discrete):
-        return (int(space.n),)
-    if isinstance(space, MultiDiscrete):
-        return tuple(int(count) for count in space.counts.ravel())
-    sizes = [choice_sizes(part) for part in entries(space).values()]
-    return sum(sizes, ()) if all(sizes) else ()
-
-
 def action_head(space: spaces.Space) -> ActionHead:
     """Head for an action space: `Discrete`, several discrete choices (`choice_sizes`), or `Box` of floats.
 
@@ -85,25 +70,6 @@ def action_head(space: spaces.Space) -> ActionHead:
     raise UserTypeError(
         f"action_space must be Discrete, MultiDiscrete, a Tuple or Dict of these, or a Box of floats, got {space!r}"
     )
-
-
-def in_space(space: Any, parts: Sequence[Any]) -> Any:
-    """Leaves of several choices as a space has them: an array of a `MultiDiscrete`, a tuple, or a dictionary.
-
-    Args:
-      space: Space of several choices, in which a `Discrete` space has one.
-      parts: Choices int32 `[*B]` of each part, in the order of `choice_sizes`.
-    """
-    if isinstance(space, spaces.Discrete):
-        return parts[0]
-    if isinstance(space, MultiDiscrete):
-        stacked = jnp.stack(parts, axis=-1)
-        return (stacked.reshape(*stacked.shape[:-1], *space.shape) + space.low).astype(space.dtype)
-    whole, begin = {}, 0
-    for name, part in entries(space).items():
-        end = begin + len(choice_sizes(part))
-        whole[name], begin = in_space(part, parts[begin:end]), end
-    return whole if isinstance(space, spaces.Dict) else tuple(whole.values())
 
 
 def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:

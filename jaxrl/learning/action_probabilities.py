@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.base import Environment, spaces
-from jaxrl.learning.action_heads import choice_sizes
+from envs.choices import choice_sizes
 from jaxrl.learning.actor import Actor, Scores
 from jaxrl.pytrees import Memory
 

@@ -16,6 +16,7 @@ import jaxrl
 from envs.base import Environment, EnvParams, EnvState, spaces
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import ROWS, builder_of, config_class
+from jaxrl.runtime.training import _say_if_images_are_flattened
 
 LIMIT = 4
 ENCODERS = {"image": "cnn", "state": "mlp"}
@@ -202,8 +203,6 @@ def test_the_linear_task_has_no_entries() -> None:
 
 
 def test_images_without_an_encoder_are_named(capsys: pytest.CaptureFixture[str]) -> None:
-    from jaxrl.runtime.training import _say_if_images_are_flattened
-
     _say_if_images_are_flattened(built("ppo"))
     assert capsys.readouterr().err == ""
     _say_if_images_are_flattened(built("ppo", encoders={"state": "mlp"}, channels=(16, 32)))

@@ -14,8 +14,9 @@ import envs
 import jaxrl
 from envs.base import spaces
 from envs.checking import ContractError
+from envs.choices import choice_sizes
 from jaxrl.algorithms.value_function import ValueFunction
-from jaxrl.learning.action_heads import action_head, choice_sizes
+from jaxrl.learning.action_heads import action_head
 from jaxrl.learning.networks import Module
 from jaxrl.learning.value_losses import KINDS, Kind, Scale, value_loss
 

@@ -385,7 +385,6 @@ EXEMPT = {
     "advantages.rate_returns": OF_A_USER,
     "advantages.ugae": OF_A_USER,
     "acting.agents_of": ANY_SHAPE,
-    "action_heads.in_space": ANY_SHAPE,
     "q_targets.best_actions": "the functions of its parts assert",
     "action_probabilities.has_probabilities": "takes an environment and an actor",
     "action_probabilities.probabilities": ANY_SHAPE,

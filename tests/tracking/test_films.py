@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from linear_task import LinearTask
 from PIL import Image
 
 import envs
 import jaxrl
 from jaxrl.cli.main import main
 from jaxrl.policies.films import Films
+from jaxrl.runtime.programs import compilations
 
 SMALL: dict[str, Any] = {"num_envs": 2, "num_steps": 8, "hidden": (4,)}
 ENV = envs.make("cartpole")
@@ -129,23 +131,7 @@ def test_the_shell_writes_films_and_resumes_them(tmp_path: Path, capsys: pytest.
     assert "--film-every takes a number of evaluations, 0 or more, but got -1" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_what_has_no_film_is_refused_before_training(tmp_path: Path) -> None:
-    from linear_task import LinearTask
-
-    algo = jaxrl.ppo(LinearTask(), jaxrl.PPOConfig(**SMALL))
-    with pytest.raises(ValueError, match="draw"):
-        jaxrl.train(algo, env_steps=16, progress=False, trackers=[jaxrl.films(tmp_path)])
-    with pytest.raises(ValueError, match="every must be a whole number of at least 1, got 0"):
-        jaxrl.films(tmp_path, every=0)
-    assert not list(tmp_path.rglob("*.gif"))
-
-
 def test_an_environment_is_checked_before_anything_is_compiled(tmp_path: Path) -> None:
-    from linear_task import LinearTask
-
-    from jaxrl.runtime.programs import compilations
-
     before = compilations()
     with pytest.raises(ValueError, match="draw"):
         jaxrl.train(
@@ -154,4 +140,6 @@ def test_an_environment_is_checked_before_anything_is_compiled(tmp_path: Path) -
             progress=False,
             trackers=[jaxrl.films(tmp_path)],
         )
-    assert compilations() == before
+    assert compilations() == before and not list(tmp_path.rglob("*.gif"))
+    with pytest.raises(ValueError, match="every must be a whole number of at least 1, got 0"):
+        jaxrl.films(tmp_path, every=0)
