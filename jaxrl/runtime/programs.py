@@ -1,6 +1,7 @@
 """Cache of compiled programs for later calls: the three programs of a block of runs, and any others."""
 
 import contextlib
+import functools
 import gc
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
@@ -200,16 +201,23 @@ def over_runs(function: Callable[..., Any], block: int, num_mapped: int) -> Call
       num_mapped: Number of arguments that have an axis of runs, which come first.
 
     Returns:
-      Function of the same arguments and with the same results, with an axis of runs `[block, ...]` in front.
+      Function of the same arguments and with the same results, with an axis of runs `[block, ...]` in front. It has
+      the name of `function`, by which profiles and the compilation cache name its program.
     """
 
+    @functools.wraps(function)
     def of_one(*arguments: Any) -> Any:
         runs = jax.tree.map(lambda leaf: jax.lax.squeeze(leaf, [0]), arguments[:num_mapped])
         return jax.tree.map(lambda leaf: jax.lax.expand_dims(leaf, [0]), function(*runs, *arguments[num_mapped:]))
 
     if block == 1 and traced_platform() == "cpu":
         return of_one
-    return lambda *arguments: jax.vmap(function, [0] * num_mapped + [None] * (len(arguments) - num_mapped))(*arguments)
+
+    @functools.wraps(function)
+    def of_block(*arguments: Any) -> Any:
+        return jax.vmap(function, [0] * num_mapped + [None] * (len(arguments) - num_mapped))(*arguments)
+
+    return of_block
 
 
 def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
