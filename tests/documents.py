@@ -20,6 +20,7 @@ from jaxrl.cli import plan as command_plan
 from jaxrl.cli import search as command_search
 from jaxrl.cli import train as command_train
 from jaxrl.cli.compare import Compare
+from jaxrl.cli.evaluate import Evaluate
 from jaxrl.cli.export import Export
 from jaxrl.cli.plot import Plot
 from jaxrl.cli.preset_choice import parse_started
@@ -31,6 +32,7 @@ ROOT = Path(__file__).parent.parent
 
 _OTHERS = {
     "compare": Compare,
+    "evaluate": Evaluate,
     "export": Export,
     "merge": Merge,
     "plot": Plot,
@@ -90,7 +92,7 @@ def parse_command(command: str) -> None:
     elif name == "bandit":
         command_bandit.parse_bandit_options(args)
     elif name == "search":
-        parsed, start = parse_started(args, "search", command_search.HEADING, command_search.options_class)
-        search_space.parse_space(parsed.space, start.algo)
+        parsed, _ = parse_started(args, "search", command_search.HEADING, command_search.options_class)
+        search_space.parse_space(parsed.space)
     else:
         command_parsing.parse((cli._SIMPLE | _OTHERS)[name], args, f"jaxrl {name}")

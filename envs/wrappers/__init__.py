@@ -22,7 +22,7 @@ from envs.wrappers.observations import (
     observation_noise,
     transform_observation,
 )
-from envs.wrappers.randomising import Randomise, Sampler, randomise
+from envs.wrappers.randomising import Randomise, RandomiseParams, Sampler, randomise
 from envs.wrappers.repeating import ActionRepeat, ActionRepeatParams, action_repeat
 from envs.wrappers.rewards import DelayRewards, TransformReward, delay_rewards, transform_reward
 from envs.wrappers.time import REMAINING, REST, TimeFeature, TimeLimit, time_feature, time_limit
@@ -46,6 +46,7 @@ __all__ = [
     "ObservationNoiseParams",
     "ParamsWrapper",
     "Randomise",
+    "RandomiseParams",
     "Sampler",
     "StickyActions",
     "StickyActionsParams",

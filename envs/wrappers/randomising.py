@@ -10,14 +10,15 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.arguments import described
+from envs.arguments import check_at_least, check_number, described
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 from envs.spelling import near
-from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of
+from envs.wrappers.asymmetric import seen_from
+from envs.wrappers.wrapper import ParamsWrapper, WrapperParams, WrapperState, agents_of
 
-__all__ = ["Randomise", "RandomiseState", "Sampler", "randomise"]
+__all__ = ["Randomise", "RandomiseParams", "RandomiseState", "Sampler", "randomise", "without_draws"]
 
 _CHECKED = 256  # draws of which a wrapper checks that the environment accepts them
 
@@ -43,15 +44,32 @@ def randomise(
         depend on each other. A named function compiles once; every new lambda is another one.
 
     Returns:
-      An environment with the parameters of `env`, of which those that are drawn have no effect. The values of an
-      episode are `info["randomised"]` and, for critics, `privileged(state, params)`; observations do not show them. Its
-      optimum and its range of returns are not known.
+      An environment with the parameters `RandomiseParams`: those of `env` as `inner`, and how far the draws go, which
+      may widen during training. The values of an episode are `info["randomised"]` and, for critics,
+      `privileged(state, params)`; observations do not show them. Its optimum and its range of returns are not known.
 
     Raises:
       TypeError: `env` is not an environment, or a distribution has no method `sample`.
       ValueError: `env` has no such parameter, or refuses a value that can be drawn.
     """
     return Randomise(env, parameters if callable(parameters) else tuple(sorted(dict(parameters).items())))
+
+
+@struct.dataclass
+class RandomiseParams(WrapperParams):
+    """The parameters of an environment whose parameters are drawn.
+
+    Attributes:
+      inner: Parameters of the inner environment; the usual value of one that is drawn cannot be changed.
+      max_steps_in_episode: Time limit, which replaces the one in `inner`.
+      width: Share of the way from the usual value of a parameter to the drawn one, from 0, always the usual one, to 1,
+        the draw itself. Whole numbers are rounded.
+      widening_env_steps: Number of environment steps of training over which the width grows linearly from 0; 0 for
+        the full width from the first step on.
+    """
+
+    width: float = 1.0
+    widening_env_steps: float = 0.0
 
 
 @struct.dataclass
@@ -66,7 +84,7 @@ class RandomiseState(WrapperState):
 
 
 @dataclass(frozen=True)
-class Randomise(Wrapper):
+class Randomise(ParamsWrapper):
     """The class returned by `randomise`.
 
     Attributes:
@@ -141,19 +159,34 @@ class Randomise(Wrapper):
                             f"{name!r}, which changes its {space}"
                         )
 
+    @property
+    def default_params(self) -> RandomiseParams:
+        """The inner environment's parameters, and draws of full width."""
+        inner = self.inner.default_params
+        return RandomiseParams(inner=inner, max_steps_in_episode=inner.max_steps_in_episode)
+
     def inner_state(self, state: RandomiseState) -> Any:
         """The state of the inner environment."""
         return state.inner
 
-    def check_params(self, params: Any) -> None:
-        """Reject values of parameters that are drawn, which would have no effect, and what the inner one rejects."""
+    def params_at(self, params: RandomiseParams, env_steps: Any) -> RandomiseParams:
+        """The parameters after this many environment steps of training, with the width that the draws then have."""
+        steps = jnp.asarray(params.widening_env_steps, jnp.float32)
+        share = jnp.where(steps > 0, jnp.minimum(env_steps / jnp.where(steps > 0, steps, 1.0), 1.0), 1.0)
+        return super().params_at(params, env_steps).replace(width=params.width * share)
+
+    def check_params(self, params: RandomiseParams) -> None:
+        """Reject a width outside [0, 1], other usual values of what is drawn, and what the inner one rejects."""
         super().check_params(params)
+        check_number("env.width", params.width, 0.0, 1.0, "[]")
+        check_at_least(params, widening_env_steps=0.0)
         for name in jax.eval_shape(self._draw, jax.random.key(0)):
-            usual, value = (np.asarray(_value(each, name), np.float32) for each in (self.default_params, params))
+            of_inner = self.default_params.inner, params.inner
+            usual, value = (np.asarray(_value(each, name), np.float32) for each in of_inner)
             if np.any(value != usual):
                 raise UserValueError(
-                    f"{name} of {self.name} is {value[value != usual].flat[0]}, which would change nothing, because "
-                    "every episode draws it; env.inner has this parameter."
+                    f"inner.{name} of {self.name} is {value[value != usual].flat[0]}, which would change nothing, "
+                    "because every episode draws it; env.inner, without draws, takes other values."
                 )
 
     def privileged(self, state: RandomiseState, params: Any) -> dict[str, Any]:
@@ -189,8 +222,12 @@ class Randomise(Wrapper):
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, RandomiseState]:
         """The inner environment's reset, with parameters drawn by a part of the key."""
         draw_key, reset_key = jax.random.split(key)
-        drawn = self._draw(draw_key)
-        obs, inner = self.inner.reset_env(reset_key, _replaced(params, drawn))
+        inner_params = self.inner_params(params)
+        drawn = {
+            name: _towards(_value(inner_params, name), value, params.width)
+            for name, value in self._draw(draw_key).items()
+        }
+        obs, inner = self.inner.reset_env(reset_key, _replaced(inner_params, drawn))
         return obs, RandomiseState(inner.time, inner, drawn)
 
     def step_env(
@@ -203,7 +240,7 @@ class Randomise(Wrapper):
         return obs, state, reward, terminated, info | {"randomised": info.get("randomised", {}) | state.drawn}
 
     def _of_episode(self, state: RandomiseState, params: Any) -> Any:
-        return _replaced(params, state.drawn)
+        return _replaced(self.inner_params(params), state.drawn)
 
     def _draw(self, key: jax.Array) -> dict[str, jax.Array]:
         """Values by name, numbers of 32 bits."""
@@ -217,6 +254,12 @@ class Randomise(Wrapper):
         if not isinstance(drawn, dict):
             return drawn
         return {name: jnp.asarray(value) for name, value in drawn.items()}
+
+
+def without_draws(env: base.Environment) -> base.Environment:
+    """The environment inside `randomise`, also of one that is seen through `actor_sees`; others as they are."""
+    env = seen_from(env)
+    return env.inner if isinstance(env, Randomise) else env
 
 
 def _bounds(space: Any) -> Any:
@@ -241,6 +284,14 @@ def names_of(params: Any, prefix: str = "") -> list[str]:
         elif np.ndim(value) == 0 and np.asarray(value).dtype.kind in "biuf":
             names.append(f"{prefix}{name}")
     return names
+
+
+def _towards(usual: Any, drawn: jax.Array, width: jax.Array | float) -> jax.Array:
+    """A number between the usual one and the drawn one, at a width of 1 exactly the drawn one; whole if both are."""
+    between = (1 - width) * usual + width * drawn
+    if jnp.issubdtype(jnp.result_type(usual, drawn), jnp.floating):
+        return between
+    return jnp.where(width >= 1, drawn, jnp.round(between).astype(drawn.dtype))
 
 
 def _value(params: Any, name: str) -> Any:

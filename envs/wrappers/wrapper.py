@@ -26,6 +26,7 @@ __all__ = [
     "map_space",
     "number",
     "observation_of",
+    "params_within",
     "whole_number",
 ]
 
@@ -199,6 +200,25 @@ class ParamsWrapper(Wrapper):
 def limit(env: base.Environment, params: Any) -> Any:
     """The time limit that applies, int32 `[]`: the earliest one of nested wrappers."""
     return env.limit(params) if isinstance(env, Wrapper) else params.max_steps_in_episode
+
+
+def params_within(env: base.Environment, outer: base.Environment, params: Any) -> Any:
+    """The parameters of a wrapped environment as those of one that it wraps.
+
+    Args:
+      env: Environment inside `outer`.
+      outer: Environment with any number of wrappers.
+      params: Parameters of `outer`.
+
+    Returns:
+      The parameters of `env`; `params` as they are where `outer` does not wrap `env`.
+    """
+    inner = params
+    while isinstance(outer, Wrapper):
+        inner, outer = outer.inner_params(inner), outer.inner
+        if outer == env:
+            return inner
+    return params
 
 
 def agents_of(env: base.Environment) -> tuple[int, ...]:

@@ -11,10 +11,11 @@ OURS = ("envs", "jaxrl")
 _PERMITTED = {"environment": OURS, "optimiser": ("optax",)}
 # Fields of configurations that take the path of a function.
 FUNCTIONS = ("optimiser", "actor_sees", "critic_sees")
+FUNCTION = "function"  # key of the path of a function in descriptions of environments
 # Environments of Gymnasium that create an environment of another library, which their field env_id names.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
-__all__ = ["FUNCTIONS", "Allow", "NotAllowedError", "check_allowed", "custom_modules", "modules_of"]
+__all__ = ["FUNCTION", "FUNCTIONS", "Allow", "NotAllowedError", "check_allowed", "custom_modules", "modules_of"]
 
 Allow = str | Collection[str]
 
@@ -70,6 +71,7 @@ def custom_modules(spec: Mapping[str, Any], own: Collection[str]) -> Iterator[tu
     """
     named = [("algorithm", spec["algorithm"])] if spec["algorithm"] not in own else []
     named += [("environment", name) for name in _environments(spec["environment"])]
+    named += [("environment's function", name) for name in _functions(spec["environment"])]
     config = spec.get("config") or {}
     named += [(what, config[what]) for what in FUNCTIONS if isinstance(config.get(what), str)]
     for what, name in named:
@@ -83,6 +85,18 @@ def _environments(spec: Any) -> Iterator[str]:
         yield spec["name"]
         for value in dict(spec.get("static") or {}).values():
             yield from _environments(value)
+
+
+def _functions(spec: Any) -> Iterator[str]:
+    """Paths of functions among the static fields of an environment and of all environments that it wraps."""
+    if isinstance(spec, Mapping):
+        if isinstance(spec.get(FUNCTION), str):
+            yield spec[FUNCTION]
+        for value in spec.values():
+            yield from _functions(value)
+    elif isinstance(spec, list | tuple):
+        for value in spec:
+            yield from _functions(value)
 
 
 def _module(what: str, name: str) -> str | None:

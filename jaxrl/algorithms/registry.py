@@ -13,7 +13,8 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from envs.wrappers.asymmetric import seen_from
-from jaxrl.algorithms.allowed_modules import Allow, check_allowed, custom_modules
+from envs.wrappers.randomising import randomise
+from jaxrl.algorithms.allowed_modules import FUNCTION, Allow, check_allowed, custom_modules
 from jaxrl.algorithms.contract import Algorithm, again, codes
 from jaxrl.importing import imported, name_of, path_of
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
@@ -108,8 +109,13 @@ def row_of(algo: Algorithm) -> Row | None:
     return row if row is not None and row.builder == algo.builder else None
 
 
-def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
+def rebuilt(algo: Algorithm, config: Any, env: Environment | None = None) -> Algorithm:
     """Rebuilds an algorithm with another configuration, and its default hyper-parameters.
+
+    Args:
+      algo: Algorithm.
+      config: Configuration.
+      env: Environment; None for that of the algorithm.
 
     Raises:
       ValueError: The algorithm cannot be built by name, or not with this configuration.
@@ -117,7 +123,28 @@ def rebuilt(algo: Algorithm, config: Any) -> Algorithm:
     if algo.builder is None:
         raise UserValueError(f"the algorithm {algo.name!r} cannot be rebuilt: Algorithm.builder is None")
     _refuse_edited(algo)
-    return again(imported(algo.builder), seen_from(algo.env), config, algo.network)
+    return again(imported(algo.builder), seen_from(algo.env) if env is None else env, config, algo.network)
+
+
+def randomised(algo: Algorithm, parameters: Any) -> Algorithm:
+    """The algorithm on its environment with drawn parameters, with equal configuration and hyper-parameters.
+
+    Args:
+      algo: Algorithm.
+      parameters: Distributions by name, or a function of a key, see `envs.wrappers.randomise`.
+
+    Raises:
+      TypeError, ValueError: The environment has no such parameters, or the algorithm cannot be rebuilt.
+    """
+    env = randomise(seen_from(algo.env), parameters)
+    try:
+        moved = rebuilt(algo, algo.config, env)
+    except UserValueError as error:
+        raise UserValueError(
+            f"randomise takes an algorithm that can be built anew, and {error}; build it on "
+            "envs.wrappers.randomise(env, ...)"
+        ) from None
+    return moved._replace(hparams=algo.hparams, settings_from=algo.settings_from)
 
 
 def default_space(algo: Algorithm) -> dict[str, Any]:
@@ -225,7 +252,7 @@ def config_class(builder: Builder) -> Any:
 
 def _build_environment(spec: Mapping[str, Any]) -> Environment:
     static = {
-        name: _build_environment(value) if isinstance(value, Mapping) else _hashable(value)
+        name: _build_environment(value) if isinstance(value, Mapping) and "name" in value else _hashable(value)
         for name, value in spec["static"].items()
     }
     return envs.make(spec["name"], **static)
@@ -253,11 +280,13 @@ def _describe_environment(env: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Value with dictionaries in place of distributions."""
+    """Value with dictionaries in place of distributions, and of functions that have a path."""
     if isinstance(value, tuple):
         return tuple(map(_plain, value))
     if type(value) in DISTRIBUTIONS.values():
         return {"distribution": type(value).__name__} | dataclasses.asdict(value)
+    if callable(value) and (path := path_of(value)) is not None:
+        return {FUNCTION: path}
     return value
 
 
@@ -269,7 +298,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
-    """Value read from JSON, with lists converted back to tuples, and descriptions of distributions to these."""
+    """Value read from JSON, with tuples in place of lists, and distributions and functions by their descriptions."""
+    if isinstance(value, Mapping) and FUNCTION in value:
+        return imported(value[FUNCTION], "environment's function")
     if isinstance(value, Mapping) and value.get("distribution") in DISTRIBUTIONS:
         return DISTRIBUTIONS[value["distribution"]](**{name: value[name] for name in value if name != "distribution"})
     return tuple(_hashable(item) for item in value) if isinstance(value, list) else value

@@ -26,31 +26,6 @@ __all__ = ["main"]
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Run whole episodes with the final policies of a run directory."""
-
-    run: RunDirectory
-    episodes: int = 100
-    """Number of greedy episodes of every policy, and of episodes with sampled actions."""
-    key: int = 0
-    """Random seed of the evaluation."""
-    kept: KeptPolicy = "last"
-    allow: Allow = ()
-    trust: Trust = False
-
-    def run_command(self) -> None:
-        """Prints a table for each metric."""
-        from jaxrl.runtime.evaluate_again import evaluate_result
-
-        result = jaxrl.load_result(self.run, allow=self.allow, trust=self.trust).with_policies(self.kept)
-        evaluated = evaluate_result(result, self.episodes, self.key)
-        which = "final policy" if self.kept == "last" else "policy of the best evaluation"
-        print(f"{self.episodes} whole episodes with every {which}, greedy and sampled")
-        for metric in ("return", "return_sampled", "length"):
-            print(f"\n{evaluated.table(metric)}")
-
-
-@dataclass(frozen=True)
 class Render:
     """Render an episode of one policy of a run directory: a film, or for a crowd also a page or a picture."""
 
@@ -129,7 +104,6 @@ class Version:
 
 
 _SIMPLE = {
-    "evaluate": Evaluate,
     "render": Render,
     "algorithms": Algorithms,
     "envs": Envs,
@@ -143,6 +117,7 @@ _COMMANDS: dict[str, Any] = {
     "plan": "plan.run_plan",
     "bandit": "bandit.run_bandit_command",
     "export": "export.run_export",
+    "evaluate": "evaluate.Evaluate",
     "compare": "compare.Compare",
     "report": "report.Report",
     "plot": "plot.Plot",
@@ -165,6 +140,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   plot RUN ...                  Draw the learning curves of a run directory, or of several in one figure.
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
+  evaluate RUN                  Run whole episodes with the policies of a run directory, also on other parameters.
 {commands}
 
 ALGORITHM is a name from `jaxrl algorithms`, or module:function for a custom one; ENVIRONMENT is a name from
@@ -175,8 +151,7 @@ ALGORITHM is a name from `jaxrl algorithms`, or module:function for a custom one
 
 def _usage() -> str:
     lines = [
-        f"  {name + (' RUN' if name in ('evaluate', 'render') else ''):28}  {command.__doc__}"
-        for name, command in _SIMPLE.items()
+        f"  {name + (' RUN' if name == 'render' else ''):28}  {command.__doc__}" for name, command in _SIMPLE.items()
     ]
     return _USAGE.format(commands="\n".join(lines))
 

@@ -12,8 +12,10 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.dataclass_options import config_of, hparam_leaves, option, refuse_gamma, split, static_fields
 from jaxrl.cli.parsing import CommandError, option_words, parse
+from jaxrl.importing import imported
 from jaxrl.presets import registry as presets
 from jaxrl.presets.preset import Preset
+from jaxrl.tuning.space import parse_space
 
 
 class Start(NamedTuple):
@@ -54,6 +56,10 @@ class Start(NamedTuple):
                    "Name of tuned settings in place of the preset: careful for a crowd that avoids contacts, or frame "
                    "and dynamics of a crowd."),
             option("static", tuple[str, ...], fields, "Static fields of the environment, such as num_agents=30."),
+            option("randomise", tuple[str, ...], (),
+                   "Parameters of the environment to draw anew for every episode, each as NAME=LOW:HIGH (uniform), "
+                   "NAME=log:LOW:HIGH (log-uniform) or NAME=VALUE,VALUE (one of these); or module:function, a function "
+                   "of a random key that returns values by name."),
         ]
         # fmt: on
 
@@ -144,6 +150,23 @@ def parse_started(
     return parse(options_class(start, words), words, prog, heading.format(name, environment)), start
 
 
+def _randomised(algo: Algorithm, words: Sequence[str] | None) -> Algorithm:
+    """The algorithm with the drawn parameters of the option `--randomise`, None without the option.
+
+    Raises:
+      CommandError: The option has no value.
+      ValueError: A value is wrong.
+    """
+    if words is None:
+        return algo
+    example = "length=0.25:1"
+    if not words:
+        raise CommandError(f"--randomise takes at least one parameter of the environment, such as {example}")
+    if len(words) == 1 and "=" not in words[0] and ":" in words[0]:
+        return algorithms.randomised(algo, imported(words[0], "function of randomise"))
+    return algorithms.randomised(algo, parse_space(words, "--randomise", example))
+
+
 def start_of(name: str, environment: str, args: Sequence[str]) -> Start:
     """The start that arguments select, before they are parsed.
 
@@ -174,6 +197,7 @@ def start_of(name: str, environment: str, args: Sequence[str]) -> Start:
         algo = algorithms.make(name, envs.make(environment, **static))
     else:
         algo = preset.on(**static) if preset.algorithm == name else preset.of(name, **static)
+    algo = _randomised(algo, option_words(args, "randomise"))
     start = Start(name, environment, algo, preset, static)
     refuse_gamma(args, start.hparams)
     return start

@@ -54,7 +54,7 @@ def run_search(args: Sequence[str]) -> int:
     halving = None if options.halving is None else jaxrl.Halving(options.halving, options.first_env_steps)
 
     print(start.sentences(algo, args, options.env_steps))
-    space = parse_space(options.space, algo) if options.space else default_space(algo)
+    space = parse_space(options.space) if options.space else default_space(algo)
     words = " ".join(f"{path}={spelled(distribution)}" for path, distribution in space.items())
     print(f"Searching {words}", flush=True)
     of_study = ("search", "trials", "population", "aggregate", "seed", "storage", "study")

@@ -12,6 +12,7 @@ from envs.settings import in_own_settings, require_compilation
 from jaxrl.checks import check_count
 from jaxrl.learning.evaluation import evaluate_episodes
 from jaxrl.policies.runs import runs_of
+from jaxrl.results.description import return_range
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.evaluate_again import whole_episodes
@@ -47,7 +48,8 @@ def evaluate(
         the numbers of that evaluation.
       env_params: Parameters of the environment for all runs; None for those of each run's training, with a curriculum
         at its end. Or values by name, such as `{"gravity": [5.0, 15.0]}`: every combination is evaluated on the same
-        random numbers, and each name is an axis, such as `eval.gravity`.
+        random numbers, and each name is an axis, such as `eval.gravity`; `jaxrl.held_out_table` and
+        `jaxrl.plotting.heat_map` show them.
 
     Returns:
       Dataset of `return`, `length` and the metrics of the environment, each also as `..._sampled`, with the dims of the
@@ -72,4 +74,5 @@ def evaluate(
         name: ((*runs.all_dims, "episode"), np.where(failed, np.float32(np.nan), values).reshape(*runs.shape, episodes))
         for name, values in metrics.items()
     }
-    return xarray.Dataset(variables, {**runs.coords, "episode": np.arange(episodes)}, runs.attrs)
+    attrs = runs.attrs | return_range(runs.algo._replace(env=runs.env), runs.env_params)
+    return xarray.Dataset(variables, {**runs.coords, "episode": np.arange(episodes)}, attrs)

@@ -13,6 +13,7 @@ from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.settings import in_own_settings
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.algorithms.registry import randomised
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.runtime.accelerators.absent_device import absent_device, target_of
 from jaxrl.runtime.accelerators.bounds import Bound, bound_of
@@ -24,7 +25,7 @@ from jaxrl.runtime.plan.buffers import description
 from jaxrl.runtime.plan.plan import Plan
 from jaxrl.runtime.plan.planner import Planner, programs_of
 from jaxrl.runtime.runs import Runs
-from jaxrl.runtime.training import points_of, training_call, with_env_steps
+from jaxrl.runtime.training import Randomised, points_of, training_call, with_env_steps
 
 MEASURED_SECONDS = 2.0
 
@@ -41,6 +42,7 @@ def plan(
     evals: int = 10,
     eval_episodes: int = 64,
     env_params: EnvParams = None,
+    randomise: Randomised = None,
     checkpoints: bool = False,
     measure: bool = True,
     target: str | None = None,
@@ -51,7 +53,7 @@ def plan(
     Args:
       algo: Algorithm to train, or two names in place of `algo` and `hparams`, as in `train`; a sequence is compiled
         once for each group that differs in static fields.
-      hparams, seeds, env_steps, evals, eval_episodes, env_params: Arguments of `train`.
+      hparams, seeds, env_steps, evals, eval_episodes, env_params, randomise: Arguments of `train`.
       checkpoints: Whether checkpoints of the states are written, as `train` does with `out`.
       measure: Flag to run a few iterations of one block to estimate the time; without effect with `target`.
       target: Name of an accelerator that this machine need not have: t4, l4, a100, h100, h200, tpu-v5e or tpu-v6e.
@@ -72,6 +74,8 @@ def plan(
     algos: list[Any] = [algo] if is_one else list(algo)
     for i, each in enumerate(algos):
         algos[i], hparams, env_steps = with_env_steps("plan", each, hparams, env_steps, show=False)
+        if randomise is not None:
+            algos[i] = randomised(algos[i], randomise)
     groups = compile_groups(algos)
     if not groups:
         raise UserValueError("algo must be an algorithm, or several, got none")

@@ -15,9 +15,11 @@ from envs.base import entries
 from envs.choices import one_hot_note
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, own_settings
+from envs.wrappers.randomising import Sampler
 from envs.wrappers.wrapper import limit
 from jaxrl.algorithms.contract import Algorithm, check_members
 from jaxrl.algorithms.off_policy import OffPolicyConfig
+from jaxrl.algorithms.registry import randomised
 from jaxrl.checks import check_count, check_flag, random_key
 from jaxrl.discounts.parsing import Prepared
 from jaxrl.pytrees import EnvParams, HParams, Policy, State
@@ -34,6 +36,8 @@ from jaxrl.sweeps.batching import batched_env_params, batched_hparams
 from jaxrl.sweeps.paths import fields_of, leaves
 from jaxrl.sweeps.sweep import Sweep
 
+# Distributions by the names of parameters, or a function of a key that returns values.
+Randomised = Mapping[str, Sampler] | Callable[[jax.Array], dict[str, Any]] | None
 STOPPED = "training stopped"  # how the warning of a signal begins
 
 
@@ -114,6 +118,7 @@ def train(
     eval_episodes: int = 64,
     eval_at_start: bool = False,
     env_params: EnvParams = None,
+    randomise: Randomised = None,
     warm_start: TrainedPolicy | Result | str | Path | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
@@ -134,6 +139,9 @@ def train(
       eval_at_start: Flag to evaluate before training as well, at environment step 0, where the metrics of the
         algorithm itself are NaN; later metrics do not change.
       env_params: Parameters of the environment, its defaults if None.
+      randomise: Distributions of parameters of the environment by name, such as `{"length": jaxrl.Uniform(0.25, 1.0)}`,
+        or a function of a random key that returns values by name; drawn anew for every episode, see
+        `envs.wrappers.randomise`. None draws none.
       warm_start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
         result or its directory, whose runs are matched by seed and coordinates (a single run is used for all).
         Optimiser, schedules and environments start from scratch. The result's attribute `start` records the origin.
@@ -149,6 +157,8 @@ def train(
     chosen = checked(train, RunOptions, options)
     with own_settings():
         algo, hparams, env_steps = with_env_steps("train", algo, hparams, env_steps, show=chosen.progress)
+        if randomise is not None:
+            algo = randomised(algo, randomise)
         points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
         if chosen.progress:
             _say_if_an_iteration_is_long(algo, env_steps)

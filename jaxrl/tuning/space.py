@@ -262,12 +262,13 @@ class Space:
         return built._replace(hparams=hparams, settings_from=base.settings_from)
 
 
-def parse_space(texts: Sequence[str], algo: Algorithm) -> SearchSpace:
-    """A search space as the command line takes it.
+def parse_space(texts: Sequence[str], option: str = "space", example: str = "lr=log:1e-4:1e-2") -> SearchSpace:
+    """Distributions by path, as the command line takes them.
 
     Args:
       texts: Distributions, each `PATH=LOW:HIGH`, `PATH=log:LOW:HIGH` or `PATH=VALUE,VALUE,...`.
-      algo: Algorithm, which determines the static paths.
+      option: Name of the option, for error messages.
+      example: Example of a text, for error messages.
 
     Raises:
       ValueError: A text has none of these forms.
@@ -277,11 +278,10 @@ def parse_space(texts: Sequence[str], algo: Algorithm) -> SearchSpace:
         path, equals, values = text.partition("=")
         if not (path and equals and values):
             raise UserValueError(
-                f"space takes PATH=LOW:HIGH, PATH=log:LOW:HIGH or PATH=VALUE,VALUE, such as lr=log:1e-4:1e-2, got "
-                f"{text!r}"
+                f"{option} takes PATH=LOW:HIGH, PATH=log:LOW:HIGH or PATH=VALUE,VALUE, such as {example}, got {text!r}"
             )
         if path in space:
-            raise UserValueError(f"space has {path} twice")
+            raise UserValueError(f"{option} has {path} twice")
         space[path] = _parsed(path, values)
     return space
 

@@ -14,6 +14,7 @@ import envs
 import jaxrl
 from envs.wrappers import randomise
 from jaxrl.algorithms import registry
+from jaxrl.algorithms.allowed_modules import NotAllowedError
 from jaxrl.learning.rollout import reset_all, rollout
 
 LENGTH = {"length": jaxrl.Uniform(0.25, 1.0)}
@@ -30,12 +31,12 @@ def together(key: jax.Array) -> dict[str, jax.Array]:
 def test_an_episode_has_the_parameters_that_its_key_draws(parameters: Any) -> None:
     plain = envs.make("cartpole")
     env = randomise(plain, parameters)
-    usual = plain.default_params
+    params, usual = env.default_params, plain.default_params
 
     @jax.jit
     def one_step(key: jax.Array) -> Any:
-        obs, state = env.reset_env(key, usual)
-        return obs, state, env.step_env(key, state, jnp.int32(1), usual)
+        obs, state = env.reset_env(key, params)
+        return obs, state, env.step_env(key, state, jnp.int32(1), params)
 
     for seed in range(5):
         key = jax.random.key(seed)
@@ -109,16 +110,19 @@ def test_a_policy_is_evaluated_on_parameters_held_out() -> None:
     env = envs.make("cartpole")
     algo = jaxrl.ppo(randomise(env, LENGTH), jaxrl.PPOConfig(num_envs=4, num_steps=16, hidden=(4,)))
     result = jaxrl.train(algo, seeds=2, env_steps=64, evals=1, eval_episodes=2)
-    table = jaxrl.evaluate(result, env, episodes=4, env_params={"length": [0.1, 2.0]})["return"].mean("episode")
-    assert dict(table.sizes) == {"seed": 2, "eval.length": 2}
+    held_out = jaxrl.evaluate(result, env, episodes=4, env_params={"length": [0.1, 2.0]})
+    assert dict(held_out["return"].sizes) == {"seed": 2, "eval.length": 2, "episode": 4}
+    usual = jaxrl.evaluate(result, env, episodes=4)  # of the training, inside the wrapper
+    of_one_length = jaxrl.evaluate(result, env, episodes=4, env_params={"length": [0.5]})
+    np.testing.assert_array_equal(usual["return"], of_one_length["return"].sel({"eval.length": 0.5}))
 
 
 def test_nested_draws_are_all_reported() -> None:
-    env = randomise(randomise(envs.make("cartpole"), LENGTH), {"masspole": jaxrl.Uniform(0.05, 0.2)})
+    env = randomise(randomise(envs.make("cartpole"), LENGTH), {"inner.masspole": jaxrl.Uniform(0.05, 0.2)})
     params, key = env.default_params, jax.random.key(0)
     state = env.reset_env(key, params)[1]
     info = env.step_env(key, state, jnp.int32(0), params)[-1]
-    assert info["randomised"].keys() == {"length", "masspole"}
+    assert info["randomised"].keys() == {"length", "inner.masspole"}
 
 
 @pytest.mark.parametrize(("parameter", "space"), [("max_speed", "observation_space"), ("max_torque", "action_space")])
@@ -140,8 +144,47 @@ def test_an_algorithm_is_described_with_its_distributions() -> None:
     env = randomise(envs.make("cartpole"), BOTH)
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=4, num_steps=16))
     assert registry.build(json.loads(json.dumps(registry.describe(algo)))).env == env
+
+
+def test_a_function_is_described_by_its_path_and_imported_where_that_is_allowed() -> None:
+    config = jaxrl.PPOConfig(num_envs=4, num_steps=16)
+    algo = jaxrl.ppo(randomise(envs.make("cartpole"), together), config)
+    spec = json.loads(json.dumps(registry.describe(algo)))
+    assert registry.modules_to_allow(algo) == [__name__]
+    with pytest.raises(NotAllowedError, match=rf"^the environment's function '{__name__}:together' is of the module"):
+        registry.build(spec)
+    assert registry.build(spec, allow=__name__).env == algo.env
+    without_path = jaxrl.ppo(randomise(envs.make("cartpole"), lambda key: together(key)), config)
     with pytest.raises(ValueError, match=r"^its environment's parameters is an object, function$"):
-        registry.describe(jaxrl.ppo(randomise(envs.make("cartpole"), together)))
+        registry.describe(without_path)
+
+
+@pytest.mark.parametrize("parameters", [LENGTH, together], ids=["distributions", "function"])
+def test_the_argument_of_train_puts_the_algorithm_on_a_randomised_environment(parameters: Any) -> None:
+    plain = envs.make("cartpole")
+    algo = jaxrl.ppo(plain, jaxrl.PPOConfig(num_envs=4, num_steps=16, hidden=(4,)))
+    algo = algo._replace(hparams=algo.hparams.replace(lr=0.01), settings_from="preset of ppo on cartpole")
+    moved = registry.randomised(algo, parameters)
+    assert moved.env == randomise(plain, parameters)
+    assert (moved.config, moved.hparams, moved.settings_from) == (algo.config, algo.hparams, algo.settings_from)
+
+
+def test_an_algorithm_that_cannot_be_built_anew_is_not_randomised() -> None:
+    algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=4, num_steps=16))._replace(builder=None)
+    with pytest.raises(ValueError, match=r"^randomise takes an algorithm that can be built anew, and the .*; build it"):
+        jaxrl.train(algo, env_steps=64, randomise=LENGTH)
+
+
+@pytest.mark.slow
+def test_train_and_plan_take_distributions() -> None:
+    plain, config = envs.make("cartpole"), jaxrl.PPOConfig(num_envs=4, num_steps=16, hidden=(4,))
+    settings: dict[str, Any] = {"seeds": 2, "env_steps": 128, "evals": 1, "eval_episodes": 2, "progress": False}
+    result = jaxrl.train(jaxrl.ppo(plain, config), randomise=LENGTH, **settings)
+    same = jaxrl.train(jaxrl.ppo(randomise(plain, LENGTH), config), **settings)
+    assert result.metrics.identical(same.metrics.assign_attrs(result.metrics.attrs))
+    assert result.algo is not None
+    assert result.algo.env == randomise(plain, LENGTH)
+    assert jaxrl.plan("ppo", "cartpole", seeds=2, randomise=LENGTH, measure=False).num_seeds == 2
 
 
 ERRORS: dict[str, tuple[Any, str]] = {
@@ -174,11 +217,71 @@ def test_bad_distributions_are_refused_in_one_sentence(name: str) -> None:
 
 def test_a_value_that_would_have_no_effect_is_refused() -> None:
     env = randomise(envs.make("cartpole"), LENGTH)
-    with pytest.raises(ValueError, match=r"^length of randomise\(cartpole\) is 0\.69\d+, which would change nothing"):
-        env.check_params(env.default_params.replace(length=0.7))
-    env.check_params(env.default_params.replace(gravity=5.0))
+    params = env.default_params
+    sentence = r"^inner\.length of randomise\(cartpole\) is 0\.69\d+, which would change nothing"
+    with pytest.raises(ValueError, match=sentence):
+        env.check_params(params.replace(inner=params.inner.replace(length=0.7)))
+    env.check_params(params.replace(inner=params.inner.replace(gravity=5.0)))
     both = randomise(envs.make("cartpole"), BOTH)
     both.check_params(jax.tree.map(jnp.float32, both.default_params))  # as a program has them
+
+
+@pytest.mark.parametrize(("name", "value"), [("width", -0.1), ("width", 1.5), ("widening_env_steps", -1.0)])
+def test_a_width_outside_its_range_is_refused(name: str, value: float) -> None:
+    env = randomise(envs.make("cartpole"), LENGTH)
+    with pytest.raises(ValueError, match=rf"^env\.{name} must .*, got {value}$"):
+        env.check_params(env.default_params.replace(**{name: value}))
+
+
+def test_draws_widen_during_training() -> None:
+    """Against the line between the usual value, 0.5, and the draw of the full width, at several numbers of steps."""
+    env = randomise(envs.make("cartpole"), LENGTH)
+    keys = jax.random.split(jax.random.key(0), 32)
+
+    @jax.jit
+    @jax.vmap
+    def drawn(params: Any) -> jax.Array:
+        return jax.vmap(lambda key: env.reset_env(key, params)[1].drawn["length"])(keys)
+
+    env_steps = np.asarray([0, 250, 1_000, 5_000])
+    cases = [(width, widening) for width in (0.0, 0.5, 1.0) for widening in (0.0, 1_000.0)]
+    params = [
+        env.params_at(env.default_params.replace(width=width, widening_env_steps=widening), np.float32(steps))
+        for width, widening in cases
+        for steps in env_steps
+    ]
+    computed = np.asarray(drawn(jax.tree.map(lambda *leaves: jnp.stack(list(map(jnp.float32, leaves))), *params)))
+    computed = computed.reshape(len(cases), len(env_steps), len(keys))
+    full = computed[cases.index((1.0, 0.0)), 0].astype(np.float64)
+    assert full.std() > 0.1
+    for (width, widening), of_case in zip(cases, computed, strict=True):
+        for steps, lengths in zip(env_steps, of_case, strict=True):
+            share = width * (min(steps / widening, 1.0) if widening else 1.0)
+            np.testing.assert_allclose(lengths, 0.5 + share * (full - 0.5), rtol=4 * 2.0**-23)  # four roundings
+    np.testing.assert_array_equal(computed[cases.index((1.0, 1_000.0)), -1], computed[cases.index((1.0, 0.0)), 0])
+
+
+def test_whole_numbers_widen_in_whole_numbers() -> None:
+    env = randomise(envs.make("memory/t-maze"), {"length": jaxrl.Choice([5])})
+    usual = int(env.default_params.inner.length)
+    reset = jax.jit(lambda params: env.reset_env(jax.random.key(0), params)[1].drawn["length"])
+    for width in (0.0, 0.35, 1.0):  # 20, 14.75, 5
+        length = reset(env.default_params.replace(width=width))
+        assert length.dtype == jnp.int32
+        assert length == round(usual + width * (5 - usual))
+
+
+@pytest.mark.slow
+def test_widths_are_settings_of_one_program() -> None:
+    env = randomise(envs.make("cartpole"), LENGTH)
+    algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=4, num_steps=16, hidden=(4,)))
+    sweep = jaxrl.grid(algo.hparams, {"env.width": [0.0, 1.0], "env.widening_env_steps": [0.0, 256.0]})
+    result = jaxrl.train(algo, sweep, seeds=2, env_steps=256, evals=2, eval_episodes=2, progress=False)
+    returns = result.metrics["return"]
+    assert dict(returns.sizes) == {"env.width": 2, "env.widening_env_steps": 2, "seed": 2, "env_step": 2}
+    nominal = returns.sel({"env.width": 0.0})
+    np.testing.assert_array_equal(nominal[0], nominal[1])  # without width it does not matter how fast it grows
+    assert np.any(returns.sel({"env.width": 1.0}) != nominal)
 
 
 def test_equal_environments_share_a_compilation() -> None:

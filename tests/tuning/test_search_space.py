@@ -121,14 +121,14 @@ def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm)
         "config.normalise_reward=False,True",
         "env.gravity=9.0:11.0",
     ]
-    space = parse_space(texts, algo)
+    space = parse_space(texts)
     assert space["lr"] == LogUniform(1e-4, 1e-2)
     assert space["config.num_steps"] == Choice([16, 32])
     assert space["config.hidden"] == Choice([(8,), (16, 16)])
     assert [f"{path}={spelled(distribution)}" for path, distribution in space.items()][3] == (
         "discount=exp:gamma=0.98,beta:mu=0.98,eta=0.5,hyperbolic:k=0.02"
     )
-    again = parse_space([f"{path}={spelled(distribution)}" for path, distribution in space.items()], algo)
+    again = parse_space([f"{path}={spelled(distribution)}" for path, distribution in space.items()])
     assert again == space
     assert len(Space(algo, space).groups) == 16
 
@@ -144,7 +144,7 @@ def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm)
 )
 def test_bad_words_are_refused_in_a_sentence(algo: Algorithm, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
-        parse_space([text], algo)
+        parse_space([text])
 
 
 def test_a_default_space_fits_every_preset():

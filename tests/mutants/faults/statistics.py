@@ -206,4 +206,18 @@ FAULTS = (
         'array.reshape(*shape, *array.shape[1:], order="F"))',
         "tests/results/test_results.py::test_dataset_is_labelled_row_major",
     ),
+    Fault(
+        "a-map-with-axes-exchanged",
+        "jaxrl/results/plotting/heat_map.py",
+        "array.transpose(*axes[::-1]).values.reshape(-1, array.sizes[axes[0]])",
+        "array.transpose(*axes).values.reshape(-1, array.sizes[axes[0]])",
+        "tests/results/test_held_out.py::test_the_colours_are_interquartile_means_on_one_scale",
+    ),
+    Fault(
+        "episodes-of-failed-runs-in-the-mean",
+        "jaxrl/results/held_out.py",
+        'episodes[metric].mean("episode", skipna=False)',
+        'episodes[metric].fillna(0.0).mean("episode")',
+        "tests/results/test_held_out.py::test_failed_runs_are_left_out_and_counted",
+    ),
 )

@@ -1,0 +1,88 @@
+"""Drawn parameters in the shell: `jaxrl train --randomise`, and `jaxrl evaluate --held-out`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import envs
+import jaxrl
+from envs.wrappers import randomise
+from jaxrl.cli.main import main
+from jaxrl.cli.preset_choice import start_of
+
+WORDS = ["--randomise", "length=0.25:1", "masspole=log:0.05:0.2", "gravity=9.8,12"]
+DISTRIBUTIONS: dict[str, Any] = {
+    "length": jaxrl.Uniform(0.25, 1.0),
+    "masspole": jaxrl.LogUniform(0.05, 0.2),
+    "gravity": jaxrl.Choice([9.8, 12]),
+}
+
+
+def together(key: Any) -> dict[str, Any]:
+    """One number for two parameters."""
+    length = jaxrl.Uniform(0.25, 1.0).sample(key)
+    return {"length": length, "masspole": 0.2 * length}
+
+
+def test_a_command_starts_on_the_randomised_environment_with_the_preset() -> None:
+    start = start_of("ppo", "cartpole", WORDS)
+    plain = start_of("ppo", "cartpole", [])
+    assert start.algo.env == randomise(envs.make("cartpole"), DISTRIBUTIONS)
+    assert (start.algo.config, start.algo.hparams) == (plain.algo.config, plain.algo.hparams)
+    assert start.algo.settings_from == "preset of ppo on cartpole"
+    assert start.preset == plain.preset
+
+
+def test_a_function_of_a_key_is_named_by_its_path() -> None:
+    env = start_of("dqn", "cartpole", ["--randomise", f"{__name__}:together"]).algo.env
+    assert env == randomise(envs.make("cartpole"), together)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ([], "--randomise takes at least one parameter of the environment, such as length=0.25:1"),
+        (["length"], "--randomise takes PATH=LOW:HIGH, PATH=log:LOW:HIGH or PATH=VALUE,VALUE, such as length=0.25:1"),
+        (["length=0:1"], "env.length must be above 0 and finite, got 0.0"),
+        (["lenght=1:2"], "randomise takes parameters of cartpole, got 'lenght'; did you mean 'length'?"),
+        (["length=1:2", "length=1:3"], "--randomise has length twice"),
+        (
+            ["nowhere:at_all"],
+            "The function of randomise 'nowhere:at_all' cannot be found: there is no module 'nowhere'",
+        ),
+    ],
+)
+def test_wrong_words_are_refused_in_one_sentence(words: list[str], sentence: str, capsys: Any) -> None:
+    assert main(["train", "ppo", "cartpole", "--randomise", *words]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"jaxrl: {sentence}")
+    assert captured.err.count("\n") == 1
+
+
+SMALL = "--env-steps 1024 --evals 1 --eval-episodes 2 --seeds 2 --no-progress"
+
+
+@pytest.mark.slow
+def test_a_randomised_run_is_evaluated_on_parameters_held_out(tmp_path: Path, capsys: Any) -> None:
+    run, picture = str(tmp_path / "run"), tmp_path / "map.png"
+    varied = [*WORDS, "--env.widening-env-steps", "512", "--config.critic-sees", "privileged"]
+    assert main(["train", "ppo", "cartpole", *varied, *SMALL.split(), "--out", run]) == 0
+    held_out = ["--held-out", "length=0.1,2", "masspole=0.05,0.1,0.2"]
+    assert main(["evaluate", run, "--episodes", "4", *held_out, "--picture", str(picture)]) == 0
+    printed = capsys.readouterr().out
+    assert "return of 2 runs, 4 episodes each: interquartile mean" in printed
+    assert "return_sampled of 2 runs" in printed
+    assert len([line for line in printed.splitlines() if line.startswith("512 ")]) == 1 + 2 * 6  # training, two tables
+    assert picture.read_bytes()[:4] == b"\x89PNG"
+    result = jaxrl.load_result(run)
+    assert result.algo is not None
+    assert result.algo.env == randomise(envs.make("cartpole"), DISTRIBUTIONS)
+    for words, sentence in (
+        (["--picture", "map.png"], "--picture takes --held-out as well, such as --held-out length=0.1,0.5,2"),
+        (["--held-out", "length=0.1:2"], "--held-out takes values, such as length=0.1,0.5,2, got a range for length"),
+        (["--held-out", "lenght=1"], "env.lenght is not a parameter of cartpole; did you mean 'env.length'?"),
+        ([*held_out, "--picture", "map.txt"], "path is 'map.txt'; a picture's name ends in"),
+    ):
+        assert main(["evaluate", run, *words]) == 2
+        assert capsys.readouterr().err.startswith(f"jaxrl: {sentence}")
