@@ -139,15 +139,13 @@ def _draw(
     lines = -(-len(panels) // columns)
     figure = new_figure(path, (1.2 + 3.6 * columns, 0.8 + 3.0 * lines))
     grid = np.asarray(figure.subplots(lines, columns, squeeze=False))
+    across, upwards = axes[0], axes[1] if len(axes) > 1 else None
     image: Any = None
     for ax, (text, array) in zip(grid.flat, panels, strict=False):
-        values = array.transpose(*axes[::-1]).values.reshape(-1, array.sizes[axes[0]])
+        values = array.transpose(*axes[::-1]).values.reshape(-1, array.sizes[across])
         image = ax.imshow(values, vmin=low, vmax=high, cmap="viridis", origin="lower", aspect="auto")
-        labels = [[f"{value:.4g}" for value in array.coords[name].values] for name in axes]
-        ax.set_xticks(range(len(labels[0])), labels[0])
-        ax.set_yticks(range(len(labels[1])) if len(axes) > 1 else [], labels[1] if len(axes) > 1 else [])
-        ax.set_xlabel(axes[0].removeprefix(HELD_OUT))
-        ax.set_ylabel(axes[1].removeprefix(HELD_OUT) if len(axes) > 1 else "")
+        _label(ax.xaxis, array, across)
+        _label(ax.yaxis, array, upwards)
         ax.set_title(text, fontsize="medium")
         if values.size <= MOST_CELLS_WITH_NUMBERS:
             _write_numbers(ax, values, low, high)
@@ -156,6 +154,13 @@ def _draw(
     figure.colorbar(image, ax=list(grid.flat[: len(panels)]), label=title)
     write_picture(figure, path)
     return figure
+
+
+def _label(axis: Any, array: xarray.DataArray, name: str | None) -> None:
+    """The values of a parameter along an axis of the picture, and its name; neither where there is no parameter."""
+    values = [] if name is None else array.coords[name].values
+    axis.set_ticks(range(len(values)), [f"{value:.4g}" for value in values])
+    axis.set_label_text("" if name is None else name.removeprefix(HELD_OUT))
 
 
 def _write_numbers(ax: Any, values: np.ndarray, low: float, high: float) -> None:

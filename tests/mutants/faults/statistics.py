@@ -209,8 +209,8 @@ FAULTS = (
     Fault(
         "a-map-with-axes-exchanged",
         "jaxrl/results/plotting/heat_map.py",
-        "array.transpose(*axes[::-1]).values.reshape(-1, array.sizes[axes[0]])",
-        "array.transpose(*axes).values.reshape(-1, array.sizes[axes[0]])",
+        "array.transpose(*axes[::-1]).values.reshape(-1, array.sizes[across])",
+        "array.transpose(*axes).values.reshape(-1, array.sizes[across])",
         "tests/results/test_held_out.py::test_the_colours_are_interquartile_means_on_one_scale",
     ),
     Fault(
