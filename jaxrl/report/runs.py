@@ -21,6 +21,7 @@ from jaxrl.results.format import counted, duration, short
 from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_metrics
 from jaxrl.results.result import Result
+from jaxrl.results.statistics import iqm
 
 # Attributes of a call that are measured, or shown elsewhere; all others are compared between runs.
 MEASURED = (
@@ -34,6 +35,8 @@ MEASURED = (
     "whole",
     UNKNOWN,
 )
+
+MOST_SETTINGS = 8  # of which a fact has a number each
 
 __all__ = ["Run", "differences", "facts", "notes", "plain_config", "runs_of", "runs_of_each"]
 
@@ -212,6 +215,7 @@ def facts(run: Run) -> dict[str, str]:
         if run.config["devices"]
         else NOTHING,
         "Precision": NOTHING if precision is None else f"float32, matrix products at {precision} precision",
+        "Best policies": _best_policies(run),
         "jaxrl": str(versions.get("jaxrl", NOTHING)),
         "JAX": str(versions.get("jax", NOTHING)),
         "Python": str(versions.get("python", NOTHING)),
@@ -219,6 +223,21 @@ def facts(run: Run) -> dict[str, str]:
     }
     rows |= {} if run.search is None else search_facts(run.search)
     return {name: text for name, text in rows.items() if text != NOTHING}
+
+
+def _best_policies(run: Run) -> str:
+    """Returns of the last and of the best policies in further episodes, of each setting."""
+    best = run.result.best
+    if best is None or not np.any(np.isfinite(best.return_again)):
+        return NOTHING
+    texts = run.setting_texts
+    sound = np.isfinite(best.return_again) & np.isfinite(best.return_of_last) & ~run.result.failed_runs()
+    parts = []
+    for at, text in enumerate(texts[:MOST_SETTINGS]):
+        of_best, of_last = (float(iqm(values[at][sound[at]])) for values in (best.return_again, best.return_of_last))
+        parts.append(f"{text}{': ' * bool(text)}{of_best:.4g}, of the last ones {of_last:.4g}")
+    more = f"; and {len(texts) - MOST_SETTINGS} more settings" if len(texts) > MOST_SETTINGS else ""
+    return f"interquartile mean of their return in further episodes {'; '.join(parts)}{more}"
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tokenize
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
@@ -49,18 +49,20 @@ def npz_headers(file: Path) -> dict[str, Header]:
         return {_array_name(member): _header(archive, member) for member in members}
 
 
-def read_npz(file: Path) -> dict[str, np.ndarray]:
+def read_npz(file: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
     """The arrays of an `.npz` file, by name.
 
     Args:
       file: File, as written by `numpy.savez`.
+      names: Names of the arrays to read; None reads all.
 
     Raises:
       ValueError, OSError, zipfile.BadZipFile: The file is damaged, or holds anything but plain arrays.
+      KeyError: The file has no array of a name.
     """
     npz_headers(file)
     with file.open("rb") as stream, np.load(stream, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+        return {name: archive[name] for name in (archive.files if names is None else names)}
 
 
 def read_netcdf(file: Path) -> xarray.Dataset:

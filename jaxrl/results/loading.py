@@ -78,6 +78,8 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
 def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
     """Read the metrics and the description of a result, without its policies and its algorithm.
 
+    `Result.best`, if the call kept the best policies, has their returns and no policy.
+
     Args:
       path: Run directory.
       trust: Whether to read files that do not match their checksums, as in `load_result`.
@@ -88,7 +90,10 @@ def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
     check_flag("trust", trust)
     config, metrics = _described(Path(path), (METRICS, CONFIG), trust)
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
-    return Result(metrics, {}, loaded=config, directory=Path(path))
+    result = Result(metrics, {}, loaded=config, directory=Path(path))
+    if _has_best(result):
+        result.best = _read(Path(path) / POLICIES, lambda file: _best_returns(file, result))
+    return result
 
 
 def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result, Any]:
@@ -182,6 +187,18 @@ def _named_best(algo: Algorithm) -> Best:
     """Shapes of the best policy of one run."""
     shapes = jax.eval_shape(unevaluated, policy_shapes(algo))
     return shapes._replace(return_again=shapes.return_then, return_of_last=shapes.return_then)
+
+
+def _best_returns(file: Path, result: Result) -> Best | None:
+    """The numbers of the best policies in the file of the policies, without these; None if there is no file."""
+    if not file.is_file():
+        return None
+    names = [f"{PREFIX}.{name}" for name in Best._fields if name != "policy"]
+    arrays, runs = read_npz(file, names), (len(result.settings), len(result.seeds))
+    for name, array in arrays.items():
+        if array.shape != runs or array.dtype.kind not in "if":
+            raise UserValueError(f"{name} is {array.dtype}{list(array.shape)}, not numbers {list(runs)}")
+    return Best({}, *arrays.values())
 
 
 def _require_fit(file: Path, headers: Mapping[str, Header], result: Result, algo: Algorithm) -> None:

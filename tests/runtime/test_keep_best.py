@@ -12,6 +12,7 @@ from chaotic_algorithm import PER_ITERATION, wandering
 
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.report.runs import facts, runs_of
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.statistics import iqm
 from jaxrl.runtime.runs import Runs
@@ -138,6 +139,28 @@ def test_a_result_with_the_best_policies_alone(result: jaxrl.Result, tmp_path: P
     raw = jaxrl.load_result(result.save(tmp_path / "x"))  # of an unknown algorithm
     assert raw.algo is None and any(name.startswith("best:") for name in raw.policies)
     same(jaxrl.load_result(raw.save(tmp_path / "y"), algo=wandering()).best, result.best)
+
+
+def test_the_report_shows_both(result: jaxrl.Result, tmp_path: Path) -> None:
+    """From the directory, whose policies are not read."""
+    result.save(tmp_path / "run")
+    best = best_of(result)
+    (run,) = runs_of([tmp_path / "run"])
+    loaded = best_of(run.result)
+    assert loaded.policy == {}
+    for name in ("iteration", "return_then", "return_again", "return_of_last"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(best, name))
+    again, last = ([iqm(values[at]) for at in range(2)] for values in (best.return_again, best.return_of_last))
+    assert facts(run)["Best policies"] == (
+        f"interquartile mean of their return in further episodes lr 0.1: {again[0]:.4g}, of the last ones "
+        f"{last[0]:.4g}; lr 0.3: {again[1]:.4g}, of the last ones {last[1]:.4g}"
+    )
+    assert str(run.result.table()) == str(result.table())
+    train(keep="last").save(tmp_path / "last")
+    assert "Best policies" not in facts(runs_of([tmp_path / "last"])[0])
+    (tmp_path / "run/policies.npz").unlink()  # such as of a copy of the metrics alone
+    assert "Best policies" not in facts(runs_of([tmp_path / "run"])[0])
+    assert jaxrl.write_report([tmp_path / "last"], tmp_path / "page.html").is_file()
 
 
 def test_evaluations_that_fail_are_never_the_best() -> None:
