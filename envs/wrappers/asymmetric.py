@@ -34,6 +34,7 @@ __all__ = [
     "SeenEnvironment",
     "View",
     "asymmetric_observation",
+    "named_part",
     "seen_by",
     "seen_from",
     "seen_like",
@@ -237,6 +238,14 @@ def _parts(env: base.Environment, actor_sees: Part, critic_sees: Part) -> tuple[
     return (actor, critic_sees), "apart"
 
 
+def named_part(part: Part) -> str:
+    """A part of observations in words: the names of its entries, or that of its function."""
+    if callable(part):
+        return f"the result of {getattr(part, '__name__', 'a function')}"
+    names = (part,) if isinstance(part, str) else part
+    return f"the {'entry' if isinstance(part, str) else 'entries'} {', '.join(map(repr, names))}"
+
+
 def _one(names: tuple[str, ...]) -> Part:
     return names[0] if len(names) == 1 else names
 
@@ -247,9 +256,14 @@ def _everything(obs: Any) -> Any:
 
 def _report(env: base.Environment, actor: Part | None, critic: Part | None) -> None:
     shown = "nothing else" if critic is None else f"its critic {critic!r}"
+    fields = (
+        "actor_sees of the configuration changes"
+        if critic is None
+        else ("actor_sees and critic_sees of the configuration change")
+    )
     warnings.warn(
-        f"on {env.name} the actor sees {actor!r} of the observations, and {shown}; actor_sees and critic_sees of the "
-        "configuration change that, and actor_sees='all' shows everything",
+        f"on {env.name} the actor sees {actor!r} of the observations, and {shown}; {fields} that, and "
+        "actor_sees='all' shows everything",
         RuntimeWarning,
         stacklevel=7,
     )

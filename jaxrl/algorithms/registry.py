@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import sys
 import typing
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -230,7 +231,9 @@ def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
     if spec["config"] is None:
         return make(name, env)
     config = {name: _hashable(value) for name, value in spec["config"].items()}
-    return make(name, env, config_class(builder_of(name))(**config))
+    with warnings.catch_warnings():  # the call that made the description has said it
+        warnings.filterwarnings("ignore", "on .* the actor sees", RuntimeWarning)
+        return make(name, env, config_class(builder_of(name))(**config))
 
 
 def config_class(builder: Builder) -> Any:

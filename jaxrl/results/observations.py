@@ -12,24 +12,25 @@ from jaxrl.checks import is_concrete
 __all__ = ["checked_observation"]
 
 
-def checked_observation(obs: Any, shapes: Any) -> tuple[Any, tuple[int, ...]]:
+def checked_observation(obs: Any, shapes: Any, like: str = "like the environment's") -> tuple[Any, tuple[int, ...]]:
     """An observation whose lists are arrays, and its further leading axes.
 
     Args:
       obs: Observation of an environment, or observations with further leading axes; its arrays may be lists or tuples
         of numbers.
       shapes: Shapes of one observation.
+      like: Words for the error message on what an observation must be.
 
     Raises:
       ValueError: The structure or a shape is different, or a number is a nan.
     """
     expected, structure = jax.tree.flatten(shapes)
     try:
-        got = [_array(leaf, like) for leaf, like in zip(structure.flatten_up_to(obs), expected, strict=True)]
+        got = [_array(leaf, one) for leaf, one in zip(structure.flatten_up_to(obs), expected, strict=True)]
     except (TypeError, ValueError):
         got = []
     if not got or any(jax.tree.structure(leaf) != jax.tree.structure(0) for leaf in got):
-        raise UserValueError(f"obs must be like the environment's, {described(shapes)}, got {described(obs)}")
+        raise UserValueError(f"obs must be {like}, {described(shapes)}, got {described(obs)}")
     each = [np.shape(leaf) for leaf in got]
     batch = each[0][: max(len(each[0]) - len(expected[0].shape), 0)]
     for shape, leaf in zip(each, expected, strict=True):

@@ -12,6 +12,7 @@ from envs.arguments import check_flag, described
 from envs.base import Environment, agent_axes
 from envs.errors import UserValueError
 from envs.settings import methods_in_own_settings
+from envs.wrappers.asymmetric import named_part
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import random_key
 from jaxrl.learning.action_probabilities import has_probabilities, probabilities
@@ -274,7 +275,9 @@ class TrainedPolicy:
         """The observation as arrays, its further leading axes and the memory; raises an error if one does not fit."""
         if memory is None and self.remembers:
             raise UserValueError(NO_MEMORY)
-        obs, batch = checked_observation(obs, self._obs_shape)
+        part = getattr(self.algo.env, "actor_sees", None)
+        like = "like the environment's" if part is None else f"what the actor sees ({named_part(part)})"
+        obs, batch = checked_observation(obs, self._obs_shape, like)
         return obs, batch, self._checked_memory(memory, batch)
 
     def _check_mask(self, mask: Any, batch: tuple[int, ...]) -> None:

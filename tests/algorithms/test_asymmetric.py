@@ -239,12 +239,16 @@ def test_privileged_entries_go_to_the_critic_unless_all_is_asked_for(name: str) 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert builder(algo.env, algo.config).env is algo.env  # what another process builds
+        assert registry.build(registry.describe(algo), allow=Beacon.__module__).env == algo.env
         everything = builder(Beacon(), kind(**fields, actor_sees="all"))
     assert everything.env == Beacon()
 
 
 def test_an_algorithm_without_a_critic_hides_privileged_entries() -> None:
-    with pytest.warns(RuntimeWarning, match="^on beacon the actor sees 'state' of the observations, and nothing else;"):
+    sentence = (
+        "^on beacon the actor sees 'state' of the observations, and nothing else; actor_sees of the configuration"
+    )
+    with pytest.warns(RuntimeWarning, match=sentence):
         algo = jaxrl.dqn(Beacon(discrete=True), jaxrl.DQNConfig(**{**OFF_POLICY, "num_updates": 1}))
     assert (algo.env.actor_sees, algo.env.critic_sees) == ("state", None)  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -275,11 +279,14 @@ def test_results_act_on_what_the_actor_sees(tmp_path: Path) -> None:
     policy = result.policy(seed=0)
     action = policy(jnp.zeros(2))
     assert action.shape == (1,)
-    with pytest.raises(ValueError, match="privileged_state"):
+    sentence = r"^obs must be what the actor sees \(the entry 'state'\), float32\[2\], got .*'privileged_state'"
+    with pytest.raises(ValueError, match=sentence):
         policy({"state": jnp.zeros(2), "privileged_state": jnp.zeros(2)})
-    jaxrl.export_policy(policy, tmp_path / "policy.safetensors")
-    exported = jaxrl.load_exported(tmp_path / "policy.safetensors", algo)
-    np.testing.assert_allclose(exported(np.zeros(2, np.float32)), action, rtol=0, atol=1e-6)
+    for suffix in ("safetensors", "stablehlo", "onnx"):
+        file = jaxrl.export_policy(policy, tmp_path / f"policy.{suffix}")
+        exported = jaxrl.load_exported(file, algo)
+        assert [port["name"] for port in exported.spec["inputs"]] == ["obs"]
+        np.testing.assert_allclose(exported(np.zeros(2, np.float32)), action, rtol=0, atol=1e-6)
 
 
 def named(value: Any) -> str:
