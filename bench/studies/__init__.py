@@ -19,6 +19,7 @@ from bench.studies import (
     ugae_vs_monte_carlo,
     value_discounts,
     value_losses,
+    varied_worlds,
 )
 from bench.studies.study import Study, StudyError, StudyRun, run_study
 
@@ -38,6 +39,7 @@ STUDIES: dict[str, Study] = {
         value_discounts.STUDY,
         value_losses.STUDY,
         time_limits.STUDY,
+        varied_worlds.STUDY,
         standing_still.STUDY,
         crowd_planners.STUDY,
         crowd_people.STUDY,

@@ -10,7 +10,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.errors import UserTypeError
+from envs.errors import UserTypeError, UserValueError
 from envs.files import writing
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
@@ -36,7 +36,7 @@ def films(directory: str | Path, *, every: int = 1, fps: int = 30) -> Films:
       fps: Frames per second.
 
     Raises:
-      ValueError: `every` or `fps` is not a whole number of at least 1.
+      ValueError: `directory` is the name of a film, or `every` or `fps` is not a whole number of at least 1.
     """
     return Films(directory, every, fps)
 
@@ -47,6 +47,11 @@ class Films:
     def __init__(self, directory: str | Path, every: int = 1, fps: int = 30):
         check_count("every", every)
         check_count("fps", fps)
+        if Path(directory).suffix.lower() in (".gif", ".mp4"):
+            raise UserValueError(
+                f"directory of films takes a directory, which gets a film for each evaluation, got {str(directory)!r}; "
+                "jaxrl.render writes one film"
+            )
         self._directory, self._every, self._fps = Path(directory), every, fps
 
     def check(self, call: FollowedCall) -> None:

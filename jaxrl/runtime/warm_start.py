@@ -55,13 +55,16 @@ def starting_policies(
     if algo.warm_start is None:
         raise UserValueError(f"warm_start takes an algorithm that has `warm_start`, which {algo.name} does not have")
     if isinstance(warm_start, TrainedPolicy):
-        whose = f"a policy of {warm_start.algo.name}, seed {warm_start.seed}"
+        steps = "" if warm_start.env_steps is None else f", after {warm_start.env_steps:,} environment steps"
+        whose = f"a policy of {warm_start.algo.name}, seed {warm_start.seed}{steps}"
         of_run = np.zeros((1, 1), int)
         policies = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], warm_start.params)
         policies = _checked(algo, policies, f"a policy of {warm_start.algo.name} on {warm_start.algo.env.name}")
     elif isinstance(warm_start, str | Path | Result):
         of_result = isinstance(warm_start, Result)
         whose = f"a result of {origin_of(warm_start)}" if of_result else str(warm_start)
+        if of_result and warm_start.metrics.attrs.get("policies") == "best":
+            whose += ", the policies of its best evaluations"
         result, policies = load_policies(warm_start, algo)
         policies = _checked(algo, policies, whose)
         of_run = _matching(result, sweep, seeds, whose)

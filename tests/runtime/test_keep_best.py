@@ -16,6 +16,7 @@ from jaxrl.report.runs import facts, runs_of
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.statistics import iqm
 from jaxrl.runtime.runs import Runs
+from jaxrl.runtime.warm_start import starting_policies
 
 ITERATIONS = 12
 STEPS = ITERATIONS * PER_ITERATION
@@ -125,6 +126,8 @@ def test_a_result_with_the_best_policies_alone(result: jaxrl.Result, tmp_path: P
     assert chosen.best is None and result.with_policies("last").best is None
     again = jaxrl.evaluate(chosen, episodes=2)
     assert again.sizes["seed"] == 3
+    origin = starting_policies(wandering(), chosen, jaxrl.grid(wandering().hparams, {"lr": [0.1, 0.3]}), [0, 1]).origin
+    assert origin.startswith("a result of wander on Crowd, the policies of its best evaluations (sha256 ")
     for kept in ("best", "last"):
         saved = jaxrl.load_result(result.with_policies(kept).save(tmp_path / kept), algo=wandering())
         np.testing.assert_array_equal(saved.policies, result.with_policies(kept).policies)

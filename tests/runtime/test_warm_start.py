@@ -101,6 +101,8 @@ def test_one_policy_is_that_of_every_run(algo: Algorithm, source: Result) -> Non
     start = starting_policies(algo, policy, sweep, [1, 2, 3])
     assert start.policies.shape == (2, 3, 8, 8)
     np.testing.assert_array_equal(start.policies, np.broadcast_to(policy.params, (2, 3, 8, 8)))
+    steps = int(source.metrics["env_step"].values[-1])
+    assert start.origin.startswith(f"a policy of wander, seed 5, after {steps:,} environment steps (sha256 ")
 
 
 def test_runs_begin_with_those_of_their_own_labels(algo: Algorithm, source: Result, tmp_path: Path) -> None:

@@ -167,5 +167,5 @@ def _write_numbers(ax: Any, values: np.ndarray, low: float, high: float) -> None
     """A number in each cell, black on light colours and white on dark ones."""
     for (line, column), value in np.ndenumerate(values):
         light = np.isfinite(value) and (value - low) > 0.6 * (high - low)
-        text = f"{value:.3g}" if abs(value) < 1_000 else f"{value:.0f}"
+        text = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
         ax.text(column, line, text, ha="center", va="center", color="black" if light else "white", fontsize="small")

@@ -1,0 +1,96 @@
+"""Training in an environment with drawn parameters compared with the plain environment, in one invocation.
+
+    python bench/randomise.py [--tasks cartpole pendulum] [--seeds 8] [--env-steps 102400] [--rounds 7] [--json FILE]
+
+PPO with its preset trains on each task, in one program of all seeds, with two parameters that every reset draws and
+without. The two programs run alternately; compilation is not counted. The returns are those of the last evaluation,
+each in its own environment.
+
+The exit status is 1 if the drawn parameters cost more than 3 % on a task, by the median of the ratios.
+"""
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+import jax
+import numpy as np
+
+import envs
+import jaxrl
+from bench.report import Report, benchmark_parser, ratios, spread
+
+PARAMETERS = {"cartpole": ("length", "masspole"), "pendulum": ("length", "mass")}
+MOST = 1.03
+
+
+def main() -> None:
+    """Prints the environment steps a second with and without draws, and the ratios of the times."""
+    parser = benchmark_parser(__doc__)
+    parser.add_argument("--tasks", nargs="+", choices=tuple(PARAMETERS), default=list(PARAMETERS), help="environments")
+    parser.add_argument("--seeds", type=int, default=8, help="runs of a program")
+    parser.add_argument("--env-steps", type=int, default=102_400, help="environment steps of a run")
+    parser.add_argument("--rounds", type=int, default=7, help="measurements of each program")
+    arguments = parser.parse_args()
+    what = f"PPO with {arguments.seeds} seeds, {arguments.env_steps:,} environment steps, with two drawn parameters"
+    report = Report(parser, arguments, what)
+    columns = {"task": "", "parameters": "", "environment steps a second": ",.0f", "least": ",.0f", "most": ",.0f"}
+    table = report.table(f"Medians of {arguments.rounds}", columns | {"return": ",.1f"})
+    results = []
+    for task in arguments.tasks:
+        sides = {"usual": Side(task, False, arguments), "drawn": Side(task, True, arguments)}
+        seconds: dict[str, list[float]] = {name: [] for name in sides}
+        for _ in range(arguments.rounds):
+            for name, side in sides.items():
+                seconds[name].append(side.train())
+        for name, side in sides.items():
+            rates = [side.env_steps / each for each in seconds[name]]
+            table.add(task, name, statistics.median(rates), min(rates), max(rates), side.returned)
+        times = ratios(seconds["drawn"], seconds["usual"])
+        results.append(f"{task} {spread(times, '.3f')}")
+        ratio = statistics.median(times)
+        report.require(
+            ratio <= MOST, f"{task} takes {ratio:.3f} times as long with draws, at most {MOST} is the target"
+        )
+    report.finish(f"time with draws over that without: {', '.join(results)}")
+
+
+class Side:
+    """One compiled program.
+
+    Attributes:
+      env_steps: Environment steps of all runs of a training.
+      returned: Mean return of the last evaluation of the last training.
+    """
+
+    def __init__(self, task: str, draws: bool, arguments: Any):
+        env = envs.make(task)
+        if draws:
+            usual = {name: float(getattr(env.default_params, name)) for name in PARAMETERS[task]}
+            env = envs.wrappers.randomise(
+                env, {name: jaxrl.LogUniform(value / 2, value * 2) for name, value in usual.items()}
+            )
+        algo = jaxrl.preset("ppo", task).on(env)
+        train = jaxrl.make_train(algo, env_steps=arguments.env_steps, evals=1, eval_episodes=8)
+        keys = jax.random.split(jax.random.key(0), arguments.seeds)
+        self._train, self._keys = jax.jit(jax.vmap(train)).lower(keys).compile(), keys
+        per_iteration = algo.env_steps_per_iteration
+        self.env_steps = arguments.seeds * -(-arguments.env_steps // per_iteration) * per_iteration
+        self.returned = float("nan")
+
+    def train(self) -> float:
+        """Seconds of a training of all runs."""
+        began = time.perf_counter()
+        out = jax.block_until_ready(self._train(self._keys))
+        seconds = time.perf_counter() - began
+        self.returned = float(np.mean(np.asarray(out.metrics["return"])[:, -1]))
+        return seconds
+
+
+if __name__ == "__main__":
+    main()

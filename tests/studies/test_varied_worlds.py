@@ -1,0 +1,99 @@
+"""The study of hidden masses and lengths: settings, learners that differ in one thing, places, and its table."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+
+import envs
+from bench.studies import varied_worlds
+from bench.studies.varied_worlds import (
+    DRAWN,
+    SEEN,
+    USUAL,
+    Learner,
+    Settings,
+    agent,
+    critics,
+    learners,
+    returns_by_place,
+    table,
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"tasks": ("cartpol",)}, "tasks has 'cartpol'; did you mean 'cartpole'?"),
+        ({"algorithms": ("dqn",)}, "algorithms has 'dqn'"),
+        ({"factor": 1.0}, "factor must be above 1, got 1.0"),
+        ({"factors": (0.5, 2.0, 4.0)}, "factors takes 1, another number inside the range of the draws and one outside"),
+        ({"factors": (0.5, 1.0, 2.0)}, "factors takes 1, another number inside the range of the draws and one outside"),
+    ],
+)
+def test_settings_are_checked(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError) as caught:
+        Settings(**fields)
+    assert str(caught.value).startswith(sentence)
+
+
+def test_learners_differ_in_one_thing() -> None:
+    every = learners(Settings())
+    assert [each.part for each in every[:3]] == ["ppo_none_usual", "ppo_none_drawn", "ppo_none_seen"]
+    assert len(every) == 9
+    settings, ways = Settings(), (USUAL, DRAWN, SEEN)
+    usual, drawn, seen = (agent("pendulum", Learner("sac", "none", trained), settings) for trained in ways)
+    assert usual.config == drawn.config
+    assert usual.env == envs.make("pendulum")
+    assert dict(drawn.env.parameters).keys() == {"length", "mass"}
+    assert all((each.low, each.high) == (0.5, 2.0) for _, each in drawn.env.parameters)
+    assert seen.config.critic_sees == "privileged"
+    assert usual.hparams == drawn.hparams == seen.hparams
+    assert agent("cartpole", Learner("ppo", "gru", USUAL), Settings()).config.memory == "gru"
+
+
+def test_returns_are_split_into_places() -> None:
+    settings = Settings(factors=(0.25, 0.5, 1.0, 2.0))
+    values = np.random.default_rng(0).normal(size=(4, 4, 3, 5))
+    values[:, :, 2] = np.nan
+    returns = xarray.DataArray(values, dims=("eval.length", "eval.mass", "seed", "episode"))
+    split = returns_by_place(returns, settings)
+    for seed in range(2):
+        of_run = values[:, :, seed].mean(axis=-1)
+        assert np.isclose(split["usual"][seed], of_run[2, 2])
+        assert np.isclose(split["inside"][seed], of_run[1:, 1:].mean())
+        assert np.isclose(split["outside"][seed], (of_run.sum() - of_run[1:, 1:].sum()) / 7)
+    assert all(np.isnan(each[2]) for each in split.values())
+
+
+def test_the_table_compares_with_training_on_the_usual_parameters() -> None:
+    places = ("usual", "inside", "outside")
+    rows = {
+        ("pendulum", Learner("ppo", "none", USUAL)): {place: np.arange(8.0) for place in places},
+        ("pendulum", Learner("ppo", "none", DRAWN)): {place: np.arange(8.0) + 100 for place in places},
+    }
+    rows["pendulum", Learner("ppo", "none", DRAWN)]["outside"] = np.full(8, np.nan)
+    frame = table(rows)
+    assert list(frame["parameters"]) == [USUAL, DRAWN]
+    assert critics(rows).empty
+    rows["pendulum", Learner("ppo", "none", SEEN)] = {place: np.arange(8.0) + 104 for place in places}
+    compared = critics(rows)
+    assert list(compared["algorithm"]) == ["ppo"]
+    assert compared["inside"][0].startswith("0.88 [")  # of 64 pairs 54 are higher and 4 are equal
+    assert compared["outside"][0].startswith("1.00 [")  # every run of the other has failed
+    assert frame["inside"][1].startswith("103.5 [")
+    assert frame["outside"][1] == "failed"
+    assert frame["P(better inside)"][0] == ""
+    assert frame["P(better inside)"][1].startswith("1.00 [")
+    assert frame["P(better outside)"][1].startswith("0.00 [")
+
+
+@pytest.mark.slow
+def test_a_small_run_writes_a_table_and_a_map(tmp_path: Any) -> None:
+    from bench.studies import run_study
+
+    settings = Settings(tasks=("pendulum",), algorithms=("sac",), seeds=2, env_steps=1024, eval_episodes=1)
+    run_study(varied_worlds.STUDY, settings, tmp_path / "study", progress=False)
+    assert (tmp_path / "study/pendulum_returns.png").is_file()
+    assert len((tmp_path / "study/returns.csv").read_text().splitlines()) == 4
