@@ -1,5 +1,6 @@
 """Worlds that vary: parameters of an environment drawn anew for every episode."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -15,8 +16,7 @@ from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 from envs.spelling import near
-from envs.wrappers.asymmetric import seen_from
-from envs.wrappers.wrapper import ParamsWrapper, WrapperParams, WrapperState, agents_of
+from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, WrapperState, agents_of
 
 __all__ = ["Randomise", "RandomiseParams", "RandomiseState", "Sampler", "randomise", "without_draws"]
 
@@ -49,10 +49,17 @@ def randomise(
       `privileged(state, params)`; observations do not show them. Its optimum and its range of returns are not known.
 
     Raises:
-      TypeError: `env` is not an environment, or a distribution has no method `sample`.
+      TypeError: `env` is not an environment, `parameters` is neither a mapping nor a function, or a distribution has no
+        method `sample`.
       ValueError: `env` has no such parameter, or refuses a value that can be drawn.
     """
-    return Randomise(env, parameters if callable(parameters) else tuple(sorted(dict(parameters).items())))
+    named = isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters)
+    if not named and not callable(parameters):
+        raise UserTypeError(
+            "randomise takes distributions by the names of parameters, such as {'length': jaxrl.Uniform(0.5, 1)}, or "
+            f"a function of a random key, got {parameters!r}"
+        )
+    return Randomise(env, tuple(sorted(parameters.items())) if isinstance(parameters, Mapping) else parameters)
 
 
 @struct.dataclass
@@ -60,10 +67,10 @@ class RandomiseParams(WrapperParams):
     """The parameters of an environment whose parameters are drawn.
 
     Attributes:
-      inner: Parameters of the inner environment; the usual value of one that is drawn cannot be changed.
+      inner: Parameters of the inner environment; those that are drawn keep their default values.
       max_steps_in_episode: Time limit, which replaces the one in `inner`.
-      width: Share of the way from the usual value of a parameter to the drawn one, from 0, always the usual one, to 1,
-        the draw itself. Whole numbers are rounded.
+      width: Share of the way from the default value of a parameter to the drawn one, in [0, 1]: 0 gives the default
+        value, and 1 the drawn one. Whole numbers are rounded.
       widening_env_steps: Number of environment steps of training over which the width grows linearly from 0; 0 for
         the full width from the first step on.
     """
@@ -176,7 +183,7 @@ class Randomise(ParamsWrapper):
         return super().params_at(params, env_steps).replace(width=params.width * share)
 
     def check_params(self, params: RandomiseParams) -> None:
-        """Reject a width outside [0, 1], other usual values of what is drawn, and what the inner one rejects."""
+        """Reject a width outside [0, 1], other defaults of what is drawn, and what the inner environment rejects."""
         super().check_params(params)
         check_number("env.width", params.width, 0.0, 1.0, "[]")
         check_at_least(params, widening_env_steps=0.0)
@@ -185,8 +192,8 @@ class Randomise(ParamsWrapper):
             usual, value = (np.asarray(_value(each, name), np.float32) for each in of_inner)
             if np.any(value != usual):
                 raise UserValueError(
-                    f"inner.{name} of {self.name} is {value[value != usual].flat[0]}, which would change nothing, "
-                    "because every episode draws it; env.inner, without draws, takes other values."
+                    f"inner.{name} of {self.name} must have its default value, {float(usual):g}, because every episode "
+                    f"draws it, got {value[value != usual].flat[0]:g}; env.inner, without draws, takes other values"
                 )
 
     def privileged(self, state: RandomiseState, params: Any) -> dict[str, Any]:
@@ -257,9 +264,12 @@ class Randomise(ParamsWrapper):
 
 
 def without_draws(env: base.Environment) -> base.Environment:
-    """The environment inside `randomise`, also of one that is seen through `actor_sees`; others as they are."""
-    env = seen_from(env)
-    return env.inner if isinstance(env, Randomise) else env
+    """The environment without `randomise`, at any depth of its wrappers."""
+    if isinstance(env, Randomise):
+        return without_draws(env.inner)
+    if isinstance(env, Wrapper) and (inner := without_draws(env.inner)) != env.inner:
+        return dataclasses.replace(env, inner=inner)
+    return env
 
 
 def _bounds(space: Any) -> Any:
@@ -287,11 +297,11 @@ def names_of(params: Any, prefix: str = "") -> list[str]:
 
 
 def _towards(usual: Any, drawn: jax.Array, width: jax.Array | float) -> jax.Array:
-    """A number between the usual one and the drawn one, at a width of 1 exactly the drawn one; whole if both are."""
+    """A number between the usual one and the drawn one, of the type of the usual one; at a width of 1 the drawn one."""
+    kind = jnp.asarray(usual).dtype
     between = (1 - width) * usual + width * drawn
-    if jnp.issubdtype(jnp.result_type(usual, drawn), jnp.floating):
-        return between
-    return jnp.where(width >= 1, drawn, jnp.round(between).astype(drawn.dtype))
+    between = between if jnp.issubdtype(kind, jnp.floating) else jnp.round(between)
+    return jnp.where(width >= 1, drawn.astype(kind), between.astype(kind))
 
 
 def _value(params: Any, name: str) -> Any:

@@ -26,7 +26,7 @@ __all__ = [
     "map_space",
     "number",
     "observation_of",
-    "params_within",
+    "params_for",
     "whole_number",
 ]
 
@@ -202,23 +202,35 @@ def limit(env: base.Environment, params: Any) -> Any:
     return env.limit(params) if isinstance(env, Wrapper) else params.max_steps_in_episode
 
 
-def params_within(env: base.Environment, outer: base.Environment, params: Any) -> Any:
-    """The parameters of a wrapped environment as those of one that it wraps.
+def params_for(env: base.Environment, other: base.Environment, params: Any) -> Any:
+    """The parameters of one environment as those of another with the same one inside, through the wrappers of both.
 
     Args:
-      env: Environment inside `outer`.
-      outer: Environment with any number of wrappers.
-      params: Parameters of `outer`.
+      env: Environment.
+      other: Environment of the parameters.
+      params: Parameters of `other`.
 
     Returns:
-      The parameters of `env`; `params` as they are where `outer` does not wrap `env`.
+      Parameters of `env`; those of wrappers that `other` does not have are the defaults.
     """
-    inner = params
-    while isinstance(outer, Wrapper):
-        inner, outer = outer.inner_params(inner), outer.inner
-        if outer == env:
-            return inner
-    return params
+    if jax.tree.structure(params) == jax.tree.structure(env.default_params):
+        return params
+    while isinstance(other, Wrapper):
+        params, other = other.inner_params(params), other.inner
+        if other == env:
+            return params
+    return _outwards(env, params)
+
+
+def _outwards(env: base.Environment, params: Any) -> Any:
+    """Parameters of a wrapped environment from those of the environment inside all wrappers."""
+    if not isinstance(env, Wrapper):
+        return params
+    inner, own = _outwards(env.inner, params), env.default_params
+    if jax.tree.structure(own) == jax.tree.structure(env.inner.default_params):  # no parameters of its own
+        return inner
+    kept = {"max_steps_in_episode": inner.max_steps_in_episode} if isinstance(env, ParamsWrapper) else {}
+    return own.replace(inner=inner, **kept)
 
 
 def agents_of(env: base.Environment) -> tuple[int, ...]:

@@ -12,10 +12,20 @@ _PERMITTED = {"environment": OURS, "optimiser": ("optax",)}
 # Fields of configurations that take the path of a function.
 FUNCTIONS = ("optimiser", "actor_sees", "critic_sees")
 FUNCTION = "function"  # key of the path of a function in descriptions of environments
+FUNCTION_OF_ENVIRONMENT = "environment's function"
 # Environments of Gymnasium that create an environment of another library, which their field env_id names.
 _OF_ANY_NAME = {"gymnasium/GymV21Environment-v0": "gym", "gymnasium/GymV26Environment-v0": "gym"}
 
-__all__ = ["FUNCTION", "FUNCTIONS", "Allow", "NotAllowedError", "check_allowed", "custom_modules", "modules_of"]
+__all__ = [
+    "FUNCTION",
+    "FUNCTIONS",
+    "FUNCTION_OF_ENVIRONMENT",
+    "Allow",
+    "NotAllowedError",
+    "check_allowed",
+    "custom_modules",
+    "modules_of",
+]
 
 Allow = str | Collection[str]
 
@@ -71,7 +81,7 @@ def custom_modules(spec: Mapping[str, Any], own: Collection[str]) -> Iterator[tu
     """
     named = [("algorithm", spec["algorithm"])] if spec["algorithm"] not in own else []
     named += [("environment", name) for name in _environments(spec["environment"])]
-    named += [("environment's function", name) for name in _functions(spec["environment"])]
+    named += [(FUNCTION_OF_ENVIRONMENT, name) for name in _functions([spec["environment"], spec.get("config")])]
     config = spec.get("config") or {}
     named += [(what, config[what]) for what in FUNCTIONS if isinstance(config.get(what), str)]
     for what, name in named:
@@ -88,10 +98,10 @@ def _environments(spec: Any) -> Iterator[str]:
 
 
 def _functions(spec: Any) -> Iterator[str]:
-    """Paths of functions among the static fields of an environment and of all environments that it wraps."""
+    """Paths of the functions that a description names by `FUNCTION`, at any depth."""
     if isinstance(spec, Mapping):
-        if isinstance(spec.get(FUNCTION), str):
-            yield spec[FUNCTION]
+        if FUNCTION in spec:
+            yield str(spec[FUNCTION])
         for value in spec.values():
             yield from _functions(value)
     elif isinstance(spec, list | tuple):
@@ -101,6 +111,8 @@ def _functions(spec: Any) -> Iterator[str]:
 
 def _module(what: str, name: str) -> str | None:
     """Module that needs permission; None if none does."""
+    if what == FUNCTION_OF_ENVIRONMENT:
+        return name.partition(":")[0]
     if name in _OF_ANY_NAME:
         return _OF_ANY_NAME[name]
     library, slash, _ = name.partition("/")

@@ -15,7 +15,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from envs.wrappers.asymmetric import seen_from
 from envs.wrappers.randomising import randomise
-from jaxrl.algorithms.allowed_modules import FUNCTION, Allow, check_allowed, custom_modules
+from jaxrl.algorithms.allowed_modules import FUNCTION, FUNCTION_OF_ENVIRONMENT, Allow, check_allowed, custom_modules
 from jaxrl.algorithms.contract import Algorithm, again, codes
 from jaxrl.importing import imported, name_of, path_of
 from jaxrl.sweeps.distributions import Choice, LogUniform, Uniform
@@ -231,7 +231,7 @@ def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
     if spec["config"] is None:
         return make(name, env)
     config = {name: _hashable(value) for name, value in spec["config"].items()}
-    with warnings.catch_warnings():  # the call that made the description has said it
+    with warnings.catch_warnings():  # already warned when the algorithm was first built
         warnings.filterwarnings("ignore", "on .* the actor sees", RuntimeWarning)
         return make(name, env, config_class(builder_of(name))(**config))
 
@@ -254,11 +254,7 @@ def config_class(builder: Builder) -> Any:
 
 
 def _build_environment(spec: Mapping[str, Any]) -> Environment:
-    static = {
-        name: _build_environment(value) if isinstance(value, Mapping) and "name" in value else _hashable(value)
-        for name, value in spec["static"].items()
-    }
-    return envs.make(spec["name"], **static)
+    return envs.make(spec["name"], **{name: _of_environment(value) for name, value in spec["static"].items()})
 
 
 def _describe_environment(env: Any) -> dict[str, Any]:
@@ -270,10 +266,7 @@ def _describe_environment(env: Any) -> dict[str, Any]:
     if kind.__module__ == "__main__" or vars(sys.modules[kind.__module__]).get(kind.__name__) is not kind:
         raise UserValueError(f"the environment {kind.__name__} cannot be imported by name")
     fields = {field.name: getattr(env, field.name) for field in dataclasses.fields(env) if field.init}
-    static = {
-        name: _describe_environment(value) if isinstance(value, Environment) else _plain(value)
-        for name, value in fields.items()
-    }
+    static = {name: _described_field(value) for name, value in fields.items()}
     for field, value in static.items():
         if not _is_plain(value):
             raise UserValueError(f"its environment's {field} is an object, {type(value).__name__}")
@@ -282,14 +275,21 @@ def _describe_environment(env: Any) -> dict[str, Any]:
     return {"name": name, "static": rest}
 
 
+def _described_field(value: Any) -> Any:
+    """A field of an environment: an environment or a function by its description, others as plain values."""
+    if isinstance(value, Environment):
+        return _describe_environment(value)
+    if callable(value) and (path := path_of(value)) is not None:
+        return {FUNCTION: path}
+    return _plain(value)
+
+
 def _plain(value: Any) -> Any:
-    """Value with dictionaries in place of distributions, and of functions that have a path."""
+    """Value with dictionaries in place of distributions."""
     if isinstance(value, tuple):
         return tuple(map(_plain, value))
     if type(value) in DISTRIBUTIONS.values():
         return {"distribution": type(value).__name__} | dataclasses.asdict(value)
-    if callable(value) and (path := path_of(value)) is not None:
-        return {FUNCTION: path}
     return value
 
 
@@ -301,9 +301,16 @@ def _is_plain(value: Any) -> bool:
 
 
 def _hashable(value: Any) -> Any:
-    """Value read from JSON, with tuples in place of lists, and distributions and functions by their descriptions."""
-    if isinstance(value, Mapping) and FUNCTION in value:
-        return imported(value[FUNCTION], "environment's function")
+    """Value read from JSON, with tuples in place of lists, and distributions in place of their descriptions."""
     if isinstance(value, Mapping) and value.get("distribution") in DISTRIBUTIONS:
         return DISTRIBUTIONS[value["distribution"]](**{name: value[name] for name in value if name != "distribution"})
     return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
+
+
+def _of_environment(value: Any) -> Any:
+    """Value of an environment's field read from JSON, as `_hashable`, and the function that it names, if it does."""
+    if isinstance(value, Mapping) and FUNCTION in value:
+        return imported(value[FUNCTION], FUNCTION_OF_ENVIRONMENT)
+    if isinstance(value, Mapping) and "name" in value:
+        return _build_environment(value)
+    return _hashable(value)

@@ -1,5 +1,6 @@
 """`jaxrl evaluate`: whole episodes with the policies of a run directory, on parameters of its training or others."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,11 +33,12 @@ class Evaluate:
         """Prints a table for each metric."""
         from jaxrl.runtime.evaluate_again import evaluate_result
 
-        if self.picture is not None and not self.held_out:
-            raise CommandError(f"--picture takes --held-out as well, such as --held-out {EXAMPLE}")
+        values = _values(self.held_out)
+        if self.picture is not None:
+            _check_picture(self.picture, values)
         result = jaxrl.load_result(self.run, allow=self.allow, trust=self.trust).with_policies(self.kept)
-        if self.held_out:
-            self._on_held_out_parameters(result)
+        if values:
+            self._on_held_out_parameters(result, values)
             return
         evaluated = evaluate_result(result, self.episodes, self.key)
         which = "final policy" if self.kept == "last" else "policy of the best evaluation"
@@ -44,15 +46,16 @@ class Evaluate:
         for metric in ("return", "return_sampled", "length"):
             print(f"\n{evaluated.table(metric)}")
 
-    def _on_held_out_parameters(self, result: jaxrl.Result) -> None:
+    def _on_held_out_parameters(self, result: jaxrl.Result, values: dict[str, list[float]]) -> None:
         """Prints tables of the returns over parameters, and writes the picture."""
         from envs.wrappers.randomising import without_draws
-        from jaxrl.results.plotting.style import require_picture
+        from jaxrl.results.plotting.heat_map import MOST_PANELS
 
-        if self.picture is not None:
-            require_picture(self.picture)
+        count = len(result.settings)
+        if self.picture is not None and count > MOST_PANELS:
+            raise CommandError(f"--picture takes a run of at most {MOST_PANELS} settings, a panel each, got {count}")
         env = None if result.algo is None else without_draws(result.algo.env)
-        episodes = jaxrl.evaluate(result, env, self.episodes, self.key, env_params=_values(self.held_out))
+        episodes = jaxrl.evaluate(result, env, self.episodes, self.key, env_params=values)
         for metric in ("return", "return_sampled"):
             print(f"{jaxrl.held_out_table(episodes, metric)}\n")
         if self.picture is not None:
@@ -62,12 +65,30 @@ class Evaluate:
 
 def _values(words: Sequence[str]) -> dict[str, list[float]]:
     """Values of parameters by name."""
-    from jaxrl.sweeps.distributions import Choice
-    from jaxrl.tuning.space import parse_space
-
-    values = {}
-    for name, distribution in parse_space(words, "--held-out", EXAMPLE).items():
-        if not isinstance(distribution, Choice):
-            raise CommandError(f"--held-out takes values, such as {EXAMPLE}, got a range for {name}")
-        values[name] = list(distribution.values)
+    values: dict[str, list[float]] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        try:
+            numbers = [float(each) for each in text.split(",")]
+        except ValueError:
+            numbers = []
+        if not (name and equals and numbers and all(map(math.isfinite, numbers))):
+            raise CommandError(f"--held-out takes NAME=VALUE,VALUE with numbers, such as {EXAMPLE}, but got {word!r}")
+        if name in values:
+            raise CommandError(f"--held-out has {name} twice")
+        values[name] = numbers
     return values
+
+
+def _check_picture(picture: Path, values: dict[str, list[float]]) -> None:
+    """Rejects a picture that could not be drawn, before anything is evaluated."""
+    from jaxrl.results.plotting.style import require_picture
+
+    require_picture(picture)
+    if not values:
+        raise CommandError(f"--picture takes --held-out as well, such as --held-out {EXAMPLE}")
+    several = [name for name, numbers in values.items() if len(numbers) > 1]
+    if len(several) > 2:
+        raise CommandError(
+            f"--picture takes at most two parameters of --held-out with several values, but got {', '.join(several)}"
+        )

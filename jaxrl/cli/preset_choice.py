@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -162,9 +163,9 @@ def _randomised(algo: Algorithm, words: Sequence[str] | None) -> Algorithm:
     example = "length=0.25:1"
     if not words:
         raise CommandError(f"--randomise takes at least one parameter of the environment, such as {example}")
-    if len(words) == 1 and "=" not in words[0] and ":" in words[0]:
+    if len(words) == 1 and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", words[0]):
         return algorithms.randomised(algo, imported(words[0], "function of randomise"))
-    return algorithms.randomised(algo, parse_space(words, "--randomise", example))
+    return algorithms.randomised(algo, parse_space(words, "--randomise", "NAME", example))
 
 
 def start_of(name: str, environment: str, args: Sequence[str]) -> Start:

@@ -19,7 +19,7 @@ from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from envs.settings import in_own_settings
 from envs.wrappers.asymmetric import seen_from
-from envs.wrappers.wrapper import params_within
+from envs.wrappers.wrapper import Wrapper, params_for
 from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.actor import memories
 from jaxrl.pytrees import EnvParams, Memory
@@ -111,7 +111,7 @@ def params_in(env: Environment, policy: TrainedPolicy) -> Any:
       policy: Policy with the parameters.
 
     Returns:
-      The parameters, of a wrapped environment those inside the wrappers; in another crowd all agents are present, and
+      The parameters, through the wrappers of both environments; in another crowd all agents are present, and
       another scenario keeps its own values and is longer by its last time of entry.
     """
     return adapted(env, policy.algo.env, policy.env_params)
@@ -121,8 +121,10 @@ def adapted(env: Environment, trained: Environment, params: EnvParams) -> Any:
     """The parameters of a training in `trained`, adapted to another environment as in `params_in`."""
     if params is None:
         return env.default_params
+    while isinstance(env, Crowd) and isinstance(trained, Wrapper):
+        params, trained = trained.inner_params(params), trained.inner
     if not (isinstance(env, Crowd) and isinstance(trained, Crowd)):
-        return params_within(seen_from(env), trained, params)
+        return params_for(seen_from(env), trained, params)
     if env.scenario != trained.scenario:
         usual = env.default_params
         longer = usual.max_steps_in_episode - trained.default_params.max_steps_in_episode  # due to times of entry

@@ -49,8 +49,7 @@ class Films:
         check_count("fps", fps)
         if Path(directory).suffix.lower() in (".gif", ".mp4"):
             raise UserValueError(
-                f"directory of films takes a directory, which gets a film for each evaluation, got {str(directory)!r}; "
-                "jaxrl.render writes one film"
+                f"directory takes a directory, for one film or more, got {str(directory)!r}; jaxrl.render writes one"
             )
         self._directory, self._every, self._fps = Path(directory), every, fps
 

@@ -19,6 +19,7 @@ from jaxrl.policies.crowds import adapted
 from jaxrl.policies.playing import check_fit
 from jaxrl.pytrees import EnvParams, Policy
 from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.held_out import HELD_OUT
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.evaluate_again import keys_of_seeds
@@ -113,7 +114,7 @@ def runs_of(policy: Any, env: Environment | None, env_params: Any, key: Any) -> 
     batched = [batched_env_params(env, params, sweep) for params in each]
     stacked = jax.tree.map(lambda *leaves: np.repeat(np.stack(leaves), len(seeds), axis=0), *batched)
     # Not "env.gravity", which the training may have swept.
-    axes = {} if sweep is None else {f"eval.{path.removeprefix('env.')}": sweep.coords[path][1] for path in values}
+    axes = {} if sweep is None else {f"{HELD_OUT}{path.removeprefix('env.')}": sweep.coords[path][1] for path in values}
     coords = trained.coords | {name: ((name,), values) for name, values in axes.items()}
     keys = np.tile(_words(key, seeds), (len(each), 1))
     failed = trained.failed | _nan(trained.policies, len(keys))

@@ -15,11 +15,11 @@ import numpy as np
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.report.search import Search, holds_search, read_search, search_facts, search_note
 from jaxrl.report.text import NOTHING, cell, ranges
-from jaxrl.results.dataset import UNKNOWN
+from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.description import config_of
 from jaxrl.results.format import counted, duration, short
 from jaxrl.results.json_values import to_json
-from jaxrl.results.loading import load_metrics
+from jaxrl.results.loading import load_best_returns, load_metrics
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import iqm
 
@@ -36,7 +36,7 @@ MEASURED = (
     UNKNOWN,
 )
 
-MOST_SETTINGS = 8  # of which a fact has a number each
+MOST_SETTINGS = 8  # most settings listed in one fact
 
 __all__ = ["Run", "differences", "facts", "notes", "plain_config", "runs_of", "runs_of_each"]
 
@@ -227,17 +227,21 @@ def facts(run: Run) -> dict[str, str]:
 
 def _best_policies(run: Run) -> str:
     """Returns of the last and of the best policies in further episodes, of each setting."""
-    best = run.result.best
+    try:
+        best = run.result.best or load_best_returns(run.result)
+    except ResultError as error:
+        return f"not shown: {error}"
     if best is None or not np.any(np.isfinite(best.return_again)):
         return NOTHING
     texts = run.setting_texts
     sound = np.isfinite(best.return_again) & np.isfinite(best.return_of_last) & ~run.result.failed_runs()
     parts = []
     for at, text in enumerate(texts[:MOST_SETTINGS]):
-        of_best, of_last = (float(iqm(values[at][sound[at]])) for values in (best.return_again, best.return_of_last))
-        parts.append(f"{text}{': ' * bool(text)}{of_best:.4g}, of the last ones {of_last:.4g}")
+        both = [values[at][sound[at]] for values in (best.return_again, best.return_of_last)]
+        numbers = [f"{float(iqm(values)):.4g}" if values.size else "failed" for values in both]
+        parts.append(f"{text}{': ' * bool(text)}best {numbers[0]}, last {numbers[1]}")
     more = f"; and {len(texts) - MOST_SETTINGS} more settings" if len(texts) > MOST_SETTINGS else ""
-    return f"interquartile mean of their return in further episodes {'; '.join(parts)}{more}"
+    return f"return in further episodes, interquartile mean: {'; '.join(parts)}{more}"
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:

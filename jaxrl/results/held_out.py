@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from envs.arguments import check_number
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near_or_all
 from jaxrl.results.dataset import range_of
+from jaxrl.results.format import counted
 from jaxrl.results.tables import Table, estimates
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 HELD_OUT = "eval."  # how the names of axes of parameters begin
 
-__all__ = ["HELD_OUT", "held_out_table", "of_runs"]
+__all__ = ["HELD_OUT", "Place", "held_out_table", "of_runs", "places"]
 
 
 def held_out_table(episodes: xarray.Dataset, metric: str = "return", *, confidence: float = 0.95) -> Table:
@@ -27,7 +28,7 @@ def held_out_table(episodes: xarray.Dataset, metric: str = "return", *, confiden
     Args:
       episodes: Episodes of `jaxrl.evaluate`, with `env_params=` for axes of parameters.
       metric: Name of the metric.
-      confidence: Confidence level of the intervals.
+      confidence: Confidence level of the intervals, in (0, 1).
 
     Returns:
       Table of interquartile means over the seeds of each run's mean over its episodes, with bootstrap intervals;
@@ -35,24 +36,24 @@ def held_out_table(episodes: xarray.Dataset, metric: str = "return", *, confiden
 
     Raises:
       TypeError: `episodes` is of another type.
-      ValueError: There is no such metric.
+      ValueError: There is no such metric, or the confidence level is out of range.
     """
     check_number("confidence", confidence, 0.0, 1.0)
     means = of_runs(episodes, metric)
-    dims = [str(dim) for dim in means.dims if dim != "seed"]
-    labels = [means.coords[dim].values.tolist() for dim in dims]
-    values = means.values.reshape(-1, means.sizes["seed"])
-    limits = range_of(episodes.attrs, metric)
-    rows, failed = [], 0
-    for names, runs in zip(itertools.product(*labels), values, strict=True):
+    limits, every = range_of(episodes.attrs, metric), places(means, [str(dim) for dim in means.dims if dim != "seed"])
+    names, rows = list(every[0].labels), []
+    for place in every:
+        runs = means.isel(place.at).values
         good = runs[np.isfinite(runs)]
-        failed = max(failed, len(runs) - len(good))
-        rows.append((*names, *estimates(good, confidence, limits)))
-    count = means.sizes["seed"]
-    who = f"of {count} {'run' if count == 1 else 'runs'}" + f", of which {failed} failed" * bool(failed)
-    title = f"{metric} {who}, {episodes.sizes['episode']} episodes each: interquartile mean"
-    columns = (*(dim.removeprefix(HELD_OUT) for dim in dims), "iqm", "low", "high", "mean", "seeds")
-    return Table(f"{title}, {confidence:.0%} bootstrap interval", columns, tuple(rows), len(dims))
+        rows.append((*place.labels.values(), *estimates(good, confidence, limits), len(runs) - len(good)))
+    plain = [name.removeprefix(HELD_OUT) for name in names]
+    names = plain if len(set(plain)) == len(plain) else names
+    columns = (*names, "iqm", "low", "high", "mean", "seeds", "failed")
+    if not any(row[-1] for row in rows):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    who = f"{counted(means.sizes['seed'], 'seed')}, {counted(episodes.sizes['episode'], 'episode')} each"
+    title = f"{metric} of {who}: interquartile mean, {confidence:.0%} bootstrap interval"
+    return Table(title, columns, tuple(rows), len(names))
 
 
 def of_runs(episodes: Any, metric: str) -> xarray.DataArray:
@@ -69,9 +70,10 @@ def of_runs(episodes: Any, metric: str) -> xarray.DataArray:
     import xarray
 
     if not isinstance(episodes, xarray.Dataset) or "episode" not in episodes.dims:
+        axes = f" with the axes {', '.join(map(str, episodes.dims))}" if isinstance(episodes, xarray.Dataset) else ""
         raise UserTypeError(
-            f"episodes must be those of jaxrl.evaluate(result, ...), a dataset with the axis 'episode', got "
-            f"{type(episodes).__name__}"
+            f"episodes must be those of jaxrl.evaluate(result, ...), a dataset with the axis episode, got "
+            f"{type(episodes).__name__}{axes}"
         )
     if metric not in episodes:
         raise UserValueError(f"metric is {metric!r}{near_or_all(metric, map(str, episodes.data_vars), 'there are')}")
@@ -79,3 +81,33 @@ def of_runs(episodes: Any, metric: str) -> xarray.DataArray:
     if "seed" not in means.dims:
         means = means.expand_dims("seed")
     return means.transpose(..., "seed")
+
+
+class Place(NamedTuple):
+    """One combination of positions along some axes.
+
+    Attributes:
+      at: Position along each axis.
+      labels: Values of all coordinates along these axes, by name.
+    """
+
+    at: dict[str, int]
+    labels: dict[str, Any]
+
+
+def places(array: xarray.DataArray, dims: list[str]) -> list[Place]:
+    """All combinations of positions along some axes, the last axis varying fastest.
+
+    An axis of a random design has several coordinates, one for each hyper-parameter, and none of its own name.
+    """
+    names = {dim: [str(name) for name, each in array.coords.items() if each.dims == (dim,)] for dim in dims}
+    every = []
+    for index in itertools.product(*(range(array.sizes[dim]) for dim in dims)):
+        at = dict(zip(dims, index, strict=True))
+        labels = {
+            name: array.coords[name].values.tolist()[at[dim]] if name in array.coords else at[dim]
+            for dim in dims
+            for name in names[dim] or [dim]
+        }
+        every.append(Place(at, labels))
+    return every

@@ -78,8 +78,6 @@ def load_result(path: str | Path, algo: Algorithm | None = None, *, allow: Allow
 def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
     """Read the metrics and the description of a result, without its policies and its algorithm.
 
-    `Result.best`, if the call kept the best policies, has their returns and no policy.
-
     Args:
       path: Run directory.
       trust: Whether to read files that do not match their checksums, as in `load_result`.
@@ -90,10 +88,23 @@ def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
     check_flag("trust", trust)
     config, metrics = _described(Path(path), (METRICS, CONFIG), trust)
     metrics.attrs.setdefault(UNKNOWN, "only its metrics were read")
-    result = Result(metrics, {}, loaded=config, directory=Path(path))
-    if _has_best(result):
-        result.best = _read(Path(path) / POLICIES, lambda file: _best_returns(file, result))
-    return result
+    return Result(metrics, {}, loaded=config, directory=Path(path))
+
+
+def load_best_returns(result: Result) -> Best | None:
+    """The returns of the best policies of a result that `load_metrics` read, with `{}` for the policies.
+
+    None of a call that kept the last policies alone, and of a directory without the file of the policies.
+
+    Raises:
+      ResultError: The file is damaged, or of another result.
+    """
+    if result.directory is None or not _has_best(result) or not (file := result.directory / POLICIES).is_file():
+        return None
+    known = _read(result.directory / CONFIG, lambda at: read_sealed(at, trust=True)).get(CHECKSUMS, {})
+    if POLICIES in known and _read(file, checksum_of_file) != known[POLICIES]:
+        raise ResultError(f"{file} is damaged, or of another result: it does not match its checksum.")
+    return _read(file, lambda at: _best_returns(at, result))
 
 
 def load_policies(source: str | Path | Result, algo: Algorithm) -> tuple[Result, Any]:
@@ -189,10 +200,7 @@ def _named_best(algo: Algorithm) -> Best:
     return shapes._replace(return_again=shapes.return_then, return_of_last=shapes.return_then)
 
 
-def _best_returns(file: Path, result: Result) -> Best | None:
-    """The numbers of the best policies in the file of the policies, without these; None if there is no file."""
-    if not file.is_file():
-        return None
+def _best_returns(file: Path, result: Result) -> Best:
     names = [f"{PREFIX}.{name}" for name in Best._fields if name != "policy"]
     arrays, runs = read_npz(file, names), (len(result.settings), len(result.seeds))
     for name, array in arrays.items():

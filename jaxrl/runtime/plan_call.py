@@ -12,6 +12,7 @@ import jax
 from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.settings import in_own_settings
+from envs.wrappers.wrapper import params_for
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.registry import randomised
 from jaxrl.pytrees import EnvParams, HParams
@@ -75,7 +76,8 @@ def plan(
     for i, each in enumerate(algos):
         algos[i], hparams, env_steps = with_env_steps("plan", each, hparams, env_steps, show=False)
         if randomise is not None:
-            algos[i] = randomised(algos[i], randomise)
+            plain, algos[i] = algos[i].env, randomised(algos[i], randomise)
+            env_params = None if env_params is None else params_for(algos[i].env, plain, env_params)
     groups = compile_groups(algos)
     if not groups:
         raise UserValueError("algo must be an algorithm, or several, got none")

@@ -16,7 +16,7 @@ from envs.choices import one_hot_note
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, own_settings
 from envs.wrappers.randomising import Sampler
-from envs.wrappers.wrapper import limit
+from envs.wrappers.wrapper import limit, params_for
 from jaxrl.algorithms.contract import Algorithm, check_members
 from jaxrl.algorithms.off_policy import OffPolicyConfig
 from jaxrl.algorithms.registry import randomised
@@ -140,8 +140,9 @@ def train(
         algorithm itself are NaN; later metrics do not change.
       env_params: Parameters of the environment, its defaults if None.
       randomise: Distributions of parameters of the environment by name, such as `{"length": jaxrl.Uniform(0.25, 1.0)}`,
-        or a function of a random key that returns values by name; drawn anew for every episode, see
-        `envs.wrappers.randomise`. None draws none.
+        or a function of a random key that returns values by name; drawn anew for every episode. The algorithm is built
+        on `envs.wrappers.randomise(env, ...)`, of which the paths of a sweep are, such as `env.inner.gravity`. None
+        draws none.
       warm_start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
         result or its directory, whose runs are matched by seed and coordinates (a single run is used for all).
         Optimiser, schedules and environments start from scratch. The result's attribute `start` records the origin.
@@ -158,7 +159,8 @@ def train(
     with own_settings():
         algo, hparams, env_steps = with_env_steps("train", algo, hparams, env_steps, show=chosen.progress)
         if randomise is not None:
-            algo = randomised(algo, randomise)
+            plain, algo = algo.env, randomised(algo, randomise)
+            env_params = None if env_params is None else params_for(algo.env, plain, env_params)
         points = points_of(algo, env_steps, evals, eval_episodes, eval_at_start)
         if chosen.progress:
             _say_if_an_iteration_is_long(algo, env_steps)

@@ -63,8 +63,6 @@ def starting_policies(
     elif isinstance(warm_start, str | Path | Result):
         of_result = isinstance(warm_start, Result)
         whose = f"a result of {origin_of(warm_start)}" if of_result else str(warm_start)
-        if of_result and warm_start.metrics.attrs.get("policies") == "best":
-            whose += ", the policies of its best evaluations"
         result, policies = load_policies(warm_start, algo)
         policies = _checked(algo, policies, whose)
         of_run = _matching(result, sweep, seeds, whose)
@@ -83,6 +81,8 @@ def starting_policies(
             raise UserValueError(f"warm_start takes finite policies, got numbers that are not finite in {whose}")
         digest.update(leaf.tobytes())
     structure = jax.tree.structure(policy_shapes(algo))
+    if isinstance(warm_start, Result) and warm_start.metrics.attrs.get("policies") == "best":
+        whose += ", the policies of its best evaluations"
     return Start(structure.unflatten(chosen), f"{whose} (sha256 {digest.hexdigest()[:16]})")
 
 

@@ -262,12 +262,14 @@ class Space:
         return built._replace(hparams=hparams, settings_from=base.settings_from)
 
 
-def parse_space(texts: Sequence[str], option: str = "space", example: str = "lr=log:1e-4:1e-2") -> SearchSpace:
+def parse_space(
+    texts: Sequence[str], option: str = "space", word: str = "PATH", example: str = "lr=log:1e-4:1e-2"
+) -> SearchSpace:
     """Distributions by path, as the command line takes them.
 
     Args:
       texts: Distributions, each `PATH=LOW:HIGH`, `PATH=log:LOW:HIGH` or `PATH=VALUE,VALUE,...`.
-      option: Name of the option, for error messages.
+      option, word: Name of the option and word for a path, for error messages.
       example: Example of a text, for error messages.
 
     Raises:
@@ -278,7 +280,8 @@ def parse_space(texts: Sequence[str], option: str = "space", example: str = "lr=
         path, equals, values = text.partition("=")
         if not (path and equals and values):
             raise UserValueError(
-                f"{option} takes PATH=LOW:HIGH, PATH=log:LOW:HIGH or PATH=VALUE,VALUE, such as {example}, got {text!r}"
+                f"{option} takes {word}=LOW:HIGH, {word}=log:LOW:HIGH or {word}=VALUE,VALUE, such as {example}, got "
+                f"{text!r}"
             )
         if path in space:
             raise UserValueError(f"{option} has {path} twice")

@@ -43,7 +43,9 @@ def test_a_function_of_a_key_is_named_by_its_path() -> None:
     ("words", "sentence"),
     [
         ([], "--randomise takes at least one parameter of the environment, such as length=0.25:1"),
-        (["length"], "--randomise takes PATH=LOW:HIGH, PATH=log:LOW:HIGH or PATH=VALUE,VALUE, such as length=0.25:1"),
+        (["length"], "--randomise takes NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE, such as length=0.25:1"),
+        (["length:0.25:1"], "--randomise takes NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE, such as"),
+        ([":f"], "--randomise takes NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE, such as length=0.25:1"),
         (["length=0:1"], "env.length must be above 0 and finite, got 0.0"),
         (["lenght=1:2"], "randomise takes parameters of cartpole, got 'lenght'; did you mean 'length'?"),
         (["length=1:2", "length=1:3"], "--randomise has length twice"),
@@ -71,18 +73,35 @@ def test_a_randomised_run_is_evaluated_on_parameters_held_out(tmp_path: Path, ca
     held_out = ["--held-out", "length=0.1,2", "masspole=0.05,0.1,0.2"]
     assert main(["evaluate", run, "--episodes", "4", *held_out, "--picture", str(picture)]) == 0
     printed = capsys.readouterr().out
-    assert "return of 2 runs, 4 episodes each: interquartile mean" in printed
-    assert "return_sampled of 2 runs" in printed
+    assert "return of 2 seeds, 4 episodes each: interquartile mean" in printed
+    assert "return_sampled of 2 seeds" in printed
     assert len([line for line in printed.splitlines() if line.startswith("512 ")]) == 1 + 2 * 6  # training, two tables
     assert picture.read_bytes()[:4] == b"\x89PNG"
     result = jaxrl.load_result(run)
     assert result.algo is not None
     assert result.algo.env == randomise(envs.make("cartpole"), DISTRIBUTIONS)
-    for words, sentence in (
-        (["--picture", "map.png"], "--picture takes --held-out as well, such as --held-out length=0.1,0.5,2"),
-        (["--held-out", "length=0.1:2"], "--held-out takes values, such as length=0.1,0.5,2, got a range for length"),
-        (["--held-out", "lenght=1"], "env.lenght is not a parameter of cartpole; did you mean 'env.length'?"),
-        ([*held_out, "--picture", "map.txt"], "path is 'map.txt'; a picture's name ends in"),
-    ):
-        assert main(["evaluate", run, *words]) == 2
-        assert capsys.readouterr().err.startswith(f"jaxrl: {sentence}")
+    assert main(["evaluate", run, "--held-out", "lenght=1"]) == 2
+    assert capsys.readouterr().err.startswith("jaxrl: env.lenght is not a parameter of cartpole; did you mean")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--picture map.png", "--picture takes --held-out as well, such as --held-out length=0.1,0.5,2"),
+        ("--held-out length=1,2 --picture map.txt", "path is 'map.txt'; a picture's name ends in"),
+        ("--held-out a=1,2 b=1,2 c=1,2 --picture map.png", "--picture takes at most two parameters of --held-out with"),
+        (
+            "--held-out length",
+            "--held-out takes NAME=VALUE,VALUE with numbers, such as length=0.1,0.5,2, but got 'length'",
+        ),
+        (
+            "--held-out length=0.1:2",
+            "--held-out takes NAME=VALUE,VALUE with numbers, such as length=0.1,0.5,2, but got",
+        ),
+        ("--held-out length=nan", "--held-out takes NAME=VALUE,VALUE with numbers, such as length=0.1,0.5,2, but got"),
+        ("--held-out length=1 length=2", "--held-out has length twice"),
+    ],
+)
+def test_wrong_values_are_refused_before_the_run_is_read(words: str, sentence: str, capsys: Any) -> None:
+    assert main(["evaluate", "no-such-run", *words.split()]) == 2
+    assert capsys.readouterr().err.startswith(f"jaxrl: {sentence}")

@@ -13,9 +13,12 @@ import pytest
 import envs
 import jaxrl
 from envs.wrappers import randomise
+from envs.wrappers.randomising import without_draws
+from envs.wrappers.wrapper import params_for
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.allowed_modules import NotAllowedError
 from jaxrl.learning.rollout import reset_all, rollout
+from jaxrl.policies.crowds import adapted
 
 LENGTH = {"length": jaxrl.Uniform(0.25, 1.0)}
 BOTH = {"length": jaxrl.LogUniform(0.25, 1.0), "masspole": jaxrl.Choice([0.05, 0.2])}
@@ -117,6 +120,51 @@ def test_a_policy_is_evaluated_on_parameters_held_out() -> None:
     np.testing.assert_array_equal(usual["return"], of_one_length["return"].sel({"eval.length": 0.5}))
 
 
+def noisy(env: Any) -> Any:
+    return envs.wrappers.observation_noise(env, 0.1)
+
+
+PLAIN = envs.make("cartpole")
+ADAPTED: dict[str, tuple[Any, Any]] = {
+    "in a varied world": (PLAIN, randomise(PLAIN, LENGTH)),
+    "without draws": (randomise(PLAIN, LENGTH), PLAIN),
+    "with other wrappers": (randomise(PLAIN, LENGTH), noisy(PLAIN)),
+    "with more wrappers": (noisy(PLAIN), randomise(noisy(PLAIN), {"inner.length": LENGTH["length"]})),
+    "with draws of something else": (randomise(PLAIN, LENGTH), randomise(PLAIN, BOTH)),
+}
+
+
+@pytest.mark.parametrize("name", ADAPTED)
+def test_parameters_of_a_training_are_those_of_another_environment(name: str) -> None:
+    trained, other = ADAPTED[name]
+
+    def gravity_of(params: Any) -> float:
+        while hasattr(params, "inner"):
+            params = params.inner
+        return float(params.gravity)
+
+    params = params_for(trained, PLAIN, PLAIN.default_params.replace(gravity=12.0, max_steps_in_episode=50))
+    assert gravity_of(params) == 12.0
+    there = params_for(other, trained, params)
+    assert jax.tree.structure(there) == jax.tree.structure(other.default_params)
+    assert gravity_of(there) == 12.0
+    assert int(there.max_steps_in_episode) == 50
+
+
+def test_parameters_of_a_varied_crowd_are_those_of_a_larger_one() -> None:
+    crowd, larger = (envs.make("crowd/circle", num_agents=count) for count in (4, 6))
+    varied = randomise(crowd, {"max_speed": jaxrl.Uniform(1.0, 2.0)})
+    params = adapted(larger, varied, varied.default_params)
+    assert jax.tree.structure(params) == jax.tree.structure(larger.default_params)
+    assert params.num_present == 6
+
+
+def test_all_draws_are_taken_away() -> None:
+    assert without_draws(PLAIN) is PLAIN
+    assert without_draws(randomise(randomise(PLAIN, LENGTH), {"inner.masspole": jaxrl.Uniform(0.05, 0.2)})) == PLAIN
+    assert without_draws(noisy(randomise(PLAIN, LENGTH))) == noisy(PLAIN)
+
+
 def test_nested_draws_are_all_reported() -> None:
     env = randomise(randomise(envs.make("cartpole"), LENGTH), {"inner.masspole": jaxrl.Uniform(0.05, 0.2)})
     params, key = env.default_params, jax.random.key(0)
@@ -159,6 +207,33 @@ def test_a_function_is_described_by_its_path_and_imported_where_that_is_allowed(
         registry.describe(without_path)
 
 
+@pytest.mark.parametrize("path", ["unwanted:f", "unwanted", "unwanted:", "jaxrl.importing:imported", ""])
+@pytest.mark.parametrize("where", ["environment", "inside an environment", "config", "inside config"])
+def test_no_function_of_a_description_is_imported_without_permission(
+    where: str, path: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unwanted.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    algo = jaxrl.ppo(randomise(envs.make("cartpole"), LENGTH), jaxrl.PPOConfig(num_envs=4, num_steps=16))
+    spec = json.loads(json.dumps(registry.describe(algo)))
+    function = {"function": path}
+    static = spec["environment"]["static"]
+    if where == "environment":
+        static["parameters"] = function
+    elif where == "inside an environment":
+        static["parameters"][0][1] = function
+    elif where == "config":
+        spec["config"]["actor_sees"] = function
+    else:
+        spec["config"]["hidden"] = [function]
+    with pytest.raises(NotAllowedError, match=r"^the environment's function"):
+        registry.build(spec)
+    for module in ("unwanted", "jaxrl.importing"):  # with permission, too, it is a function of a field alone
+        if where != "environment" and path.startswith(module):
+            with pytest.raises((TypeError, ValueError)):
+                registry.build(spec, allow=module)
+
+
 @pytest.mark.parametrize("parameters", [LENGTH, together], ids=["distributions", "function"])
 def test_the_argument_of_train_puts_the_algorithm_on_a_randomised_environment(parameters: Any) -> None:
     plain = envs.make("cartpole")
@@ -184,7 +259,13 @@ def test_train_and_plan_take_distributions() -> None:
     assert result.metrics.identical(same.metrics.assign_attrs(result.metrics.attrs))
     assert result.algo is not None
     assert result.algo.env == randomise(plain, LENGTH)
-    assert jaxrl.plan("ppo", "cartpole", seeds=2, randomise=LENGTH, measure=False).num_seeds == 2
+    params = plain.default_params.replace(gravity=12.0)
+    heavier = jaxrl.train(jaxrl.ppo(plain, config), randomise=LENGTH, env_params=params, **settings)
+    np.testing.assert_array_equal(heavier.env_params.inner.gravity, [12.0])
+    assert np.any(heavier.values("return") != result.values("return"))
+    with pytest.raises(ValueError, match=r"^randomise takes parameters of cartpole, got 'lenght'"):
+        jaxrl.plan("ppo", "cartpole", randomise={"lenght": LENGTH["length"]}, measure=False)
+    assert jaxrl.plan("ppo", "cartpole", seeds=2, randomise=LENGTH, env_params=params, measure=False).num_seeds == 2
 
 
 ERRORS: dict[str, tuple[Any, str]] = {
@@ -204,6 +285,11 @@ ERRORS: dict[str, tuple[Any, str]] = {
         r"^length of randomise takes one number a draw, got shape \(2,\)$",
     ),
     "no names": (lambda key: jnp.ones(2), r"^the function of randomise returns values by name, got "),
+    "neither": (
+        5,
+        r"^randomise takes distributions by the names of parameters, .*, or a function of a random key, got 5$",
+    ),
+    "names alone": (["length"], r"^randomise takes distributions by the names of parameters, .*, got \['length'\]$"),
     "nothing": ({}, r"^parameters of randomise takes at least one distribution, got none$"),
 }
 
@@ -218,7 +304,9 @@ def test_bad_distributions_are_refused_in_one_sentence(name: str) -> None:
 def test_a_value_that_would_have_no_effect_is_refused() -> None:
     env = randomise(envs.make("cartpole"), LENGTH)
     params = env.default_params
-    sentence = r"^inner\.length of randomise\(cartpole\) is 0\.69\d+, which would change nothing"
+    sentence = (
+        r"^inner\.length of randomise\(cartpole\) must have its default value, 0\.5, because .*, got 0\.7; env\.inner"
+    )
     with pytest.raises(ValueError, match=sentence):
         env.check_params(params.replace(inner=params.inner.replace(length=0.7)))
     env.check_params(params.replace(inner=params.inner.replace(gravity=5.0)))
@@ -261,14 +349,26 @@ def test_draws_widen_during_training() -> None:
     np.testing.assert_array_equal(computed[cases.index((1.0, 1_000.0)), -1], computed[cases.index((1.0, 0.0)), 0])
 
 
-def test_whole_numbers_widen_in_whole_numbers() -> None:
-    env = randomise(envs.make("memory/t-maze"), {"length": jaxrl.Choice([5])})
+@pytest.mark.parametrize(
+    "parameters",
+    [{"length": jaxrl.Choice([5])}, {"length": jaxrl.Choice([5.0])}, lambda key: {"length": jnp.float32(5.0)}],
+    ids=["whole", "a float", "a function"],
+)
+def test_whole_numbers_widen_in_whole_numbers(parameters: Any) -> None:
+    env = randomise(envs.make("memory/t-maze"), parameters)
     usual = int(env.default_params.inner.length)
     reset = jax.jit(lambda params: env.reset_env(jax.random.key(0), params)[1].drawn["length"])
     for width in (0.0, 0.35, 1.0):  # 20, 14.75, 5
         length = reset(env.default_params.replace(width=width))
         assert length.dtype == jnp.int32
         assert length == round(usual + width * (5 - usual))
+
+
+def test_a_default_without_a_bound_is_replaced_by_the_draw() -> None:
+    env = randomise(envs.make("crowd/circle", num_agents=2), {"switch_env_steps": jaxrl.Uniform(1.0, 2.0)})
+    assert np.isinf(env.default_params.inner.switch_env_steps)
+    drawn = jax.jit(env.reset_env)(jax.random.key(0), env.default_params)[1].drawn["switch_env_steps"]
+    assert 1.0 <= float(drawn) < 2.0
 
 
 @pytest.mark.slow

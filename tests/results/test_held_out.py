@@ -44,15 +44,30 @@ def test_a_row_has_the_interquartile_mean_over_seeds_of_each_runs_mean(settings:
         assert runs.shape == (SEEDS,)
         np.testing.assert_allclose([row["iqm"], row["mean"]], [middle(runs), runs.mean()], rtol=1e-5)
         assert row["low"] < row["iqm"] < row["high"]
-    assert table.title == "return of 8 runs, 5 episodes each: interquartile mean, 95% bootstrap interval"
+    assert table.title == "return of 8 seeds, 5 episodes each: interquartile mean, 95% bootstrap interval"
 
 
 def test_failed_runs_are_left_out_and_counted() -> None:
-    table = jaxrl.held_out_table(episodes_of(failed=True), confidence=0.9)
-    assert table.title == (
-        "return of 8 runs, of which 1 failed, 5 episodes each: interquartile mean, 90% bootstrap interval"
-    )
-    assert set(table.to_pandas()["seeds"]) == {7}
+    episodes = episodes_of(failed=True)
+    episodes["return"].values[4, 0, 0] = np.nan  # a run that failed under one combination alone
+    frame = jaxrl.held_out_table(episodes, confidence=0.9).to_pandas()
+    assert frame["seeds"].tolist() == [6] + [7] * 5
+    assert frame["failed"].tolist() == [2] + [1] * 5
+
+
+def test_settings_of_a_random_design_have_their_values() -> None:
+    """Its axis has no coordinate of its own name, and one for each hyper-parameter."""
+    episodes = episodes_of("setting").drop_vars("setting")
+    episodes = episodes.assign_coords(lr=("setting", [0.1, 0.2]), lam=("setting", [0.9, 0.9]))
+    frame = jaxrl.held_out_table(episodes).to_pandas()
+    assert list(frame.columns[:4]) == ["lr", "lam", "length", "mass"]
+    assert frame["lr"].tolist() == [0.1] * 6 + [0.2] * 6
+    assert [ax.get_title() for ax in heat_map(episodes).axes if ax.get_title()] == ["lr 0.1", "lr 0.2"]
+
+
+def test_a_parameter_with_the_name_of_a_hyper_parameter_keeps_its_prefix() -> None:
+    frame = jaxrl.held_out_table(episodes_of("mass")).to_pandas()
+    assert list(frame.columns[:3]) == ["mass", "eval.length", "eval.mass"]
 
 
 def test_one_policy_has_no_intervals() -> None:
@@ -92,6 +107,22 @@ def test_axes_can_be_chosen_and_one_parameter_is_one_line() -> None:
     assert np.asarray(one.get_images()[0].get_array()).shape == (1, len(LENGTHS))
     line = heat_map(episodes_of(masses=(1.0,)), x="length", y="eval.mass").axes[0]
     assert line.get_ylabel() == "mass"
+    three = episodes_of().expand_dims({"eval.gravity": [9.8]})  # the first, and of one value
+    assert [heat_map(three).axes[0].get_xlabel(), heat_map(three).axes[0].get_ylabel()] == ["length", "mass"]
+
+
+def test_cells_without_a_run_say_so() -> None:
+    episodes = episodes_of()
+    episodes["return"].values[:, 1, 0] = np.nan
+    texts = heat_map(episodes).axes[0].texts
+    assert [(text.get_text(), text.get_color()) for text in texts if text.get_text() == "failed"] == [
+        ("failed", "black")
+    ]
+
+
+def test_few_of_many_values_are_written_at_an_axis() -> None:
+    many = episodes_of(masses=tuple(np.linspace(1.0, 2.0, 60)))
+    assert len(heat_map(many).axes[0].get_yticklabels()) == 20
 
 
 def test_a_picture_is_written(tmp_path: Path) -> None:
@@ -108,6 +139,14 @@ ERRORS: dict[str, tuple[Any, str]] = {
         r"^episodes must have axes of parameters, as of jaxrl\.evaluate",
     ),
     "an axis": (lambda: heat_map(episodes_of(), x="lenght"), r"^x is 'lenght'; did you mean 'length'"),
+    "an axis that is the only one": (
+        lambda: heat_map(episodes_of().isel({"eval.mass": 0}, drop=True), y="length"),
+        r"^y takes a second parameter, and length is the only one; x takes it$",
+    ),
+    "means over episodes": (
+        lambda: jaxrl.held_out_table(episodes_of().mean("episode")),
+        r"^episodes must be those of .*, got Dataset with the axes seed, eval\.length, eval\.mass$",
+    ),
     "one axis twice": (lambda: heat_map(episodes_of(), x="mass", y="mass"), r"^x and y must be two parameters, got"),
     "a third parameter": (
         lambda: heat_map(episodes_of().expand_dims({"eval.gravity": [5.0, 9.8]})),

@@ -14,6 +14,7 @@ import jaxrl
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.report.runs import facts, runs_of
 from jaxrl.results.dataset import ResultError
+from jaxrl.results.loading import load_best_returns
 from jaxrl.results.statistics import iqm
 from jaxrl.runtime.runs import Runs
 from jaxrl.runtime.warm_start import starting_policies
@@ -145,25 +146,31 @@ def test_a_result_with_the_best_policies_alone(result: jaxrl.Result, tmp_path: P
 
 
 def test_the_report_shows_both(result: jaxrl.Result, tmp_path: Path) -> None:
-    """From the directory, whose policies are not read."""
+    """Also from a directory, of which only these numbers are read."""
     result.save(tmp_path / "run")
     best = best_of(result)
     (run,) = runs_of([tmp_path / "run"])
-    loaded = best_of(run.result)
-    assert loaded.policy == {}
+    loaded: Any = load_best_returns(run.result)
+    assert loaded.policy == {} and run.result.best is None
     for name in ("iteration", "return_then", "return_again", "return_of_last"):
         np.testing.assert_array_equal(getattr(loaded, name), getattr(best, name))
     again, last = ([iqm(values[at]) for at in range(2)] for values in (best.return_again, best.return_of_last))
-    assert facts(run)["Best policies"] == (
-        f"interquartile mean of their return in further episodes lr 0.1: {again[0]:.4g}, of the last ones "
-        f"{last[0]:.4g}; lr 0.3: {again[1]:.4g}, of the last ones {last[1]:.4g}"
+    text = (
+        f"return in further episodes, interquartile mean: lr 0.1: best {again[0]:.4g}, last {last[0]:.4g}; "
+        f"lr 0.3: best {again[1]:.4g}, last {last[1]:.4g}"
     )
-    assert str(run.result.table()) == str(result.table())
+    assert facts(run)["Best policies"] == facts(runs_of([result])[0])["Best policies"] == text
+    lost = best._replace(return_again=np.where([[True], [False]], np.nan, best.return_again))
+    one_failed = runs_of([dataclasses.replace(result, best=lost)])[0]
+    assert "lr 0.1: best failed, last failed; lr 0.3: best " in facts(one_failed)["Best policies"]
     train(keep="last").save(tmp_path / "last")
     assert "Best policies" not in facts(runs_of([tmp_path / "last"])[0])
-    (tmp_path / "run/policies.npz").unlink()  # such as of a copy of the metrics alone
+    policies = tmp_path / "run/policies.npz"
+    policies.write_bytes(policies.read_bytes()[:-1])
+    assert facts(runs_of([tmp_path / "run"])[0])["Best policies"].startswith(f"not shown: {policies} is damaged")
+    assert jaxrl.write_report([tmp_path / "run"], tmp_path / "page.html").is_file()
+    policies.unlink()  # such as of a copy of the metrics alone
     assert "Best policies" not in facts(runs_of([tmp_path / "run"])[0])
-    assert jaxrl.write_report([tmp_path / "last"], tmp_path / "page.html").is_file()
 
 
 def test_evaluations_that_fail_are_never_the_best() -> None:

@@ -141,7 +141,7 @@ def test_an_environment_is_checked_before_anything_is_compiled(tmp_path: Path) -
             trackers=[jaxrl.films(tmp_path)],
         )
     assert compilations() == before and not list(tmp_path.rglob("*.gif"))
-    with pytest.raises(ValueError, match=r"^directory of films takes a directory, .*, got 'film\.gif'; jaxrl\.render"):
+    with pytest.raises(ValueError, match=r"^directory takes a directory, .*, got 'film\.gif'; jaxrl\.render"):
         jaxrl.films("film.gif")
     with pytest.raises(ValueError, match="every must be a whole number of at least 1, got 0"):
         jaxrl.films(tmp_path, every=0)

@@ -10,7 +10,8 @@ import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near_or_all
-from jaxrl.results.held_out import HELD_OUT, of_runs
+from jaxrl.results.format import short
+from jaxrl.results.held_out import HELD_OUT, of_runs, places
 from jaxrl.results.plotting.style import new_figure, require_picture, write_picture
 from jaxrl.results.statistics import iqm
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 12
 MOST_CELLS_WITH_NUMBERS = 150
+MOST_TICKS = 20
 COLUMNS = 3
+FAILED = "0.85"  # grey of cells without a number
 
 __all__ = ["heat_map"]
 
@@ -38,7 +41,7 @@ def heat_map(
     Args:
       episodes: Episodes of `jaxrl.evaluate` with `env_params=`; or several of these by name, one panel or more each.
       metric: Name of the metric.
-      x, y: Names of the parameters along the axes, such as "length"; by default the first and the second one.
+      x, y: Names of the parameters along the axes, such as "length"; by default the first two with several values.
       path: File to write the figure to; None for none.
 
     Returns:
@@ -51,7 +54,10 @@ def heat_map(
     """
     if path is not None:
         require_picture(path)
-    named = dict(episodes) if isinstance(episodes, Mapping) and not _is_dataset(episodes) else {"": episodes}
+    import xarray
+
+    several = isinstance(episodes, Mapping) and not isinstance(episodes, xarray.Dataset)  # datasets are mappings too
+    named = dict(episodes) if several else {"": episodes}
     if not named:
         raise UserTypeError("episodes must be those of jaxrl.evaluate(result, ...), or several by name, got none")
     panels: list[tuple[str, xarray.DataArray]] = []
@@ -74,13 +80,6 @@ def heat_map(
     return _draw([(text, _of_seeds(array)) for text, array in panels], axes, f"{metric}, {runs}", path)
 
 
-def _is_dataset(value: Any) -> bool:
-    """Whether a mapping is a dataset, which is one of its variables by name."""
-    import xarray
-
-    return isinstance(value, xarray.Dataset)
-
-
 def _chosen(parameters: list[str], x: str | None, y: str | None, means: xarray.DataArray) -> tuple[str, ...]:
     """Names of the axes for x and, unless there is one parameter, for y."""
     if not parameters:
@@ -94,28 +93,26 @@ def _chosen(parameters: list[str], x: str | None, y: str | None, means: xarray.D
     asked = [None if name is None else f"{HELD_OUT}{name.removeprefix(HELD_OUT)}" for name in (x, y)]
     if asked[0] is not None and asked[0] == asked[1]:
         raise UserValueError(f"x and y must be two parameters, got {x!r} twice")
-    rest = [name for name in parameters if name not in asked]
-    for place, name in enumerate(asked):
-        if name is None and rest:
-            asked[place] = rest.pop(0)
+    rest = sorted((name for name in parameters if name not in asked), key=lambda name: means.sizes[name] == 1)
+    if asked[0] is None and not rest:
+        raise UserValueError(f"y takes a second parameter, and {plain[0]} is the only one; x takes it")
+    chosen = [name or (rest.pop(0) if rest else None) for name in asked]
     several = [name.removeprefix(HELD_OUT) for name in rest if means.sizes[name] > 1]
     if several:
         raise UserValueError(
             f"{several[0]} has several values and is neither x nor y: choose one, such as "
             f"episodes.sel({{'{HELD_OUT}{several[0]}': {means.coords[HELD_OUT + several[0]].values[0]}}})"
         )
-    return tuple(name for name in asked if name is not None)
+    return tuple(name for name in chosen if name is not None)
 
 
 def _settings(means: xarray.DataArray, axes: tuple[str, ...]) -> list[tuple[str, xarray.DataArray]]:
     """Text and values of each setting, the values with the axes of parameters and the seeds."""
-    others = [dim for dim in means.dims if dim not in (*axes, "seed")]
-    if not others:
-        return [("", means)]
-    stacked = means.stack(setting=others)
-    every = [stacked.isel(setting=place) for place in range(stacked.sizes["setting"])]
-    varied = [dim for dim in others if means.sizes[dim] > 1]
-    return [(", ".join(f"{dim} {one.coords[dim].item()}" for dim in varied), one) for one in every]
+    every = places(means, [str(dim) for dim in means.dims if dim not in (*axes, "seed")])
+    varied = [name for name in every[0].labels if len({str(place.labels[name]) for place in every}) > 1]
+    return [
+        (", ".join(f"{name} {short(place.labels[name])}" for name in varied), means.isel(place.at)) for place in every
+    ]
 
 
 def _of_seeds(array: xarray.DataArray) -> xarray.DataArray:
@@ -144,6 +141,7 @@ def _draw(
     for ax, (text, array) in zip(grid.flat, panels, strict=False):
         values = array.transpose(*axes[::-1]).values.reshape(-1, array.sizes[across])
         image = ax.imshow(values, vmin=low, vmax=high, cmap="viridis", origin="lower", aspect="auto")
+        ax.set_facecolor(FAILED)
         _label(ax.xaxis, array, across)
         _label(ax.yaxis, array, upwards)
         ax.set_title(text, fontsize="medium")
@@ -159,13 +157,15 @@ def _draw(
 def _label(axis: Any, array: xarray.DataArray, name: str | None) -> None:
     """The values of a parameter along an axis of the picture, and its name; neither where there is no parameter."""
     values = [] if name is None else array.coords[name].values
-    axis.set_ticks(range(len(values)), [f"{value:.4g}" for value in values])
+    shown = range(0, len(values), -(-len(values) // MOST_TICKS) or 1)
+    axis.set_ticks(list(shown), [f"{values[at]:.4g}" for at in shown])
     axis.set_label_text("" if name is None else name.removeprefix(HELD_OUT))
 
 
 def _write_numbers(ax: Any, values: np.ndarray, low: float, high: float) -> None:
-    """A number in each cell, black on light colours and white on dark ones."""
+    """A number in each cell, black on light colours and white on dark ones; "failed" where no run has one."""
     for (line, column), value in np.ndenumerate(values):
-        light = np.isfinite(value) and (value - low) > 0.6 * (high - low)
-        text = f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
+        failed = not np.isfinite(value)
+        light = failed or (value - low) > 0.6 * (high - low)
+        text = "failed" if failed else f"{value:.3g}" if abs(value) < 999.5 else f"{value:.0f}"
         ax.text(column, line, text, ha="center", va="center", color="black" if light else "white", fontsize="small")
