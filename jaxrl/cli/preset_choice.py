@@ -163,9 +163,16 @@ def _randomised(algo: Algorithm, words: Sequence[str] | None) -> Algorithm:
     example = "length=0.25:1"
     if not words:
         raise CommandError(f"--randomise takes at least one parameter of the environment, such as {example}")
-    if len(words) == 1 and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", words[0]):
-        return algorithms.randomised(algo, imported(words[0], "function of randomise"))
+    if (path := drawing_function(words)) is not None:
+        return algorithms.randomised(algo, imported(path, "function of randomise"))
     return algorithms.randomised(algo, parse_space(words, "--randomise", "NAME", example))
+
+
+def drawing_function(words: Sequence[str] | None) -> str | None:
+    """Path of the function among the words of `--randomise`; None for distributions, or without the option."""
+    if words and len(words) == 1 and re.fullmatch(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", words[0]):
+        return words[0]
+    return None
 
 
 def start_of(name: str, environment: str, args: Sequence[str]) -> Start:

@@ -97,8 +97,9 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
       CommandError: The search has no command, or an argument does not apply to a search.
       NotAllowedError: The command names a module that is not allowed; nothing is imported.
     """
-    from jaxrl.algorithms.allowed_modules import FUNCTIONS, check_allowed
+    from jaxrl.algorithms.allowed_modules import FUNCTION, FUNCTIONS, check_allowed
     from jaxrl.algorithms.registry import ROWS
+    from jaxrl.cli.preset_choice import drawing_function
     from jaxrl.cli.search import OF_THE_MACHINE, run_search
     from jaxrl.tuning.result import read_command
 
@@ -111,7 +112,9 @@ def _resume_search(parsed: Any, args: Sequence[str]) -> int:
             f"{parsed.run} holds a search that began in Python or with --storage: the same call of jaxrl.search, or "
             "the same command, resumes it"
         )
-    spec = {"algorithm": words[0], "environment": {"name": words[1]}}
+    path = drawing_function(option_words(words, "randomise"))
+    static = {} if path is None else {"parameters": {FUNCTION: path}}
+    spec = {"algorithm": words[0], "environment": {"name": words[1], "static": static}}
     for config in [{}, *({field: name} for field in FUNCTIONS for name in _paths(words, field))]:
         check_allowed(spec | {"config": config}, set(ROWS), parsed.allow)
     options = ["--devices", *parsed.devices] if parsed.devices else []

@@ -1,5 +1,7 @@
 """Drawn parameters in the shell: `jaxrl train --randomise`, and `jaxrl evaluate --held-out`."""
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,25 @@ def test_wrong_words_are_refused_in_one_sentence(words: list[str], sentence: str
     captured = capsys.readouterr()
     assert captured.err.startswith(f"jaxrl: {sentence}")
     assert captured.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["--randomise", "drawing:f"], ["--randomise=drawing:f"]])
+def test_a_search_resumes_with_a_function_where_its_module_is_allowed(
+    words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    code = "import jax\n\ndef f(key):\n    return {'length': jax.random.uniform(key) + 0.5}\n"
+    (tmp_path / "drawing.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "drawing", raising=False)
+    run = tmp_path / "run"
+    run.mkdir()
+    command = ["ppo", "cartpole", "--unknown", *words]
+    (run / "search.json").write_text(json.dumps({"command": command}))
+    assert main(["resume", str(run)]) == 2
+    assert "the environment's function 'drawing:f' is of the module 'drawing'" in capsys.readouterr().err
+    assert "drawing" not in sys.modules
+    assert main(["resume", str(run), "--allow", "drawing"]) == 2  # the search begins, and refuses its options
+    assert "unrecognized options: --unknown" in capsys.readouterr().err
 
 
 SMALL = "--env-steps 1024 --evals 1 --eval-episodes 2 --seeds 2 --no-progress"
