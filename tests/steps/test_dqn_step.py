@@ -50,6 +50,11 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         {"n_step": 2, "replay": "prioritised", "heads": "joint", "dueling": True},
         {"huber_delta": 0.5, "max_grad_norm": 0.12},
     ),
+    "own heads of several choices": (
+        RecordedEnv(several=True),
+        {"heads": "own", "target_interval": 2},
+        {"max_grad_norm": 0.12},
+    ),
     "munchausen": (RecordedEnv(), {"munchausen": True, "target_interval": 2}, {"munchausen_temperature": 0.3}),
 }
 
@@ -144,7 +149,7 @@ class DQN:
 
 
 @pytest.mark.seconds_to_compile(40)
-@pytest.mark.slow_rows("own heads, limits as ends")
+@pytest.mark.slow_rows("own heads, limits as ends", "own heads of several choices")
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_of_dqn_is_that_of_float64(name: str) -> None:
     env, fields, numbers = CASES[name]
