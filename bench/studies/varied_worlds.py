@@ -1,7 +1,7 @@
 """Hidden masses and lengths: training with drawn parameters or usual ones, critics that see them, and memories.
 
 A policy never sees mass and length. All policies are evaluated without draws, on every combination of some factors of
-the usual mass and length: the usual ones, all within the range of the draws, and those outside it.
+the usual mass and length: on the usual ones, on those inside the range of the draws, and on those outside it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Settings:
     tasks: tuple[str, ...] = ("cartpole", "pendulum")
     """Environments whose presets are trained."""
     algorithms: tuple[str, ...] = ALGORITHMS
-    """Algorithms."""
+    """Names of the algorithms, whose presets are trained."""
     memories: tuple[str, ...] = ("none", "gru")
     """Memories of PPO; SAC has none."""
     factor: float = 2.0

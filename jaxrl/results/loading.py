@@ -92,9 +92,10 @@ def load_metrics(path: str | Path, *, trust: bool = False) -> Result:
 
 
 def load_best_returns(result: Result) -> Best | None:
-    """The returns of the best policies of a result that `load_metrics` read, with `{}` for the policies.
+    """The returns of the best policies of a result that `load_metrics` read, without the policies themselves.
 
-    None of a call that kept the last policies alone, and of a directory without the file of the policies.
+    Returns:
+      `Best` with `{}` for the policies; None if the call kept the last policies alone, or the file is missing.
 
     Raises:
       ResultError: The file is damaged, or of another result.

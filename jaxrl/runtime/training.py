@@ -140,9 +140,9 @@ def train(
         algorithm itself are NaN; later metrics do not change.
       env_params: Parameters of the environment, its defaults if None.
       randomise: Distributions of parameters of the environment by name, such as `{"length": jaxrl.Uniform(0.25, 1.0)}`,
-        or a function of a random key that returns values by name; drawn anew for every episode. The algorithm is built
-        on `envs.wrappers.randomise(env, ...)`, of which the paths of a sweep are, such as `env.inner.gravity`. None
-        draws none.
+        or function of a random key that returns values by name; drawn anew for every episode. The algorithm is built
+        on `envs.wrappers.randomise(env, ...)`, so that a sweep takes paths such as `env.inner.gravity`. None draws no
+        parameter.
       warm_start: Policy to begin with, its normalisation included, as `result.policy()` returns it, for all runs; or a
         result or its directory, whose runs are matched by seed and coordinates (a single run is used for all).
         Optimiser, schedules and environments start from scratch. The result's attribute `start` records the origin.
