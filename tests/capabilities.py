@@ -169,7 +169,7 @@ _ROWS = (
     Capability("Observations", "vectors"),
     Capability("Observations", "choices", env=Choices),
     Capability("Observations", "images", env=Pixels, config={"network": "cnn", "channels": (2,)}),
-    Capability("Policies", "memory", config={"memory": "gru", "memory_size": 4}),
+    Capability("Policies", "memory", config={"memory": "gru", "memory_size": 4}, optional={"sequence_length": 4}),
     Capability("Policies", "several agents", env=crowd),
     Capability("Critics", 'global, `critic_sees="global"`', env=crowd, config={"critic_sees": "global"}),
     Capability(

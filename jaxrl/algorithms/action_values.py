@@ -1,7 +1,7 @@
 """Common parts of algorithms that learn action values: configuration, values of a network and epsilon-greedy actor."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -26,19 +26,21 @@ from jaxrl.checks import Range, check_choice, check_count, is_concrete
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.action_heads import ActionHead, action_head
-from jaxrl.learning.actor import Actor, Scores, memoryless
+from jaxrl.learning.actor import Actor, Memory, Scores, remembering
 from jaxrl.learning.networks import Module, leading_axes
 from jaxrl.learning.optimisers import linear_share
 from jaxrl.learning.output_networks import QNetwork, check_outputs
 from jaxrl.learning.q_targets import best_actions, masked_values, of_branches
+from jaxrl.learning.recurrent import is_recurrent
 from jaxrl.learning.rollout import longest_episode
+from jaxrl.learning.sequences import Recalled
 from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 _LEAST = 1e-30  # in place of a divisor of 0
 _LONGEST_SUPPORT = 2.0  # time limits over which a value that bootstraps is summed at most, for rates near 1
 
-__all__ = ["ActionValues", "EpsilonGreedy", "QConfig", "QHParams", "action_values", "common_space"]
+__all__ = ["ActionValues", "EpsilonGreedy", "QConfig", "QHParams", "action_values", "common_space", "remembers"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ class QConfig(RolloutConfig):
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
-        self._refuse_memory()
+        self._refuse_shared_trunk()
         check_choice("value_loss", self.value_loss, value_losses.KINDS)
         check_choice("heads", self.heads, ("single", "own", "joint"))
         bins = self.value_loss == "hl-gauss"
@@ -152,6 +154,7 @@ class ActionValues(NamedTuple):
       head: Action head of the environment's action space.
       obs_shape: Shapes of one observation of one agent.
       episode_length: Time limit of episodes, in steps.
+      effects: Whether a hyper-parameter has an effect, by name, for those that do not always have one.
     """
 
     config: QConfig
@@ -159,12 +162,13 @@ class ActionValues(NamedTuple):
     head: ActionHead
     obs_shape: Any
     episode_length: int
+    effects: Mapping[str, bool]
 
     def prepare(self, hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
         """Hyper-parameters with a resolved discount and without ineffective ones, for `Algorithm.prepare`."""
-        config, heads = self.config, self.values.num_heads
-        discount = prepare_discount(hparams.discount, config.heads, heads, self.episode_length, num_settings)
-        hparams = prepared(hparams, config.effects, discount, num_settings, run_length)
+        heads, num_heads = self.config.heads, self.values.num_heads
+        discount = prepare_discount(hparams.discount, heads, num_heads, self.episode_length, num_settings)
+        hparams = prepared(hparams, self.effects, discount, num_settings, run_length)
         low, high = hparams.reward_low, hparams.reward_high
         if low is not None and is_concrete((low, high)) and np.any(np.asarray(low) >= np.asarray(high)):
             raise UserValueError(f"reward_low must be below reward_high, got {_shown(low)} and {_shown(high)}")
@@ -208,13 +212,15 @@ class ActionValues(NamedTuple):
     def actor(self) -> Actor:
         """Epsilon-greedy actor, whose policies are `OffPolicyPolicy` with `EpsilonGreedy`."""
 
-        def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
+        def scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
             del mask
-            acting = policy.acting
+            acting, inputs = policy.acting, policy.normalised(obs)
             num_axes = leading_axes(obs, self.obs_shape)
-            outputs = self.values.outputs(acting.params, policy.normalised(obs), num_axes)
+            if self.values.remembers:
+                inputs = Recalled(inputs, memory)
+            outputs, memory = self.values.recalled(acting.params, inputs, num_axes)
             q = self.values.value(outputs, acting.shares, acting.scale)
-            return {"q": q, "epsilon": jnp.broadcast_to(acting.epsilon, q.shape[:-1])}
+            return {"q": q, "epsilon": jnp.broadcast_to(acting.epsilon, q.shape[:-1])}, memory
 
         if self.values.branches is not None:
             return self._branching_actor(scores, self.values.branches)
@@ -235,9 +241,13 @@ class ActionValues(NamedTuple):
         def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.uniform(unrolled(key), (*shape, self.head.num_outputs + 1))
 
-        return memoryless(scores, noise, choose, log_prob)
+        return self._remembering(scores, noise, choose, log_prob)
 
-    def _branching_actor(self, scores: Callable[[Any, Any, Any], Scores], branches: tuple[int, ...]) -> Actor:
+    def _remembering(self, scores: Any, noise: Any, choose: Any, log_prob: Any) -> Actor:
+        """Actor with the memory of the network, () without one."""
+        return remembering(lambda policy: self.values.first_memory, scores, noise, choose, log_prob)
+
+    def _branching_actor(self, scores: Callable[..., tuple[Scores, Memory]], branches: tuple[int, ...]) -> Actor:
         """Actor that explores in each of several choices independently."""
 
         def choose(noise: Any, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, jax.Array]:
@@ -258,7 +268,12 @@ class ActionValues(NamedTuple):
         def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.uniform(unrolled(key), (*shape, len(branches) + sum(branches)))
 
-        return memoryless(scores, noise, choose, log_prob)
+        return self._remembering(scores, noise, choose, log_prob)
+
+
+def remembers(config: QConfig, own: Module | None) -> bool:
+    """Whether the network of a configuration, or a custom one, has a memory."""
+    return config.memory != "none" if own is None else is_recurrent(own)
 
 
 def action_values(name: str, toolbox: OffPolicy, own: Module | None = None) -> ActionValues:
@@ -292,13 +307,16 @@ def action_values(name: str, toolbox: OffPolicy, own: Module | None = None) -> A
     if own is None:
         num_values = num_heads * loss.num_outputs
         layers = (config.dueling, config.activation, config.layer_norm, head.branches)
-        network = QNetwork(config.encoder(obs_shape), head.num_outputs, num_values, *layers)
+        network = config.remembering(
+            config.encoder(obs_shape), lambda encoder: QNetwork(encoder, head.num_outputs, num_values, *layers)
+        )
         values = ValueFunction(network, loss, num_heads, head.num_outputs, **more)
     else:
+        config.check_own_network()
         values = ValueFunction(own, loss, num_heads, head.num_outputs, **more)
         check_outputs("network", own, {"obs": obs_shape}, "action values", values.shape)
         config.report_unused()
-    return ActionValues(config, values, head, obs_shape, longest_episode(env))
+    return ActionValues(config, values, head, obs_shape, longest_episode(env), toolbox.effects)
 
 
 def _log_prob(q: jax.Array, epsilon: jax.Array, mask: Any, raw: jax.Array) -> jax.Array:

@@ -16,14 +16,8 @@ from envs.base import Environment, spaces
 from envs.choices import choice_sizes
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_network
-from jaxrl.algorithms.off_policy import (
-    OffPolicy,
-    OffPolicyConfig,
-    OffPolicyHParams,
-    OffPolicyPolicy,
-    OffPolicyState,
-    off_policy,
-)
+from jaxrl.algorithms.off_policy import OffPolicy, OffPolicyPolicy, OffPolicyState, off_policy
+from jaxrl.algorithms.off_policy_config import OffPolicyConfig, OffPolicyHParams
 from jaxrl.algorithms.rollout_config import INFINITE, prepared, stopped
 from jaxrl.algorithms.value_function import (
     Nodes,
@@ -38,13 +32,16 @@ from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning import value_losses
 from jaxrl.learning.action_heads import ActionHead, action_head
-from jaxrl.learning.actor import Actor
+from jaxrl.learning.actor import Actor, Memory
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Sees, check_sees
 from jaxrl.learning.exploration import CORRELATION
 from jaxrl.learning.networks import Module, apply_over, leading_axes, with_action, zeros
 from jaxrl.learning.output_networks import Networks, OutputNetwork, QNetwork, check_outputs
+from jaxrl.learning.recurrent import first_memory, is_recurrent, step_over
 from jaxrl.learning.replay import Window
 from jaxrl.learning.rollout import longest_episode
+from jaxrl.learning.sequence_replay import Recall
+from jaxrl.learning.sequences import Recalled, Sequences, recalled_outputs
 from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
@@ -213,7 +210,7 @@ class ActorCritic(NamedTuple):
         discount = prepare_discount(
             hparams.discount, heads, num_heads, self.episode_length, num_settings, "heads='joint'"
         )
-        return prepared(hparams, self.config.effects, discount, num_settings, run_length, self.defaults)
+        return prepared(hparams, self.replay.effects, discount, num_settings, run_length, self.defaults)
 
     def scheduled(self, iteration: jax.Array, hparams: HParams) -> HParams:
         """Prepared hyper-parameters of an iteration."""
@@ -223,7 +220,8 @@ class ActorCritic(NamedTuple):
         """Parameters of the policy, and of the critics."""
         policy_key, critic_key = jax.random.split(key)
         shapes = self.replay.obs_shape
-        policy = self.network.init(policy_key, zeros(shapes))
+        start = [first_memory(self.network)] if self.remembers else []
+        policy = self.network.init(policy_key, zeros(shapes), *start)
         return policy, self.critics.init(critic_key, self._inputs(self.replay.seen_shape, _shape_of(self.head)))
 
     # Acting.
@@ -241,9 +239,34 @@ class ActorCritic(NamedTuple):
         """Policy that acts, for `Algorithm.policy`."""
         return self.replay.policy_of(self.acting(state.learner.policy, hparams), state.observations, hparams)
 
+    @property
+    def remembers(self) -> bool:
+        """Whether the network of the policy has a memory."""
+        return is_recurrent(self.network)
+
+    def initial_memory(self, policy: Any = None) -> Memory:
+        """Memory of the policy of one agent at the start of an episode, () without one."""
+        del policy
+        return first_memory(self.network)
+
+    def recalled(self, params: Params, memory: Memory, obs: Any) -> tuple[jax.Array, Memory]:
+        """Outputs of the policy for observations and memories with any leading axes, and the memories after these."""
+        num_axes = leading_axes(obs, self.replay.obs_shape)
+        if self.remembers:
+            return step_over(self.network, params, obs, memory, num_axes)
+        return apply_over(self.network, params, obs, num_axes), memory
+
     def outputs(self, params: Params, obs: Any) -> jax.Array:
-        """Outputs of the policy for observations with any leading axes."""
-        return apply_over(self.network, params, obs, leading_axes(obs, self.replay.obs_shape))
+        """Outputs of the policy in a batch, of `Window.obs` or of the result of `after`, `[B, *A, n]`."""
+        if not self.remembers:
+            return apply_over(self.network, params, _alone(obs), self.axes)
+        return recalled_outputs(self.network, params, obs, self.axes)[0]
+
+    def after(self, params: Params, batch: Window) -> Any:
+        """Next observations of a batch for `outputs`, with the memories of the policy if it has one."""
+        if not self.remembers:
+            return batch.next_obs
+        return Recalled(batch.next_obs, recalled_outputs(self.network, params, batch.obs, self.axes)[1])
 
     def correlation(self, policy: OffPolicyPolicy, outputs: jax.Array) -> dict[str, jax.Array]:
         """Entry of an actor's scores if the noise is correlated, from outputs of the policy `[*B, n]`."""
@@ -261,21 +284,51 @@ class ActorCritic(NamedTuple):
     def values(self, params: Params, obs: Any, action: jax.Array | None = None) -> jax.Array:
         """Outputs of the critics in a batch: of actions, or of all discrete actions.
 
+        Critics with a memory see the action at one step alone; their memories before it are of the actions taken.
+
         Args:
           params: Parameters of the critics.
-          obs: Inputs of the critics, such as `Window.critic_obs`, leaves `[B, *A, ...]`.
+          obs: Inputs of the critics, such as `Window.critic_obs` or the result of `after_critics`, leaves
+            `[B, *A, ...]`.
           action: Actions that are numbers, `[B, *A, n]`; None for all discrete actions.
 
         Returns:
           Outputs `[num_critics, B, *A, K, num_outputs]`, or `[num_critics, B, *A, num_actions, K, num_outputs]`.
         """
+        if isinstance(obs, Sequences) and action is not None:
+            obs = Recalled(obs.rows(), self.critics.before(params, self.taken(obs)))
         return self.critics.outputs(params, self._inputs(obs, action), self.axes)
+
+    def after_critics(self, params: Params, batch: Window) -> Any:
+        """Next inputs of the critics for `values`, with the memories of the critics if they have one."""
+        if not self.critics.remembers:
+            return batch.next_critic_obs
+        return self.critics.after(params, self.taken(batch.critic_obs), batch.next_critic_obs, self.axes)
+
+    def taken(self, obs: Any, action: Any = None) -> Any:
+        """Inputs of the critics with the actions taken: `action`, or those of `Sequences`."""
+        if isinstance(obs, Sequences):
+            return dataclasses.replace(obs, inputs=self._inputs(obs.inputs, obs.action))
+        return self._inputs(obs, action)
+
+    def recall(self, params: Params) -> Recall | None:
+        """Function by which the critics see the steps of a rollout, None without memories."""
+        if not self.critics.remembers:
+            return None
+
+        def memories_of(sequences: Sequences) -> tuple[Memory, Memory]:
+            inputs = self.taken(sequences)
+            return self.critics.before(params, inputs), self.critics.recalled(params, inputs, self.axes)[1]
+
+        return memories_of
 
     def _inputs(self, obs: Any, action: Any) -> Any:
         """Inputs of the critics, which contain actions that are numbers."""
+        if isinstance(obs, Recalled):
+            return obs._replace(inputs=self._inputs(obs.inputs, action))
         if not self.head.continuous:
             return obs
-        return (obs, action) if self.critics.takes_pairs else with_action(obs, action)
+        return (obs, action) if self.own is not None and self.own.critic is not None else with_action(obs, action)
 
     def lowest(self, outputs: jax.Array, nodes: Nodes, scale: value_losses.Scale) -> Target:
         """Distribution of the critic whose value is lowest, or of the lowest quantiles of all critics, `[*B, K, M]`.
@@ -336,7 +389,7 @@ class ActorCritic(NamedTuple):
         params, optimiser, error, metrics = self.critics.descend(
             params,
             optimiser,
-            self._inputs(batch.critic_obs, action),
+            self.taken(batch.critic_obs, action),
             None if self.head.continuous else action,
             next_values._replace(atoms=atoms),
             batch.active,
@@ -378,7 +431,7 @@ class ActorCritic(NamedTuple):
             self.replay.env,
             self.config,
             of_fields,
-            self.config.effects,
+            self.replay.effects,
             init=init,
             step=step,
             policy=policy or self.policy,
@@ -423,7 +476,11 @@ def actor_critic(
     else:
         discrete_too = "of discrete actions (Discrete, MultiDiscrete, a Tuple or Dict of these) or "
         head = _bounded_head(name, space, f"{discrete_too if takes_discrete else ''}a Box of floats")
-    replay = off_policy(env, config, agents, config.critic_sees)
+    policy, critic = (None, None) if own is None else (own.actor, own.critic)
+    if own is not None:
+        config.check_own_network()
+    remembers = config.memory != "none" or is_recurrent(policy) or is_recurrent(critic)
+    replay = off_policy(env, config, agents, config.critic_sees, remembers)
     shapes, (loss, num_heads) = replay.obs_shape, outputs_of(config)
     seen, action = replay.seen_shape, None if discrete else _shape_of(head)
     num_outputs, num_values = outputs_per_component * head.num_outputs, num_heads * loss.num_outputs
@@ -433,24 +490,31 @@ def actor_critic(
         of_critic = encoder if discrete else config.encoder(with_action(shapes, action), with_action=True)
     else:
         encoder, of_critic = config.two_encoders(shapes, seen, action, scaled=replay.view == "global")
-    policy, critic = (None, None) if own is None else (own.actor, own.critic)
     if policy is None:
-        policy = OutputNetwork(encoder, num_outputs, 0.01)
+        policy = config.remembering(encoder, lambda encoder: OutputNetwork(encoder, num_outputs, 0.01))
     else:
         check_outputs("network.actor", policy, {"obs": shapes}, "outputs", (num_outputs,))
     values_of = (loss, num_heads, head.num_outputs if discrete else None, config.num_critics)
     more: Any = {"optimiser": config.optimiser, "branches": head.branches}
     if critic is not None:
-        critics = ValueFunction(critic, *values_of, takes_pairs=not discrete, **more)
+        critics = ValueFunction(critic, *values_of, takes_pairs=not (discrete or is_recurrent(critic)), **more)
         check_outputs("network.critic", critic, inputs, "action values" if discrete else "a value", critics.shape)
     elif discrete:
-        q_network = QNetwork(of_critic, head.num_outputs, num_values)
+        q_network = config.remembering(of_critic, lambda encoder: QNetwork(encoder, head.num_outputs, num_values))
         critics = ValueFunction(q_network, *values_of, **more)
     else:
-        critics = ValueFunction(OutputNetwork(of_critic, num_values), *values_of, **more)
+        of_pairs = config.remembering(of_critic, lambda encoder: OutputNetwork(encoder, num_values))
+        critics = ValueFunction(of_pairs, *values_of, **more)
+    if critics.remembers and replay.sequences is not None:
+        replay = replay._replace(sequences=replay.sequences._replace(critic_memory=critics.first_memory))
     if own is not None and own.actor is not None and own.critic is not None:
         config.report_unused()
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)
+
+
+def _alone(obs: Any) -> Any:
+    """Observations of a batch, without memories."""
+    return obs.rows() if isinstance(obs, Sequences) else obs
 
 
 def checked_networks(name: str, network: Networks | None) -> Networks | None:

@@ -15,9 +15,10 @@ from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.loops import scan
 from envs.threefry import unrolled
-from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
+from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space, remembers
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
-from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyHParams, OffPolicyPolicy, OffPolicyState, off_policy
+from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState, off_policy
+from jaxrl.algorithms.off_policy_config import OffPolicyConfig, OffPolicyHParams
 from jaxrl.algorithms.rollout_config import INFINITE, stopped
 from jaxrl.algorithms.value_function import Nodes, Target, row_errors, window_atoms
 from jaxrl.checks import Range, check_choice, check_count
@@ -149,7 +150,7 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tuple[int, ...]) -> Algorithm:
-    replay = off_policy(env, config, agents)
+    replay = off_policy(env, config, agents, remembers=remembers(config, own))
     q = action_values("dqn", replay, own)
     actor, values, axes = q.actor(), q.values, 1 + len(agents)
     if config.munchausen and values.branches is not None:
@@ -173,7 +174,8 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
     def targets(learner: Learner, batch: Window, hparams: DQNHParams) -> Target:
         """Targets of the first step of each window, `[B, *A, K, M]`."""
         scale, shares = learner.acting.scale, learner.acting.shares
-        next_outputs = values.outputs(learner.target, batch.next_obs, axes)
+        next_obs = values.after(learner.target, batch.obs, batch.next_obs, axes)
+        next_outputs = values.outputs(learner.target, next_obs, axes)
         reward = batch.reward
         if config.munchausen:
             alpha, temperature = hparams.munchausen_alpha, hparams.munchausen_temperature
@@ -186,7 +188,9 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
             atoms = after[..., None, None]
             probabilities = jnp.ones_like(atoms)
         else:
-            deciding = values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else next_outputs
+            deciding, online = next_outputs, learner.acting.params
+            if config.double:
+                deciding = values.outputs(online, values.after(online, batch.obs, batch.next_obs, axes), axes)
             of_deciding = values.loss.value(deciding, scale)
             action = bootstrap_actions(of_deciding, shares, batch.next_mask, config.heads, values.branches)
             atoms, probabilities = values.following(next_outputs, action, scale)
@@ -252,7 +256,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
         replay.env,
         config,
         DQNHParams,
-        config.effects,
+        q.effects,
         init=init,
         step=step,
         policy=lambda state, hparams: replay.policy_of(state.learner.acting, state.observations, hparams),

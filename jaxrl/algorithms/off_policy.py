@@ -1,21 +1,20 @@
 """Toolbox of off-policy algorithms: an algorithm collects, draws and learns in its own `step`, by these tools."""
 
-import dataclasses
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from flax import struct
 
 from envs.base import Environment
 from envs.choices import choices_of, encoded
 from envs.errors import UserValueError
 from envs.threefry import rolled
 from jaxrl.algorithms.contract import Metrics
-from jaxrl.algorithms.rollout_config import RolloutConfig, TransitionsHParams, check_normalised
-from jaxrl.checks import Range, check_choice, check_count
+from jaxrl.algorithms.off_policy_config import OffPolicyConfig
+from jaxrl.algorithms.rollout_config import RolloutConfig, check_normalised
 from jaxrl.learning.actor import Actor, memories
 from jaxrl.learning.asymmetric import Sees, View, critic_input, critic_observation, critic_shapes, facts_of, seen_by
+from jaxrl.learning.exploration import network_memory
 from jaxrl.learning.frames import FrameRing, frame_ring
 from jaxrl.learning.networks import observation_shapes, zeros
 from jaxrl.learning.normalisation import RunningStatistics, init_statistics, normalise, update_statistics
@@ -27,16 +26,28 @@ from jaxrl.learning.priorities import (
     update_priorities,
     write_priorities,
 )
-from jaxrl.learning.replay import Ring, Rows, Window, init_buffer, last_slots, uniform_rows, window, write
+from jaxrl.learning.replay import (
+    Ring,
+    Rows,
+    Window,
+    init_buffer,
+    last_slots,
+    uniform_rows,
+    window,
+    write,
+)
 from jaxrl.learning.rollout import (
     Carry,
     Transition,
     default_reset_pool,
+    episode_ends,
     longest_episode,
     over_agents,
     reset_all,
     rollout,
 )
+from jaxrl.learning.sequence_replay import Memories, Recall, SequenceReplay, start_stride
+from jaxrl.learning.sequences import in_order
 from jaxrl.pytrees import EnvParams, HParams
 
 _LEAST_ERROR = 1e-6  # keeps every priority above 0; in the unit of rewards, as the other constants of these algorithms
@@ -45,107 +56,10 @@ __all__ = [
     "Draw",
     "Experience",
     "OffPolicy",
-    "OffPolicyConfig",
-    "OffPolicyHParams",
     "OffPolicyPolicy",
     "OffPolicyState",
     "off_policy",
 ]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class OffPolicyConfig(RolloutConfig):
-    """Static configuration of collecting, storing and sampling transitions.
-
-    Attributes:
-      num_updates: Number of gradient steps at the end of one iteration.
-      batch_size: Number of transitions of one gradient step.
-      buffer_size: Number of transitions in the replay buffer, rounded up to a multiple of `num_envs * num_steps`.
-      prefill: Number of transitions of random actions before the first iteration, rounded up as `buffer_size` is; they
-        do not count as environment steps.
-      n_step: Largest number of rewards in a target, before its bootstrap.
-      replay: Sampling of transitions: "uniform", or "prioritised" in proportion to the last error.
-      replay_storage: Storage of observations: "transitions", both of every transition; "frames", each one once, and of
-        `envs.wrappers.frame_stack` only the newest frame, from which the same transitions are drawn, apart from
-        observations after an end whose value does not count; or "auto", frames for images and stacks where they take
-        less memory.
-    """
-
-    num_updates: int = 2
-    batch_size: int = 128
-    buffer_size: int = 16_384
-    prefill: int = 1_024
-    n_step: int = 1
-    replay: Literal["uniform", "prioritised"] = "uniform"
-    replay_storage: Literal["auto", "frames", "transitions"] = "auto"
-
-    def __post_init__(self, gamma: None) -> None:
-        super().__post_init__(gamma)
-        self._refuse_memory()
-        for name in ("num_updates", "batch_size", "buffer_size", "prefill", "n_step"):
-            check_count(name, getattr(self, name))
-        check_choice("replay", self.replay, ("uniform", "prioritised"))
-        check_choice("replay_storage", self.replay_storage, ("auto", "frames", "transitions"))
-        for name, least in self._needed.items():
-            if self.num_stored < least:
-                raise UserValueError(
-                    f"buffer_size takes at least the {least} transitions of {name}, got {self.buffer_size}"
-                )
-
-    @property
-    def effects(self) -> dict[str, bool]:
-        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
-        return super().effects | dict.fromkeys(("priority_alpha", "priority_beta"), self.replay == "prioritised")
-
-    @property
-    def _needed(self) -> dict[str, int]:
-        """Smallest numbers of transitions that a buffer must hold, by the fields that require them."""
-        return {
-            "batch_size": self.batch_size,
-            "prefill": self.num_prefilled,
-            "n_step * num_envs": self.n_step * self.num_envs,
-        }
-
-    @property
-    def least_buffer(self) -> int:
-        """Smallest `buffer_size` that the other fields allow, apart from multiples."""
-        return max(self._needed.values())
-
-    @property
-    def capacity(self) -> int:
-        """Number of slots of the buffer, each with one transition of every environment."""
-        return self.num_stored // self.num_envs
-
-    @property
-    def num_stored(self) -> int:
-        """Number of transitions in the buffer: `buffer_size`, rounded up to whole iterations."""
-        return self._whole_iterations(self.buffer_size)
-
-    @property
-    def num_prefilled(self) -> int:
-        """Number of transitions of random actions: `prefill`, rounded up to whole iterations."""
-        return self._whole_iterations(self.prefill)
-
-    def _whole_iterations(self, size: int) -> int:
-        return -(-size // self.steps_per_iteration) * self.steps_per_iteration
-
-
-@struct.dataclass
-class OffPolicyHParams(TransitionsHParams):
-    """Hyper-parameters, which may be swept without recompiling: every leaf is traced.
-
-    Attributes:
-      priority_alpha: Exponent of priorities, in [0, 1]; 0 draws uniformly.
-      priority_beta: Exponent of importance weights, in [0, 1]; 1 corrects the bias of priorities within a batch, whose
-        weights are scaled so that the largest is 1.
-
-    `priority_alpha` and `priority_beta` are None in `Algorithm.hparams` where they have no effect.
-    """
-
-    priority_alpha: Any = 0.6
-    priority_beta: Any = 0.5
-
-    ranges = TransitionsHParams.ranges | dict.fromkeys(("priority_alpha", "priority_beta"), Range(0, 1))
 
 
 class OffPolicyPolicy(NamedTuple):
@@ -178,6 +92,7 @@ class OffPolicyState(NamedTuple):
       priorities: Priorities of the transitions, None with uniform replay.
       critic_observations: Running statistics of what only the critic sees; None if it sees nothing more, or without
         normalisation.
+      memories: Memories from which sequences begin; None for a policy without a memory.
     """
 
     learner: Any
@@ -186,6 +101,7 @@ class OffPolicyState(NamedTuple):
     buffer: Transition
     priorities: Priorities | None
     critic_observations: RunningStatistics | None = None
+    memories: Memories | None = None
 
 
 class Experience(NamedTuple):
@@ -205,6 +121,7 @@ class Experience(NamedTuple):
       lost: Number of last observations of episodes, from which targets bootstrap, that were overwritten too early,
         int32 `[]`; None where none can be.
       critic_observations: Running statistics of what only the critic sees, as in `OffPolicyState`.
+      memories: Memories, as in `OffPolicyState`.
     """
 
     carry: Carry
@@ -217,6 +134,7 @@ class Experience(NamedTuple):
     newest_frame: jax.Array | None = None
     lost: jax.Array | None = None
     critic_observations: RunningStatistics | None = None
+    memories: Memories | None = None
 
 
 class Draw(NamedTuple):
@@ -225,9 +143,10 @@ class Draw(NamedTuple):
     Attributes:
       batch: Windows of up to `n_step` steps, with normalised observations, leaves `[B, *A, ...]`; no agent counts as
         active where the observation from which the target would bootstrap has been lost. `critic_obs` and
-        `next_critic_obs` are inputs of the critic.
+        `next_critic_obs` are inputs of the critic. With a memory, the rows are the steps of sequences, in order of
+        time, and `obs` and `critic_obs` are `Sequences`.
       weight: Weights of the losses, `[B, *A]`, 0 where an agent was not active.
-      index: Places of the transitions among the priorities, int32 `[B]`, None with uniform replay.
+      index: Places of the transitions, or sequences, among the priorities, int32, None with uniform replay.
     """
 
     batch: Window
@@ -247,6 +166,7 @@ class OffPolicy(NamedTuple):
       frames: Rings of observations that are stored once; None where both of every transition are stored.
       view: Kind of the critic's input.
       critic_shape: Shapes of what only the critic sees, None if it sees nothing more.
+      sequences: Sequences in the buffer, from which networks with a memory learn; None where there are none.
     """
 
     env: Environment
@@ -257,6 +177,15 @@ class OffPolicy(NamedTuple):
     frames: FrameRing | None = None
     view: View = "own"
     critic_shape: Any = None
+    sequences: SequenceReplay | None = None
+
+    @property
+    def effects(self) -> dict[str, bool]:
+        """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
+        if not isinstance(self.config, OffPolicyConfig):
+            return self.config.effects
+        of_sequences = self.config.replay == "prioritised" and self.sequences is not None
+        return self.config.effects | {"priority_eta": of_sequences}
 
     # Collecting.
 
@@ -311,9 +240,17 @@ class OffPolicy(NamedTuple):
         noise = actor.noise(rolled(noise_key), (num_steps, config.num_envs, *self.agents))
         pool = self._reset_pool(num_steps)
         more: dict[str, Any] = {"with_next_mask": self.with_mask, "critic_sees": facts_of(self.env, self.view)}
-        if self.frames is not None and not config.normalise_observation:
+        if self.frames is not None and not self._whole:
             more["kept"] = self.frames.newest
+        if self.sequences is not None:
+            more["recorded"] = network_memory
         return rollout(self.env, env_params, actor, policy, env_key, carry, noise, pool, **more)
+
+    @property
+    def _whole(self) -> bool:
+        """Whether a rollout has whole observations where the buffer has frames."""
+        recalls = self.sequences is not None and self.sequences.critic_memory != ()
+        return self.config.normalise_observation or recalls
 
     def _reset_pool(self, num_steps: int) -> int:
         """Number of fresh states for each environment and `num_steps` of its steps."""
@@ -332,6 +269,7 @@ class OffPolicy(NamedTuple):
         random_actor: Actor,
         hparams: HParams,
         env_params: EnvParams,
+        recall: Recall | None = None,
     ) -> OffPolicyState:
         """Initial state of a run, whose buffer has the transitions of random actions.
 
@@ -343,6 +281,7 @@ class OffPolicy(NamedTuple):
           random_actor: Actor of random actions, with memories of the same structure.
           hparams: Hyper-parameters, prepared.
           env_params: Parameters of the environment.
+          recall: Function by which critics with a memory see the steps, as in `collect`.
         """
         config, (reset_key, collect_key) = self.config, keys
         observations = self.first_statistics()
@@ -352,12 +291,48 @@ class OffPolicy(NamedTuple):
         carry, steps, _ = self.rollout(
             collect_key, random_actor, policy, start, env_params, config.num_prefilled // config.num_envs
         )
+        recorded, steps = self._recorded(policy, steps, None, jnp.int32(0), recall)
         buffer = self._first_buffer(start.obs, steps, carry.obs)
         priorities = None
         if config.replay == "prioritised":
-            priorities = write_priorities(init_priorities(config.num_stored), jnp.int32(0), config.num_prefilled)
+            priorities = self._first_priorities()
         of_critic = self.critic_statistics(None, steps)
-        return OffPolicyState(learner, self.statistics(observations, steps), carry, buffer, priorities, of_critic)
+        observations = self.statistics(observations, steps)
+        return OffPolicyState(learner, observations, carry, buffer, priorities, of_critic, recorded)
+
+    def _first_priorities(self) -> Priorities:
+        """Priorities of the prefill."""
+        config = self.config
+        if self.sequences is not None:
+            return self.sequences.first_priorities(config.num_prefilled // config.num_envs)
+        return write_priorities(init_priorities(config.num_stored), jnp.int32(0), config.num_prefilled)
+
+    def _recorded(
+        self,
+        policy: OffPolicyPolicy,
+        steps: Transition,
+        state: OffPolicyState | None,
+        end: jax.Array,
+        recall: Recall | None,
+    ) -> tuple[Memories | None, Transition]:
+        """Memories with those of a rollout, and its steps without memories.
+
+        Args:
+          policy: Policy that acted.
+          steps: Steps of the rollout.
+          state: State before it, None before the first one.
+          end: Slot of its first step, int32 `[]`.
+          recall: Function by which critics with a memory see the steps.
+        """
+        if self.sequences is None:
+            return None, steps
+        seen, before = None, None if state is None else state.memories
+        if recall is not None:
+            of_critic, clip = None if state is None else state.critic_observations, policy.observation_clip
+            facts = normalise(of_critic, steps.critic_obs, clip)
+            seen = self._critic_input(policy.normalised(steps.obs), facts, 2)
+        recorded = self.sequences.of_rollout(steps, before, seen, recall)
+        return self.sequences.written(before, recorded, end), steps._replace(memory=None)
 
     def _first_buffer(self, first_obs: Any, steps: Transition, obs: Any) -> Transition:
         """Buffer of the prefill, from the observations before and after it."""
@@ -369,7 +344,7 @@ class OffPolicy(NamedTuple):
 
     def _parted(self, ring: FrameRing, steps: Transition) -> tuple[Transition, Transition]:
         """Transitions with newest frames in place of observations, and transitions without either."""
-        if self.config.normalise_observation:
+        if self._whole:
             steps = steps._replace(obs=ring.newest(steps.obs, 2), next_obs=ring.newest(steps.next_obs, 2))
         return steps, steps._replace(obs=None, next_obs=None)
 
@@ -381,6 +356,7 @@ class OffPolicy(NamedTuple):
         policy: OffPolicyPolicy,
         state: OffPolicyState,
         env_params: EnvParams,
+        recall: Recall | None = None,
     ) -> Experience:
         """Steps of the policy in all environments, written to the buffer with the highest priority.
 
@@ -391,6 +367,8 @@ class OffPolicy(NamedTuple):
           policy: Policy.
           state: State before the iteration.
           env_params: Parameters of the environment, traced.
+          recall: Function of `Sequences` of what the critics see, `[T, N, *A, ...]`, that returns their memories before
+            and after each row, leaves `[C, T * N, *A, ...]`; None for critics without a memory.
 
         Returns:
           Environments, buffer and priorities after the steps, and the policy with new statistics of observations.
@@ -399,15 +377,18 @@ class OffPolicy(NamedTuple):
         carry, steps, reused = self.rollout(key, actor, policy, state.carry, env_params, config.num_steps)
         before = Ring.at(iteration, config.num_prefilled // config.num_envs, config.num_steps, config.capacity)
         ring = before.after(config.num_steps, config.capacity)
+        recorded, steps = self._recorded(policy, steps, state, before.end, recall)
         buffer, newest_frame, lost = self._written(state.buffer, steps, carry, before, iteration)
         priorities = state.priorities
-        if priorities is not None:
+        if priorities is not None and self.sequences is not None:
+            priorities = self.sequences.opened(priorities, before, config.num_steps)
+        elif priorities is not None:
             priorities = write_priorities(priorities, before.end * config.num_envs, config.steps_per_iteration)
         policy = policy._replace(observations=self.statistics(state.observations, steps))
         newest = (ring.end - 1) % config.capacity
         reused += jnp.where(iteration == 0, self._reused_in_prefill(state.buffer), 0)
         of_critic = self.critic_statistics(state.critic_observations, steps)
-        after = (ring.filled, newest, policy, reused, newest_frame, lost, of_critic)
+        after = (ring.filled, newest, policy, reused, newest_frame, lost, of_critic, recorded)
         return Experience(carry, buffer, priorities, *after)
 
     def _written(
@@ -435,7 +416,7 @@ class OffPolicy(NamedTuple):
         return jax.random.split(key, self.config.num_updates), count
 
     def draw(self, key: jax.Array, experience: Experience, priorities: Priorities | None, hparams: HParams) -> Draw:
-        """Batch of transitions, drawn uniformly or by their priorities.
+        """Batch of transitions, or of sequences with a memory, drawn uniformly or by their priorities.
 
         Args:
           key: Random key.
@@ -446,6 +427,8 @@ class OffPolicy(NamedTuple):
         Returns:
           Windows `[batch_size, ...]` with normalised observations, their weights in the loss, and their places.
         """
+        if self.sequences is not None:
+            return self._draw_sequences(self.sequences, key, experience, priorities, hparams)
         config, filled, index = self.config, experience.filled, None
         if priorities is None:
             rows = uniform_rows(key, filled, config.num_envs, config.batch_size)
@@ -462,8 +445,67 @@ class OffPolicy(NamedTuple):
             critic_obs=self._critic_input(batch.obs, normalise(statistics, batch.critic_obs, clip)),
             next_critic_obs=self._critic_input(batch.next_obs, normalise(statistics, batch.next_critic_obs, clip)),
         )
-        active = batch.active.astype(jnp.float32)
-        return Draw(batch, active * rows.weight.reshape(-1, *[1] * len(self.agents)), index)
+        return Draw(batch, self._weights(batch, rows), index)
+
+    def _weights(self, batch: Window, rows: Rows) -> jax.Array:
+        """Weights of the losses of rows, `[B, *A]`."""
+        return batch.active.astype(jnp.float32) * rows.weight.reshape(-1, *[1] * len(self.agents))
+
+    def _draw_sequences(
+        self,
+        sequences: SequenceReplay,
+        key: jax.Array,
+        experience: Experience,
+        priorities: Priorities | None,
+        hparams: HParams,
+    ) -> Draw:
+        """Batch whose rows are the steps of sequences, with the memories from which these begin."""
+        policy, stored, n_step = experience.policy, experience.memories, self.config.n_step
+        assert stored is not None  # of every experience with sequences
+        ring = Ring((experience.newest + 1) % self.config.capacity, experience.filled)
+        starts = sequences.draw(key, ring, priorities, hparams.priority_beta)
+        steps, known = self._steps(sequences, experience, starts.rows)
+        obs, next_obs = policy.normalised(steps.obs), policy.normalised(steps.next_obs)
+        statistics, clip = experience.critic_observations, policy.observation_clip
+        facts, next_facts = (normalise(statistics, each, clip) for each in (steps.critic_obs, steps.next_critic_obs))
+        next_seen = self._critic_input(next_obs, next_facts, 2)
+        rows, newest = sequences.learned(starts.rows), jnp.int32(sequences.length - 1)
+        steps = steps._replace(obs=None, next_obs=next_obs, critic_obs=None, next_critic_obs=next_seen)
+        batch = window(steps, rows, newest, n_step)
+        if known is not None:
+            last = rows.slot if n_step == 1 else last_slots(steps, rows, newest, n_step)
+            batch = batch._replace(active=batch.active & over_agents(known[last, rows.env], batch.active))
+        done = episode_ends(steps)
+        of_policy, of_critics = jax.tree.map(
+            lambda leaf: leaf[starts.place, starts.rows.env], (stored.policy, stored.critics)
+        )
+        obs_sequences = in_order(obs, done, of_policy, burn_in=sequences.burn_in)
+        seen: Any = in_order(
+            self._critic_input(obs, facts, 2),
+            done,
+            sequences.of_critics(of_critics),
+            steps.raw_action,
+            burn_in=sequences.burn_in,
+        )
+        if sequences.critic_memory == ():
+            seen = seen.rows()
+        batch = batch._replace(obs=obs_sequences, critic_obs=seen)
+        return Draw(batch, self._weights(batch, rows), starts.index)
+
+    def _steps(
+        self, sequences: SequenceReplay, experience: Experience, starts: Rows
+    ) -> tuple[Transition, jax.Array | None]:
+        """Steps of sequences, leaves `[L, W, ...]`, and whether their next observations are known, bool `[L, W]`."""
+        if self.frames is None:
+            return sequences.steps(experience.buffer, starts), None
+        assert experience.newest_frame is not None  # of every experience with frames
+        frames, flags = experience.buffer.obs, experience.buffer._replace(obs=None)
+        steps, length = sequences.steps(flags, starts), sequences.length
+        slots = (starts.slot + jnp.arange(length)[:, None]) % self.config.capacity
+        rows = Rows(slots.reshape(-1), jnp.tile(starts.env, length), jnp.tile(starts.weight, length))
+        read = self.frames.read(frames, rows, None, flags, experience.newest, experience.newest_frame)
+        obs, next_obs, known = jax.tree.map(lambda leaf: leaf.reshape(*slots.shape, *leaf.shape[1:]), read)
+        return steps._replace(obs=obs, next_obs=next_obs), known
 
     @property
     def seen_shape(self) -> Any:
@@ -472,14 +514,22 @@ class OffPolicy(NamedTuple):
             return jax.eval_shape(self._with_global, zeros(self.obs_shape), self.critic_shape)
         return critic_input(self.view, self.obs_shape, self.critic_shape)
 
-    def _critic_input(self, obs: Any, facts: Any) -> Any:
-        """Inputs of the critic `[B, *A, ...]`, from observations, and global observations `[B, ...]` or other facts."""
+    def _critic_input(self, obs: Any, facts: Any, num_axes: int = 1) -> Any:
+        """Inputs of the critic `[*B, *A, ...]`, from observations, and global observations `[*B, ...]` or other facts.
+
+        Args:
+          obs: Observations of the agents.
+          facts: What only the critic sees.
+          num_axes: Number of axes `[*B]`.
+        """
         if self.view != "global":
             return critic_input(self.view, obs, facts)
         function = self._with_global
         for _ in self.agents:
             function = jax.vmap(function, in_axes=(0, None))
-        return jax.vmap(function)(obs, facts)
+        for _ in range(num_axes):
+            function = jax.vmap(function)
+        return function(obs, facts)
 
     def _with_global(self, obs: Any, global_obs: Any) -> Any:
         """Input of a centralised critic of one agent."""
@@ -508,9 +558,17 @@ class OffPolicy(NamedTuple):
           draw: Its batch.
           error: Error of the value of each transition, `[B]`.
           hparams: Hyper-parameters, prepared.
+
+        Source: Kapturowski et al. (2019), "Recurrent experience replay in distributed reinforcement learning", for the
+        priorities of sequences.
         """
         if priorities is None or draw.index is None:
             return priorities
+        if self.sequences is not None:
+            active = jnp.any(draw.batch.active, axis=tuple(range(1, draw.batch.active.ndim)))
+            error, active = (each.reshape(-1, len(draw.index)) for each in (error, active.astype(jnp.float32)))
+            mean = jnp.sum(error * active, axis=0) / jnp.maximum(jnp.sum(active, axis=0), 1)
+            error = hparams.priority_eta * jnp.max(error, axis=0) + (1 - hparams.priority_eta) * mean
         priority = (jnp.abs(error) + _LEAST_ERROR) ** hparams.priority_alpha
         return update_priorities(priorities, draw.index, priority)
 
@@ -530,12 +588,16 @@ class OffPolicy(NamedTuple):
         if experience.lost is not None:
             metrics["replay_lost"] = experience.lost.astype(jnp.float32)
         observations = experience.policy.observations
-        after = (experience.carry, experience.buffer, priorities, experience.critic_observations)
+        after = (experience.carry, experience.buffer, priorities, experience.critic_observations, experience.memories)
         return OffPolicyState(learner, observations, *after), metrics
 
 
 def off_policy(
-    env: Environment, config: RolloutConfig, agents: tuple[int, ...], critic_sees: Sees = "own"
+    env: Environment,
+    config: RolloutConfig,
+    agents: tuple[int, ...],
+    critic_sees: Sees = "own",
+    remembers: bool = False,
 ) -> OffPolicy:
     """Toolbox of an algorithm that collects by rollouts and, with an `OffPolicyConfig`, draws from a replay buffer.
 
@@ -544,6 +606,7 @@ def off_policy(
       config: Configuration.
       agents: Axes of the agents.
       critic_sees: What a critic sees, as in `envs.wrappers.asymmetric.seen_by`; "own" for an algorithm without one.
+      remembers: Whether a network has a memory, so that batches are sequences.
 
     Raises:
       TypeError, ValueError: Observations with neighbours are normalised, or do not have what actor or critic sees.
@@ -552,14 +615,37 @@ def off_policy(
     env, view = seen_by(env, config.actor_sees, critic_sees)
     obs_shape = observation_shapes(env, agents)
     check_normalised(config.normalise_observation, obs_shape)
-    frames = None
+    frames, sequences = None, None
     if isinstance(config, OffPolicyConfig):
         sizes = config.num_steps, config.capacity
         frames = frame_ring(env, agents, obs_shape, *sizes, config.time_limits, config.replay_storage)
+        sequences = _sequences(config, len(agents)) if remembers else None
+        if not remembers:
+            _refuse_sequences(config)
     facts = critic_shapes(env, view, agents)
-    toolbox = OffPolicy(env, config, agents, obs_shape, _has_mask(env), frames, view, facts)
+    toolbox = OffPolicy(env, config, agents, obs_shape, _has_mask(env), frames, view, facts, sequences)
     check_normalised(config.normalise_observation, toolbox.seen_shape)
     return toolbox
+
+
+def _sequences(config: OffPolicyConfig, num_agent_axes: int) -> SequenceReplay:
+    """Sequences of a configuration.
+
+    Raises:
+      ValueError: See `OffPolicyConfig.check_sequences`.
+    """
+    config.check_sequences()
+    length, count = config.sequence_length, config.batch_size // config.sequence_length
+    stride = start_stride(config.num_steps, length - config.burn_in)
+    return SequenceReplay(length, config.burn_in, stride, count, config.num_envs, config.capacity, num_agent_axes)
+
+
+def _refuse_sequences(config: OffPolicyConfig) -> None:
+    """Rejects changed fields of sequences, which have no effect on a policy without a memory."""
+    for name in ("sequence_length", "burn_in"):
+        value = getattr(config, name)
+        if value != type(config).__dataclass_fields__[name].default:
+            raise UserValueError(f"{name} has no effect on a policy without a memory, got {value}; leave it out")
 
 
 def _has_mask(env: Environment) -> bool:

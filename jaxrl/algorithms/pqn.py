@@ -15,19 +15,21 @@ from envs.checking import check_abstractly
 from envs.errors import UserValueError
 from envs.loops import scan
 from envs.threefry import unrolled
-from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space
+from jaxrl.algorithms.action_values import EpsilonGreedy, QConfig, QHParams, action_values, common_space, remembers
 from jaxrl.algorithms.contract import Algorithm, Metrics, assembled, checked_config, checked_network, with_hints
 from jaxrl.algorithms.off_policy import OffPolicyPolicy, off_policy
 from jaxrl.algorithms.rollout_config import check_num_rows, stopped
 from jaxrl.algorithms.value_function import Nodes, Target
 from jaxrl.checks import Range, check_count
 from jaxrl.learning import value_losses
-from jaxrl.learning.minibatches import over_epochs, row_minibatches
+from jaxrl.learning.actor import memories
+from jaxrl.learning.minibatches import over_epochs, row_minibatches, sequence_minibatches
 from jaxrl.learning.networks import Module
 from jaxrl.learning.normalisation import RunningStatistics
 from jaxrl.learning.optimisers import transformation
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, value_ends
+from jaxrl.learning.sequences import in_order
 from jaxrl.pytrees import EnvParams
 from jaxrl.sweeps.distributions import SearchSpace, Uniform
 
@@ -45,7 +47,8 @@ class PQNConfig(QConfig):
       value_loss: Representation of a value and its loss: "squared", "huber" or "hl-gauss"; not a distribution of
         returns.
       num_epochs: Number of passes over the samples of an iteration.
-      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents).
+      num_minibatches: Number of minibatches of one pass; must divide num_envs * num_steps (* agents), or num_envs with
+        a memory, whose minibatches are environments with all their steps.
     """
 
     num_envs: int = 16
@@ -101,7 +104,10 @@ class PQNState(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """Samples of an iteration, leaves `[rows, ...]`: observations in the network's form, actions, targets `[K]`."""
+    """Samples of an iteration, leaves `[rows, ...]`: observations in the network's form, actions, targets `[K]`.
+
+    With a memory, leaves are `[num_steps, envs, *A, ...]`, and observations are `Sequences`.
+    """
 
     obs: Any
     raw_action: jax.Array
@@ -137,11 +143,16 @@ def search_space(algo: Algorithm) -> SearchSpace:
 
 @functools.lru_cache(maxsize=64)  # equal arguments give the same functions, which are then compiled once
 def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tuple[int, ...]) -> Algorithm:
-    rollouts = off_policy(env, config, agents)
+    rollouts = off_policy(env, config, agents, remembers=remembers(config, own))
     q = action_values("pqn", rollouts, own)
     actor, values, axes = q.actor(), q.values, 2 + len(agents)
     num_rows = config.steps_per_iteration * math.prod(agents)
     check_num_rows(num_rows)
+    if values.remembers and config.num_envs % config.num_minibatches:
+        raise UserValueError(
+            f"num_minibatches must divide the {config.num_envs} environments (num_envs) of a policy that remembers, "
+            f"which learns from whole sequences, got {config.num_minibatches}"
+        )
     if num_rows % config.num_minibatches:
         raise UserValueError(
             f"num_minibatches must divide the {num_rows} samples of an iteration (num_envs * num_steps * agents), got "
@@ -155,15 +166,23 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         hparams = q.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
         acting, observations = q.initial(network_key, hparams), rollouts.first_statistics()
-        carry = reset_all(rollouts.env, reset_key, env_params, config.num_envs)
+        memory = memories(values.first_memory, agents)
+        carry = reset_all(rollouts.env, reset_key, env_params, config.num_envs, memory=memory)
         optimiser = transformation(config.optimiser, hparams, hparams.lr).init(acting.params)
         return PQNState(acting, optimiser, observations, carry)
 
-    def targets(policy: OffPolicyPolicy, steps: Transition, hparams: PQNHParams) -> jax.Array:
+    def targets(policy: OffPolicyPolicy, obs: Any, steps: Transition, hparams: PQNHParams) -> jax.Array:
         """Lambda-returns `[T, num_envs, *A, K]`, from values of the observations before any reset."""
         acting = policy.acting
         nodes = Nodes.of(hparams.discount)
-        after = values.loss.value(values.outputs(acting.params, policy.normalised(steps.next_obs), axes), acting.scale)
+        next_obs = policy.normalised(steps.next_obs)
+        if values.remembers:
+            rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), next_obs)
+            outputs = values.outputs(acting.params, values.after(acting.params, obs, rows, axes - 1), axes - 1)
+            outputs = outputs.reshape(*steps.reward.shape[:2], *outputs.shape[1:])
+        else:
+            outputs = values.outputs(acting.params, next_obs, axes)
+        after = values.loss.value(outputs, acting.scale)
         action = bootstrap_actions(after, acting.shares, steps.next_mask, config.heads, values.branches)
         next_values = values.following_values(after, action)
         done = episode_ends(steps)
@@ -179,11 +198,26 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         state = state._replace(acting=q.scheduled(state.acting, hparams, env_steps))
         policy = policy_of(state, hparams)
         carry, steps, reused = rollouts.rollout(collect_key, actor, policy, state.carry, env_params, config.num_steps)
-        target = targets(policy, steps, hparams)
-        samples = Samples(policy.normalised(steps.obs), steps.raw_action, target, steps.active)
-        rows = jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[axes:]), samples)
+        obs: Any = policy.normalised(steps.obs)
+        if values.remembers:
+            obs = in_order(obs, episode_ends(steps), state.carry.memory)
+        target = targets(policy, obs, steps, hparams)
+        samples = Samples(obs, steps.raw_action, target, steps.active)
+        if not values.remembers:
+            samples = jax.tree.map(lambda leaf: leaf.reshape(num_rows, *leaf.shape[axes:]), samples)
+
+        def minibatches(key: jax.Array) -> Samples:
+            if not values.remembers:
+                return row_minibatches(key, samples, config.num_minibatches)
+            start = row_minibatches(key, samples.obs.memory, config.num_minibatches)  # of the same environments
+            others = samples._replace(obs=samples.obs.replace(memory=()))
+            batches = sequence_minibatches(key, others, config.num_minibatches)
+            return batches._replace(obs=batches.obs.replace(memory=start))
 
         def one_minibatch(carry: Any, batch: Samples) -> tuple[tuple[EpsilonGreedy, Any], Metrics]:
+            if values.remembers:  # the rows of sequences are their steps
+                others = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch._replace(obs=None))
+                batch = others._replace(obs=batch.obs)
             atoms, weight = batch.target[..., None], batch.active.astype(jnp.float32)
             acting, optimiser = carry
             params, optimiser, _, metrics = values.descend(
@@ -204,7 +238,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         (acting, optimiser), metrics = over_epochs(
             learn_key,
             config.num_epochs,
-            lambda key: row_minibatches(key, rows, config.num_minibatches),
+            minibatches,
             lambda carry, minibatches: scan(one_minibatch, carry, minibatches, steps_of_turn=1),
             (state.acting, state.optimiser),
         )
@@ -222,7 +256,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         rollouts.env,
         config,
         PQNHParams,
-        config.effects,
+        q.effects,
         init=init,
         step=step,
         policy=policy_of,

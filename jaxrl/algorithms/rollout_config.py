@@ -95,17 +95,12 @@ class RolloutConfig(NetworkConfig):
         of_adam = {} if self.optimiser is None else dict.fromkeys(ADAM_HPARAMS, False)
         return {"observation_clip": self.normalise_observation, **of_adam}
 
-    def _refuse_memory(self) -> None:
-        """Rejects fields of networks that do not fit transitions drawn one by one."""
-        name = type(self).__name__
+    def _refuse_shared_trunk(self) -> None:
+        """Rejects a field of networks of an actor and a critic."""
         if self.shared_trunk:
             raise UserValueError(
-                f"shared_trunk must be False in {name}, which has no network for both actor and critic, got True"
-            )
-        if self.memory != "none":
-            raise UserValueError(
-                f"memory must be 'none' in {name}, whose policies have no memory, got {self.memory!r}; ppo, evolve and "
-                f"others have memories, and envs.wrappers.frame_stack(env, 4) shows the last observations to any policy"
+                f"shared_trunk must be False in {type(self).__name__}, which has no network for both actor and critic, "
+                "got True"
             )
 
     def _refuse_without_effect(self, name: str, where: str, effect: bool) -> None:

@@ -29,7 +29,7 @@ from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes, Target
 from jaxrl.checks import Range
 from jaxrl.learning.action_heads import sample_squashed
-from jaxrl.learning.actor import Scores, head_actor
+from jaxrl.learning.actor import Memory, Scores, recurrent_actor
 from jaxrl.learning.exploration import noisy_actor, persistent_actor, uniform_actor, uniform_discrete_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import ADAM_HPARAMS, adam, transformation
@@ -184,22 +184,23 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
             log_prob = jnp.concatenate([jax.nn.log_softmax(masked_values(*part)) for part in parts], axis=-1)
         return jnp.exp(log_prob), log_prob
 
-    def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
+    def scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
-        outputs = agent.outputs(policy.acting.params, policy.normalised(obs))
+        outputs, memory = agent.recalled(policy.acting.params, memory, policy.normalised(obs))
         if discrete:
-            return {"logits": outputs} | agent.correlation(policy, outputs)
+            return {"logits": outputs} | agent.correlation(policy, outputs), memory
         mean, log_std = normal(outputs)
-        return {"mean": mean, "std": jnp.exp(log_std)} | agent.correlation(policy, outputs)
+        return {"mean": mean, "std": jnp.exp(log_std)} | agent.correlation(policy, outputs), memory
 
     def act(noise: jax.Array | None, scores: Scores) -> jax.Array:
         return jnp.tanh(scores["mean"] if noise is None else scores["mean"] + scores["std"] * noise)
 
     if discrete:
-        actor = persistent_actor(scores, agent.head) if agent.correlated_noise else head_actor(scores, agent.head)
+        kind = persistent_actor if agent.correlated_noise else recurrent_actor
+        actor = kind(agent.initial_memory, scores, agent.head)
         random_actor = uniform_discrete_actor(actor)
     else:
-        actor = noisy_actor(scores, act, agent.head, agent.correlated_noise)
+        actor = noisy_actor(agent.initial_memory, scores, act, agent.head, agent.correlated_noise)
         random_actor = uniform_actor(actor, agent.head)
 
     def init(key: jax.Array, hparams: SACHParams, env_params: EnvParams) -> OffPolicyState:
@@ -213,19 +214,21 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         states = optimiser.init(policy), optimiser.init(critics), of_temperature.init(jnp.zeros(()))
         learner = Learner(policy, critics, critics, log_temperature, states)
         keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
-        return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params)
+        return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params, agent.recall(critics))
 
     def next_distribution(
         key: jax.Array, learner: Learner, batch: Window, temperature: jax.Array, nodes: Nodes, scale: Scale
     ) -> Target:
         """Distribution of values with entropy at the next observations, `[B, *A, K, M]`."""
+        next_obs = agent.after(learner.policy, batch)
+        next_critic_obs = agent.after_critics(learner.targets, batch)
         if not discrete:
-            action, log_prob = sampled(key, learner.policy, batch.next_obs)
-            lowest = agent.lowest(agent.values(learner.targets, batch.next_critic_obs, action), nodes, scale)
+            action, log_prob = sampled(key, learner.policy, next_obs)
+            lowest = agent.lowest(agent.values(learner.targets, next_critic_obs, action), nodes, scale)
             return _with_entropy(lowest, log_prob, temperature, nodes)
-        share, log_prob = probabilities(learner.policy, batch.next_obs, batch.next_mask)
+        share, log_prob = probabilities(learner.policy, next_obs, batch.next_mask)
         log_prob = jnp.where(share > 0, log_prob, 0.0)  # these actions have the weight 0
-        lowest = agent.lowest(agent.values(learner.targets, batch.next_critic_obs), nodes, scale)
+        lowest = agent.lowest(agent.values(learner.targets, next_critic_obs), nodes, scale)
         if branches is not None:  # the mean of D values, to which D entropies are added
             share, log_prob = share / len(branches), log_prob * len(branches)
         atoms, of_atoms = _with_entropy(lowest, log_prob, temperature, nodes)
@@ -308,7 +311,8 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         hparams = agent.scheduled(iteration, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
         policy = agent.policy(state, hparams)
-        experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
+        recall = agent.recall(state.learner.critics)
+        experience = replay.collect(collect_key, iteration, actor, policy, state, env_params, recall)
 
         def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             learner, priorities = carry

@@ -25,7 +25,7 @@ from jaxrl.algorithms.off_policy import OffPolicyPolicy, OffPolicyState
 from jaxrl.algorithms.rollout_config import INFINITE
 from jaxrl.algorithms.value_function import Nodes
 from jaxrl.checks import Range, check_count
-from jaxrl.learning.actor import Scores
+from jaxrl.learning.actor import Memory, Scores
 from jaxrl.learning.exploration import noisy_actor, uniform_actor
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import transformation
@@ -132,16 +132,16 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
     agent = actor_critic("td3", env, config, agents, own=own)
     replay = agent.replay
 
-    def scores(policy: OffPolicyPolicy, obs: Any, mask: Any) -> Scores:
+    def scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         del mask
-        outputs = agent.outputs(policy.acting.params, policy.normalised(obs))
+        outputs, memory = agent.recalled(policy.acting.params, memory, policy.normalised(obs))
         std = jnp.broadcast_to(jnp.asarray(policy.acting.noise_std), outputs.shape)
-        return {"mean": jnp.tanh(outputs), "std": std} | agent.correlation(policy, outputs)
+        return {"mean": jnp.tanh(outputs), "std": std} | agent.correlation(policy, outputs), memory
 
     def act(noise: jax.Array | None, scores: Scores) -> jax.Array:
         return scores["mean"] if noise is None else jnp.clip(scores["mean"] + scores["std"] * noise, -1.0, 1.0)
 
-    actor = noisy_actor(scores, act, agent.head, agent.correlated_noise)
+    actor = noisy_actor(agent.initial_memory, scores, act, agent.head, agent.correlated_noise)
 
     def policy_of(learner: Learner, observations: Any, hparams: TD3HParams) -> OffPolicyPolicy:
         """Policy with the exploration noise of the last iteration."""
@@ -156,7 +156,8 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         states = optimiser.init(policy), optimiser.init(critics)
         learner = Learner(policy, policy, critics, critics, states, jnp.float32(hparams.noise_std))
         keys, acting = (reset_key, collect_key), agent.acting(policy, hparams)
-        return replay.init(keys, learner, acting, actor, uniform_actor(actor, agent.head), hparams, env_params)
+        random_actor, recall = uniform_actor(actor, agent.head), agent.recall(critics)
+        return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params, recall)
 
     def next_actions(key: jax.Array, policy: Params, obs: Any, hparams: TD3HParams) -> jax.Array:
         action = jnp.tanh(agent.outputs(policy, obs))
@@ -192,8 +193,9 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
     ) -> tuple[Learner, jax.Array, Metrics]:
         """One gradient step, after `count` previous ones, which are shared by the runs."""
         nodes, scale = Nodes.of(hparams.discount), agent.scale(hparams)
-        action = next_actions(key, learner.target_policy, batch.next_obs, hparams)
-        next_values = agent.lowest(agent.values(learner.targets, batch.next_critic_obs, action), nodes, scale)
+        policy, targets = learner.target_policy, learner.targets
+        action = next_actions(key, policy, agent.after(policy, batch), hparams)
+        next_values = agent.lowest(agent.values(targets, agent.after_critics(targets, batch), action), nodes, scale)
         of_policy, of_critics = learner.optimisers
         critics, of_critics, error, metrics = agent.descend(
             learner.critics, of_critics, batch, next_values, weight, nodes, hparams
@@ -212,7 +214,8 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         collect_key, learn_key = jax.random.split(unrolled(key))
         learner = state.learner._replace(noise_std=jnp.float32(hparams.noise_std))
         policy = policy_of(learner, state.observations, hparams)
-        experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
+        recall = agent.recall(learner.critics)
+        experience = replay.collect(collect_key, iteration, actor, policy, state, env_params, recall)
 
         def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             learner, priorities = carry

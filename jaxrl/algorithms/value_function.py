@@ -1,6 +1,7 @@
 """Values of actions under a discount: their network, targets, and one gradient step towards them."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -15,12 +16,15 @@ from jaxrl.discounts.form import to_host
 from jaxrl.discounts.mixtures import head_sizes, with_nodes
 from jaxrl.discounts.parsing import LONGEST_EPISODE, Prepared, discount_name, prepare
 from jaxrl.learning import value_losses
+from jaxrl.learning.actor import memories
 from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.networks import Module, apply_over, zeros
 from jaxrl.learning.optimisers import Optimiser, transformation
 from jaxrl.learning.q_targets import mixture_values, n_step_targets, of_actions
+from jaxrl.learning.recurrent import first_memory, is_recurrent
 from jaxrl.learning.replay import Window
-from jaxrl.pytrees import HParams, Params
+from jaxrl.learning.sequences import Recalled, recalled_outputs, unroll_rows
+from jaxrl.pytrees import HParams, Memory, Params
 
 _LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
 _SHORTFALL = 1e-3  # least reported difference between their curve and the curve of the discount
@@ -98,23 +102,79 @@ class ValueFunction(NamedTuple):
 
     def init(self, key: jax.Array, shapes: Any) -> Params:
         """Parameters, from the shapes of one input of the network."""
-        examples = self._arguments(zeros(shapes))
+        examples = (zeros(shapes), first_memory(self.network)) if self.remembers else self._arguments(zeros(shapes))
         if self.num_members is None:
             return self.network.init(key, *examples)
         keys = jax.random.split(key, self.num_members)
         return jax.vmap(self.network.init, in_axes=(0, *[None] * len(examples)))(keys, *examples)
 
     def outputs(self, params: Params, inputs: Any, num_axes: int) -> jax.Array:
-        """Outputs for inputs with `num_axes` leading axes, `[*B, K, num_outputs]` or `[*B, num_actions, K, ...]`."""
+        """Outputs for inputs with `num_axes` leading axes, `[*B, K, num_outputs]` or `[*B, num_actions, K, ...]`.
 
-        def of_one(params: Params) -> jax.Array:
+        A network with a memory takes `Sequences`, whose rows have these axes, or `Recalled` inputs.
+        """
+        return self.recalled(params, inputs, num_axes)[0]
+
+    def recalled(self, params: Params, inputs: Any, num_axes: int) -> tuple[jax.Array, Memory]:
+        """Outputs as of `outputs`, and the memories after each input, leaves `[*B, ...]`, or `[C, *B, ...]`."""
+
+        def of_one(params: Params, inputs: Any) -> tuple[jax.Array, Memory]:
+            if self.remembers:
+                return recalled_outputs(self.network, params, inputs, num_axes)
             obs, *others = self._arguments(inputs)
-            return apply_over(self.network, params, obs, num_axes, *others)
+            return apply_over(self.network, params, obs, num_axes, *others), ()
 
-        outputs = of_one(params) if self.num_members is None else jax.vmap(of_one)(params)
+        outputs, memory = self._of_each(of_one)(params, inputs)
         leading = outputs.shape[: num_axes + (self.num_members is not None)]
         actions = () if self.num_actions is None else (self.num_actions,)
-        return outputs.reshape(*leading, *actions, self.num_heads, self.loss.num_outputs)
+        return outputs.reshape(*leading, *actions, self.num_heads, self.loss.num_outputs), memory
+
+    @property
+    def remembers(self) -> bool:
+        """Whether the network has a memory."""
+        return is_recurrent(self.network)
+
+    @property
+    def first_memory(self) -> Memory:
+        """Memory of one agent at the start of an episode, leaves `[...]`, of C networks `[C, ...]`."""
+        memory = first_memory(self.network)
+        return memory if self.num_members is None else memories(memory, (self.num_members,))
+
+    def before(self, params: Params, sequences: Any) -> Memory:
+        """Memories before each row of sequences, leaves `[T * B, *A, ...]`, of C networks `[C, T * B, *A, ...]`."""
+        return self._of_each(lambda params, inputs: unroll_rows(self.network, params, inputs)[1])(params, sequences)
+
+    def after(self, params: Params, inputs: Any, next_inputs: Any, num_axes: int) -> Any:
+        """Next inputs of rows with the memories after these, which no reset has changed; `next_inputs` without memory.
+
+        Args:
+          params: Parameters.
+          inputs: Inputs of the rows; `Sequences` for a network with a memory.
+          next_inputs: Inputs that follow the rows, leaves `[*B, ...]`.
+          num_axes: Number of leading axes of the rows.
+        """
+        if not self.remembers:
+            return next_inputs
+        return Recalled(next_inputs, self.recalled(params, inputs, num_axes)[1])
+
+    def _of_each(self, function: Callable[[Params, Any], Any]) -> Callable[[Params, Any], Any]:
+        """Function of parameters and inputs applied to each network, with a memory of its own."""
+        if self.num_members is None:
+            return function
+
+        def of_all(params: Params, inputs: Any) -> Any:
+            axes: Any = None
+            if self.remembers:
+                count = len(jax.tree.leaves(params)[0])  # fewer where only the first networks are asked
+                memory = jax.tree.map(lambda leaf: leaf[:count], inputs.memory)
+                if isinstance(inputs, Recalled):
+                    inputs, axes = inputs._replace(memory=memory), Recalled(None, 0)
+                else:
+                    inputs = inputs.replace(memory=memory)
+                    axes = inputs.replace(inputs=None, reset=None, memory=0, action=None)
+            return jax.vmap(function, in_axes=(0, axes))(params, inputs)
+
+        return of_all
 
     def _arguments(self, inputs: Any) -> tuple[Any, ...]:
         return inputs if self.takes_pairs else (inputs,)
@@ -191,7 +251,7 @@ class ValueFunction(NamedTuple):
         Args:
           params: Parameters.
           optimiser: State of the optimiser.
-          inputs: Inputs of the network, leaves `[*B, ...]`.
+          inputs: Inputs of the network, leaves `[*B, ...]`; `Sequences` for one with a memory.
           action: Actions taken, int32 `[*B]` or `[*B, D]`; None where the inputs contain them.
           target: Target, `[*B, K, M]`, also of each part of an action.
           active: Whether an agent took part, bool `[*B]`.

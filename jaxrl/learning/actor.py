@@ -26,6 +26,7 @@ __all__ = [
     "memories",
     "memoryless",
     "recurrent_actor",
+    "remembering",
     "scored",
 ]
 
@@ -75,10 +76,30 @@ def memoryless(
     def scores_and_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
         return scores(policy, obs, mask), memory
 
-    def choose_with_memory(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+    return remembering(lambda policy: (), scores_and_memory, noise, choose, log_prob)
+
+
+def remembering(
+    initial_memory: Callable[[Policy], Memory],
+    scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]],
+    noise: Callable[[jax.Array, tuple[int, ...]], Noise],
+    choose: Callable[[Noise, Scores, Any, Any], tuple[Any, Any]],
+    log_prob: Callable[[Scores, Any, Any], jax.Array] | None = None,
+) -> Actor:
+    """Actor whose scores alone depend on the memory and change it.
+
+    Args:
+      initial_memory: Function `Actor.initial_memory`.
+      scores: Function `Actor.scores`.
+      noise: Function `Actor.noise`.
+      choose: Function `(noise, scores, greedy, mask) -> (action, raw)`.
+      log_prob: Function `Actor.log_prob`.
+    """
+
+    def choose_and_keep(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
         return *choose(noise, scores, greedy, mask), memory
 
-    return Actor(lambda policy: (), scores_and_memory, noise, choose_with_memory, log_prob)
+    return Actor(initial_memory, scores, noise, choose_and_keep, log_prob)
 
 
 def head_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -> Actor:
@@ -103,15 +124,11 @@ def recurrent_actor(
       scores: Function `Actor.scores`, with the scores of the head.
       head: Action head of the environment's action space.
     """
-    choose = choose_by(head)
-
-    def choose_and_keep(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
-        return *choose(noise, scores, greedy, mask), memory
 
     def noise(key: jax.Array, shape: tuple[int, ...]) -> Noise:
         return head.noise(unrolled(key), shape)
 
-    return Actor(initial_memory, scores, noise, choose_and_keep, head.log_prob)
+    return remembering(initial_memory, scores, noise, choose_by(head), head.log_prob)
 
 
 def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any, Any]]:

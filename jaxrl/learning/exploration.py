@@ -10,7 +10,7 @@ from jax.scipy.special import log_ndtr, ndtr
 
 from envs.threefry import unrolled
 from jaxrl.learning.action_heads import ActionHead
-from jaxrl.learning.actor import Actor, Memory, Noise, Policy, Scores, choose_by, memoryless
+from jaxrl.learning.actor import Actor, Memory, Noise, Policy, Scores, choose_by, remembering
 
 CORRELATION = "noise_correlation"  # entry of the scores
 
@@ -19,6 +19,7 @@ __all__ = [
     "Walk",
     "correlated",
     "gumbel_of",
+    "network_memory",
     "noisy_actor",
     "persistent_actor",
     "uniform_actor",
@@ -32,10 +33,17 @@ class Walk(NamedTuple):
     Attributes:
       noise: Noise of the previous step, float32 `[*B, n]`.
       begun: Whether there was a previous step in the episode, bool `[*B]`.
+      network: Memory of the network, leaves `[*B, ...]`, () without one.
     """
 
     noise: jax.Array
     begun: jax.Array
+    network: Memory = ()
+
+
+def network_memory(memory: Memory) -> Memory:
+    """Memory of the network alone, without that of correlated noise."""
+    return memory.network if isinstance(memory, Walk) else memory
 
 
 def correlated(walk: Walk, noise: jax.Array, correlation: jax.Array) -> Walk:
@@ -52,11 +60,13 @@ def correlated(walk: Walk, noise: jax.Array, correlation: jax.Array) -> Walk:
     chex.assert_equal_shape([walk.noise, noise], custom_message="walk, noise")
     chex.assert_equal_shape([walk.begun, correlation], custom_message="walk, correlation")
     share = jnp.where(walk.begun, correlation, 0.0)[..., None]
-    return Walk(share * walk.noise + jnp.sqrt(1 - jnp.square(share)) * noise, jnp.ones_like(walk.begun))
+    noise = share * walk.noise + jnp.sqrt(1 - jnp.square(share)) * noise
+    return walk._replace(noise=noise, begun=jnp.ones_like(walk.begun))
 
 
 def noisy_actor(
-    scores: Callable[[Policy, Any, Any], Scores],
+    initial_memory: Callable[[Policy], Memory],
+    scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]],
     act: Callable[[jax.Array | None, Scores], jax.Array],
     head: ActionHead,
     with_memory: bool,
@@ -64,7 +74,8 @@ def noisy_actor(
     """Actor of continuous actions with normal noise.
 
     Args:
-      scores: Function `(policy, obs, mask) -> scores`; with a memory they contain `CORRELATION`, `[*B]`.
+      initial_memory: Function `Actor.initial_memory` of the network.
+      scores: Function `Actor.scores` of the network; with correlated noise they contain `CORRELATION`, `[*B]`.
       act: Function `(noise [*B, n], scores) -> raw action [*B, n]` in [-1, 1]; the greedy action where noise is None.
       head: Action head of the environment's action space.
       with_memory: Whether noise is correlated within an episode, and the actor has a memory `Walk`.
@@ -78,11 +89,15 @@ def noisy_actor(
             raw = jnp.where(greedy, act(None, scores), act(noise, scores))
         return head.to_env(raw), raw
 
-    actor = memoryless(scores, _normal(head.num_outputs), choose)
+    actor = remembering(initial_memory, scores, _normal(head.num_outputs), choose)
     return _walking(actor, head.num_outputs) if with_memory else actor
 
 
-def persistent_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionHead) -> Actor:
+def persistent_actor(
+    initial_memory: Callable[[Policy], Memory],
+    scores: Callable[[Policy, Memory, Any, Any], tuple[Scores, Memory]],
+    head: ActionHead,
+) -> Actor:
     """Actor of discrete actions sampled with noise that is correlated within an episode.
 
     An action is the one with the largest sum of logit and Gumbel noise, which is at the quantiles of correlated normal
@@ -91,7 +106,8 @@ def persistent_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionH
     noise, the actions that follow it need not have the probabilities of the policy.
 
     Args:
-      scores: Function `(policy, obs, mask) -> scores`, those of the head and `CORRELATION`, `[*B]`.
+      initial_memory: Function `Actor.initial_memory` of the network.
+      scores: Function `Actor.scores` of the network: those of the head and `CORRELATION`, `[*B]`.
       head: Action head of the environment's action space.
     """
     by_head = choose_by(head)
@@ -99,7 +115,8 @@ def persistent_actor(scores: Callable[[Policy, Any, Any], Scores], head: ActionH
     def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, Any]:
         return by_head(None if noise is None else gumbel_of(noise), scores, greedy, mask)
 
-    return _walking(memoryless(scores, _normal(head.num_outputs), choose, head.log_prob), head.num_outputs)
+    actor = remembering(initial_memory, scores, _normal(head.num_outputs), choose, head.log_prob)
+    return _walking(actor, head.num_outputs)
 
 
 def gumbel_of(noise: jax.Array) -> jax.Array:
@@ -114,26 +131,28 @@ def _normal(size: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
 
 
 def _walking(actor: Actor, size: int) -> Actor:
-    """Actor with correlated noise, its memory `Walk`, from one without memory, whose noise is `_normal(size)`."""
+    """Actor with correlated noise, its memory `Walk`, from one whose noise is `_normal(size)`."""
 
     def initial_memory(policy: Policy) -> Walk:
-        del policy
-        return Walk(jnp.zeros(size, jnp.float32), jnp.zeros((), bool))
+        return Walk(jnp.zeros(size, jnp.float32), jnp.zeros((), bool), actor.initial_memory(policy))
 
     def scores_with_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
-        return actor.scores(policy, (), obs, mask)[0], memory
+        scores, network = actor.scores(policy, memory.network, obs, mask)
+        return scores, memory._replace(network=network)
 
     def choose(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
         if noise is not None:
             memory = correlated(memory, noise, scores[CORRELATION])
-        action, raw, _ = actor.choose(None if noise is None else memory.noise, scores, (), greedy, mask)
+        action, raw, _ = actor.choose(None if noise is None else memory.noise, scores, memory.network, greedy, mask)
         return action, raw, memory
 
     return Actor(initial_memory, scores_with_memory, actor.noise, choose, actor.log_prob)
 
 
 def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
-    """Actor of actions distributed uniformly between the bounds, with the memory of another actor left unchanged.
+    """Actor of actions distributed uniformly between the bounds, with the memory of another actor.
+
+    The memory of correlated noise stays as it is, and that of a network sees the observations.
 
     Args:
       actor: Actor to which the memory belongs.
@@ -141,7 +160,8 @@ def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
     """
 
     def scores(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
-        del policy, obs, mask
+        if jax.tree.leaves(network_memory(memory)):
+            return {}, actor.scores(policy, memory, obs, mask)[1]
         return {}, memory
 
     def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from types import MappingProxyType
 from typing import Any, Literal
@@ -36,7 +36,7 @@ from jaxrl.learning.networks import (
     ResidualActorCritic,
     with_action,
 )
-from jaxrl.learning.recurrent import Heads, RecurrentActorCritic
+from jaxrl.learning.recurrent import Heads, RecurrentActorCritic, RecurrentNetwork
 from jaxrl.learning.relation import POOLINGS, RelationActorCritic
 
 __all__ = ["NetworkConfig"]
@@ -182,6 +182,18 @@ class NetworkConfig(Settings):
         """
         kind = self._kind(obs["observation"] if self.encoders and with_action else obs)
         return self._network(*kind, obs, None, None, with_action)
+
+    def remembering(self, encoder: Module, head: Callable[[Module], Module]) -> Module:
+        """Network of an encoder and last layers, with the memory of the configuration between them if there is one.
+
+        Args:
+          encoder: Encoder of inputs, such as `encoder`.
+          head: Function of a module that returns features, from which it makes a network with the last layers.
+        """
+        if self.memory == "none":
+            return head(encoder)
+        after = MLPActorCritic(None, self.memory_hidden, self.activation)
+        return RecurrentNetwork(encoder, cell_of(self.memory, self.memory_size, self.activation), head(after))
 
     def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
         """Network of an actor and a critic.

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.learning.networks import ACTIVATIONS, Module, dense, perceptron, returned
 from jaxrl.learning.q_targets import of_branches
+from jaxrl.learning.recurrent import check_remembering, is_recurrent
 
 __all__ = ["Networks", "OutputNetwork", "PolicyHead", "QNetwork", "check_outputs"]
 
@@ -140,7 +141,8 @@ def check_outputs(name: str, network: Any, inputs: dict[str, Any], outputs: str,
 
     Args:
       name: Name of the argument, for error messages.
-      network: Flax module, called as `network.apply(params, *inputs)`.
+      network: Flax module, called as `network.apply(params, *inputs)`; a recurrent one as `(inputs, memory)`, where
+        several inputs are a tuple.
       inputs: Shapes of one input of each argument, by name.
       outputs: Meaning of the outputs, for error messages.
       shape: Shape of the outputs.
@@ -148,8 +150,13 @@ def check_outputs(name: str, network: Any, inputs: dict[str, Any], outputs: str,
     Raises:
       TypeError, ValueError: The network is not a flax module, takes other arguments, or returns other shapes.
     """
+    words = " and ".join(f"one {_WORDS[word]}" for word in inputs)
+    if is_recurrent(network):
+        takes = f"({outputs} {list(shape)}, memory) for {words} and one memory"
+        pair = inputs if len(inputs) == 1 else {"inputs": tuple(inputs.values())}
+        return check_remembering(name, network, pair, takes, (shape,))
     of_one = returned(name, network, inputs)
-    required = f"{outputs} {list(shape)} for one {' and one '.join(_WORDS[word] for word in inputs)}"
+    required = f"{outputs} {list(shape)} for {words}"
     if not hasattr(of_one, "shape"):
         raise UserTypeError(f"{name} must return {required}, got {jax.tree.map(jnp.shape, of_one)}")
     if of_one.shape != shape:

@@ -15,7 +15,14 @@ import numpy as np
 from envs.threefry import unrolled
 from jaxrl.learning.replay import Rows, write_slice
 
-__all__ = ["Priorities", "init_priorities", "prioritised_rows", "update_priorities", "write_priorities"]
+__all__ = [
+    "Priorities",
+    "init_priorities",
+    "open_priorities",
+    "prioritised_rows",
+    "update_priorities",
+    "write_priorities",
+]
 
 _BELOW_ONE = np.float32(1 - 2.0**-24)  # the largest float32 below 1
 
@@ -59,6 +66,21 @@ def write_priorities(priorities: Priorities, start: jax.Array, count: int) -> Pr
     return priorities._replace(leaves=leaves, sums=write_slice(priorities.sums, sums, first))
 
 
+def open_priorities(priorities: Priorities, keep: jax.Array, opened: jax.Array) -> Priorities:
+    """Priorities of starts of sequences after new transitions, which close some starts and open others.
+
+    Args:
+      priorities: Priorities before the update.
+      keep: Whether the start has its priority still, bool `[size]`.
+      opened: Whether the start is new, and gets the largest priority so far, bool `[size]`; others have priority 0.
+    """
+    chex.assert_equal_shape([keep, opened], custom_message="keep, opened")
+    more = priorities.leaves.size - keep.size
+    keep, opened = (jnp.pad(flag, (0, more)).reshape(priorities.leaves.shape) for flag in (keep, opened))
+    leaves = jnp.where(opened, priorities.largest, jnp.where(keep, priorities.leaves, 0.0))
+    return priorities._replace(leaves=leaves, sums=jnp.sum(leaves, axis=1))
+
+
 def update_priorities(priorities: Priorities, row: jax.Array, priority: jax.Array) -> Priorities:
     """Priorities with those of some transitions replaced.
 
@@ -84,7 +106,7 @@ def prioritised_rows(
     Args:
       key: Random key.
       priorities: Priorities of the transitions, index `slot * num_envs + env`.
-      filled: Number of slots filled, int32 `[]`.
+      filled: Number of slots with priorities, int32 `[]`.
       num_envs: Number of environments, static.
       batch_size: Number of transitions to draw, static.
       beta: Exponent of the importance weights, `[]`, traced.

@@ -2,11 +2,11 @@
 
 A recurrent network is a flax module that is called as `(obs, memory) -> (outputs, value, memory)` on one observation
 and the memory of one agent, and has a method `initial_memory() -> memory`, the memory at the start of an episode: a
-pytree of real arrays. It may have a method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does
-the same for a sequence, leaves `[T, ...]`, faster than step by step; `reset`, bool `[T]`, is True for steps before
-which the memory is reset to the initial one, and `memories` are those after each step. A memory cell has the same
-interface with features instead of observations: `(features, memory) -> (features, memory)`, with `initial_memory` and
-optionally `unroll`.
+pytree of real arrays. In algorithms without a value next to the outputs, it returns `(outputs, memory)`. It may have a
+method `unroll(params, obs, memory, reset) -> (outputs, value, memories)` that does the same for a sequence, leaves
+`[T, ...]`, faster than step by step; `reset`, bool `[T]`, is True for steps before which the memory is reset to the
+initial one, and `memories` are those after each step. A memory cell has the same interface with features instead of
+observations: `(features, memory) -> (features, memory)`, with `initial_memory` and optionally `unroll`.
 """
 
 import inspect
@@ -26,7 +26,10 @@ from jaxrl.pytrees import Memory, Params
 __all__ = [
     "Heads",
     "RecurrentActorCritic",
+    "RecurrentNetwork",
     "check_recurrent",
+    "check_remembering",
+    "first_memory",
     "is_recurrent",
     "part_of",
     "step_over",
@@ -91,6 +94,43 @@ class RecurrentActorCritic(nn.Module):
         return outputs, value, memories
 
 
+class RecurrentNetwork(nn.Module):
+    """An encoder, a memory, and last layers, `(inputs, memory) -> (outputs, memory)`: a policy, or values of actions.
+
+    Attributes:
+      encoder: Module `(inputs) -> features [F]`.
+      cell: Memory cell, as in `RecurrentActorCritic`.
+      head: Module `(features) -> outputs`.
+    """
+
+    encoder: nn.Module
+    cell: Any
+    head: nn.Module
+
+    def initial_memory(self) -> Memory:
+        """Memory of one agent at the start of an episode."""
+        return self.cell.initial_memory()
+
+    def __call__(self, inputs: Any, memory: Memory) -> tuple[jax.Array, Memory]:
+        """Outputs and the memory after one input."""
+        features, memory = self.cell(self.encoder(inputs), memory)
+        outputs: Any = self.head(features)
+        return outputs, memory
+
+    def unroll(self, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, Memory]:
+        """Outputs and memories after each input of a sequence; only the cell is sequential."""
+        chex.assert_rank(reset, 1, custom_message="reset")
+        encoded = jax.vmap(self.encoder.apply, in_axes=(None, 0))(part_of(params, "encoder"), inputs)
+        features, memories = unroll(self.cell, part_of(params, "cell"), encoded, memory, reset)
+        outputs: Any = jax.vmap(self.head.apply, in_axes=(None, 0))(part_of(params, "head"), features)
+        return outputs, memories
+
+
+def first_memory(network: Any) -> Memory:
+    """Memory of one agent at the start of an episode, () for a network without memory."""
+    return jax.tree.map(jnp.asarray, network.initial_memory()) if is_recurrent(network) else ()
+
+
 def part_of(params: Params, name: str) -> Params:
     """Parameters of one part of a module; a part without parameters has no entry."""
     parts: Any = params["params"]
@@ -102,17 +142,15 @@ def is_recurrent(network: Any) -> bool:
     return inspect.isfunction(getattr(type(network), "initial_memory", None))
 
 
-def step_over(network: Any, params: Params, obs: Any, memory: Memory, num_axes: int) -> tuple[Any, Any, Memory]:
-    """Applies a recurrent network to observations and memories with `num_axes` leading axes."""
+def step_over(network: Any, params: Params, obs: Any, memory: Memory, num_axes: int) -> Any:
+    """Results of a recurrent network for observations and memories with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
         function = jax.vmap(function, in_axes=(None, 0, 0))
     return function(params, obs, memory)
 
 
-def unroll_over(
-    network: Any, params: Params, obs: Any, memory: Memory, reset: jax.Array
-) -> tuple[jax.Array, jax.Array, Memory]:
+def unroll_over(network: Any, params: Params, obs: Any, memory: Memory, reset: jax.Array) -> Any:
     """Unrolls a recurrent network along sequences.
 
     Args:
@@ -123,7 +161,7 @@ def unroll_over(
       reset: Whether the memory is reset to the start before each observation, bool `[T, *B]`.
 
     Returns:
-      Outputs and values `[T, *B, ...]`, and the memories after each observation, leaves `[T, *B, ...]`.
+      Results of the network, leaves `[T, *B, ...]`; the last one is the memories after each observation.
     """
     chex.assert_tree_shape_prefix(obs, reset.shape, custom_message="obs, reset")
     chex.assert_tree_shape_prefix(memory, reset.shape[1:], custom_message="memory, reset")
@@ -190,6 +228,25 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
     """
     values = "value []" if num_values is None else f"values [{num_values}], one for each head of the mixture critic"
     takes = f"(outputs [{num_outputs}], {values}, memory) for one observation and memory"
+    shapes = ((num_outputs,), () if num_values is None else (num_values,))
+    check_remembering("network", network, {"obs": obs}, takes, shapes)
+
+
+def check_remembering(
+    name: str, network: Any, inputs: dict[str, Any], takes: str, required: tuple[tuple[int, ...], ...]
+) -> None:
+    """Rejects a recurrent network whose results differ from the required ones, before anything is compiled.
+
+    Args:
+      name: Name of the argument, for error messages.
+      network: Flax module with a method `initial_memory`.
+      inputs: Shapes of its first argument, by name.
+      takes: Results that are required, for error messages.
+      required: Shapes of the results before the memory.
+
+    Raises:
+      TypeError, ValueError: The results do not have the required structure, shapes or types.
+    """
     cell = getattr(network, "cell", None)
     if isinstance(cell, nn.RNNCellBase):
         raise UserTypeError(
@@ -197,22 +254,24 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
         )
     start: Any = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, network.initial_memory()))  # pyright: ignore
     if not jax.tree.leaves(start):
-        raise UserTypeError(f"network.initial_memory() must give a memory of at least one array, got {start!r}")
+        raise UserTypeError(f"{name}.initial_memory() must give a memory of at least one array, got {start!r}")
     for leaf in jax.tree.leaves(start):
         if jnp.issubdtype(leaf.dtype, jnp.complexfloating):
             raise UserTypeError(
-                f"network.initial_memory() must give real arrays, got {leaf.dtype}{list(leaf.shape)}; "
+                f"{name}.initial_memory() must give real arrays, got {leaf.dtype}{list(leaf.shape)}; "
                 "keep real and imaginary parts apart"
             )
-    got = returned("network", network, {"obs": obs, "memory": start})
-    if not isinstance(got, tuple) or len(got) != 3:
-        raise UserTypeError(f"network must return {takes}, got {jax.tree.map(jnp.shape, got)}")
-    shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got[:2])
-    if shapes != ((num_outputs,), () if num_values is None else (num_values,)):
-        raise UserValueError(f"network must return {takes}, got shapes {shapes[0]} and {shapes[1]}")
-    before, after = (_described(memory) for memory in (start, got[2]))
+    got = returned(name, network, {**inputs, "memory": start})
+    if not isinstance(got, tuple) or len(got) != len(required) + 1:
+        raise UserTypeError(f"{name} must return {takes}, got {jax.tree.map(jnp.shape, got)}")
+    shapes = tuple(getattr(leaf, "shape", type(leaf).__name__) for leaf in got[:-1])
+    if shapes != required:
+        raise UserValueError(
+            f"{name} must return {takes}, got shape{'s' * (len(shapes) > 1)} {' and '.join(map(str, shapes))}"
+        )
+    before, after = (_described(memory) for memory in (start, got[-1]))
     if before != after:
-        raise UserValueError(f"network must return a memory like its initial_memory, {before}, got {after}")
+        raise UserValueError(f"{name} must return a memory like its initial_memory, {before}, got {after}")
 
 
 def _described(memory: Memory) -> dict[str, str]:

@@ -38,6 +38,7 @@ class Transition(NamedTuple):
       critic_obs, next_critic_obs: What only a critic sees, before the step, and after it before any reset, if
         requested: global observations, leaves without the agents' axes, or privileged facts; otherwise None.
       behaviour: `info["behaviour"]` of the step, if requested; otherwise None.
+      memory: Memories before the step, leaves `[T, N, *A, ...]`, if requested; otherwise None.
     """
 
     obs: Any
@@ -53,6 +54,7 @@ class Transition(NamedTuple):
     critic_obs: Any = None
     next_critic_obs: Any = None
     behaviour: Any = None
+    memory: Any = None
 
 
 class Carry(NamedTuple):
@@ -192,6 +194,7 @@ def rollout(
     critic_sees: Callable[[State, EnvParams], Any] | None = None,
     with_behaviour: bool = False,
     kept: Callable[[Any], Any] = lambda obs: obs,
+    recorded: Callable[[Memory], Any] | None = None,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -216,6 +219,7 @@ def rollout(
       critic_sees: Function of a state and the parameters, whose results are `critic_obs`; None for none.
       with_behaviour: Whether transitions have `behaviour`, static.
       kept: Function of observations `[N, ...]`, whose results take their place in transitions.
+      recorded: Function of memories, whose results are `memory` of transitions; None for none.
 
     Returns:
       Environments after the rollout, transitions `[T, N, ...]`, and the number of reused fresh states, int32 `[]`.
@@ -280,11 +284,12 @@ def rollout(
 
         begun = jax.tree.map(reset, after, pool)._replace(memory=remembered(memory, first_memory, over))
         facts = (kept(facts[0]), *facts[1:])
-        return (begun, used + done, t + 1), (kept(obs), mask, raw_action, next_mask, critic_obs, facts)
+        record = None if recorded is None else recorded(before)
+        return (begun, used + done, t + 1), (kept(obs), mask, raw_action, next_mask, critic_obs, facts, record)
 
     start = (carry, jnp.zeros(num_envs, jnp.uint32), jnp.zeros((), jnp.int32))
     (carry, used, _), run = scan(one_step, start, noise, length=num_steps)
-    obs, mask, raw_action, next_mask, (critic_obs, next_critic_obs), facts = run
+    obs, mask, raw_action, next_mask, (critic_obs, next_critic_obs), facts, memory = run
     next_obs, reward, ended, per_agent, behaviour = facts
     terminated, truncated = ended == TERMINATED, ended == TRUNCATED
     of_all_agents = terminated.reshape(*terminated.shape, *[1] * (reward.ndim - terminated.ndim))
@@ -302,5 +307,6 @@ def rollout(
         critic_obs=critic_obs,
         next_critic_obs=next_critic_obs,
         behaviour=behaviour,
+        memory=memory,
     )
     return carry, transitions, jnp.sum(jnp.maximum(used.astype(jnp.int32) - pool_size, 0))

@@ -18,7 +18,7 @@ from envs.settings import in_own_settings, own_settings
 from envs.wrappers.randomising import Sampler
 from envs.wrappers.wrapper import limit, params_for
 from jaxrl.algorithms.contract import Algorithm, check_members
-from jaxrl.algorithms.off_policy import OffPolicyConfig
+from jaxrl.algorithms.off_policy_config import OffPolicyConfig
 from jaxrl.algorithms.registry import randomised
 from jaxrl.checks import check_count, check_flag, random_key
 from jaxrl.discounts.parsing import Prepared

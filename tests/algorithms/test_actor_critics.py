@@ -475,12 +475,13 @@ def test_numbers_without_an_effect_are_refused() -> None:
 def test_the_prefill_of_correlated_discrete_actions_is_uniform_and_correlated() -> None:
     runs = 2_000
 
-    def one_sided(policy: Any, obs: Any, mask: Any) -> dict[str, jax.Array]:
+    def one_sided(policy: Any, memory: Any, obs: Any, mask: Any) -> Any:
         """Scores of a policy that prefers the second action by far, whatever it observes, at a correlation of 1."""
         del policy, mask
-        return {"logits": jnp.broadcast_to(jnp.arange(2.0) * 50, (*obs.shape, 2)), CORRELATION: jnp.ones(obs.shape)}
+        logits = jnp.broadcast_to(jnp.arange(2.0) * 50, (*obs.shape, 2))
+        return {"logits": logits, CORRELATION: jnp.ones(obs.shape)}, memory
 
-    policy_actor = persistent_actor(one_sided, action_head(spaces.Discrete(2)))
+    policy_actor = persistent_actor(lambda policy: (), one_sided, action_head(spaces.Discrete(2)))
 
     def actions(actor: Any) -> list[np.ndarray]:
         memory, rows = memories(actor.initial_memory(()), (runs,)), []

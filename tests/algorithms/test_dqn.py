@@ -242,8 +242,17 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"value_loss": "cubic"}, "value_loss"),
     ({"shared_trunk": True}, "shared_trunk must be False in DQNConfig"),
     (
-        {"memory": "gru"},
-        r"memory must be 'none' in DQNConfig, .* got 'gru'; ppo, evolve .*wrappers\.frame_stack\(",
+        {"memory": "gru", "batch_size": 9},
+        r"batch_size takes a multiple of sequence_length=16 with a memory, got 9$",
+    ),
+    ({"memory": "gru", "sequence_length": 8, "burn_in": 8}, "burn_in takes less than sequence_length=8, got 8$"),
+    (
+        {"memory": "gru", "sequence_length": 4096},
+        r"sequence_length takes at most the \d+ steps of each environment in the buffer .buffer_size / num_envs.,",
+    ),
+    (
+        {"memory": "gru", "sequence_length": 8, "prefill": 8, "batch_size": 16, "buffer_size": 512},
+        r"prefill takes at least the \d+ transitions of sequence_length \* num_envs with a memory, got 8$",
     ),
 ]
 

@@ -31,6 +31,7 @@ EVERYTHING = NORMALISED | {"normalise_reward": True, "shared_trunk": True, "crit
 GRU = {"memory": "gru", "memory_size": 4}
 JOINT = {"heads": "joint", "num_heads": 3}
 PRIORITISED = {"replay": "prioritised", "n_step": 3}
+SEQUENCES = GRU | {"sequence_length": 4}
 
 
 class Program(NamedTuple):
@@ -91,6 +92,7 @@ PROGRAMS: dict[str, Program] = {
         NORMALISED | {"heads": "own", "num_heads": 3, "time_limits": "terminal"},
         "hyperbolic:k=0.05",
     ),
+    "pqn, memory": Program("pqn", "pathworld", GRU),
     "pqn, mask": Program("pqn", "pathworld", {"value_loss": "hl-gauss", "num_atoms": 7}),
     "dqn": Program("dqn", "cartpole", {}),
     "dqn, joint heads": Program(
@@ -103,6 +105,7 @@ PROGRAMS: dict[str, Program] = {
     "dqn, c51": Program(
         "dqn", "pathworld", {"double": False, "value_loss": "categorical", "num_atoms": 5, "time_limits": "terminal"}
     ),
+    "dqn, memory": Program("dqn", "pathworld", SEQUENCES | PRIORITISED | {"burn_in": 1}),
     "sac": Program("sac", "pendulum", {}),
     "sac, joint heads": Program(
         "sac",
@@ -117,6 +120,8 @@ PROGRAMS: dict[str, Program] = {
     ),
     "sac, discrete": Program("sac", "pathworld", {"num_critics": 3, "noise": "ornstein-uhlenbeck"}),
     "sac, discrete quantiles": Program("sac", "cartpole", {"value_loss": "quantile", "num_atoms": 5}),
+    "sac, memory": Program("sac", "crowd/circle", SEQUENCES),
+    "sac, discrete, memory": Program("sac", "pathworld", SEQUENCES | {"noise": "ornstein-uhlenbeck"}),
     "td3": Program("td3", "pendulum", {}),
     "td3, joint heads": Program("td3", "pendulum", JOINT | PRIORITISED | NORMALISED, "hyperbolic:k=0.05"),
     "td3, ddpg": Program(
@@ -125,6 +130,7 @@ PROGRAMS: dict[str, Program] = {
         {"policy_delay": 1, "target_smoothing": False, "num_critics": 1, "noise": "ornstein-uhlenbeck"},
     ),
     "td3, quantiles": Program("td3", "pendulum", {"value_loss": "quantile", "num_atoms": 5, "dropped_atoms": 1}),
+    "td3, memory": Program("td3", "pendulum", SEQUENCES | PRIORITISED | NORMALISED | {"burn_in": 2}),
     "evolve": Program("evolve", "cartpole", {}),
     "evolve, memory": Program("evolve", "pendulum", GRU | NORMALISED | {"strategy": "snes"}),
     "evolve, crowd": Program("evolve", "game/climbing", {"common_random_numbers": True, "strategy": "simple-ga"}),

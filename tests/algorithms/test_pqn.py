@@ -223,10 +223,6 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
     ({"num_heads": 3}, "num_heads has no effect with heads='single', got 3"),
     ({"num_epochs": 0}, "num_epochs"),
     ({"shared_trunk": True}, "shared_trunk must be False in PQNConfig"),
-    (
-        {"memory": "gru"},
-        r"memory must be 'none' in PQNConfig, .* got 'gru'; ppo, evolve .*wrappers\.frame_stack\(",
-    ),
 ]
 
 

@@ -36,6 +36,8 @@ from jaxrl.learning import (
     relation,
     replay,
     rollout,
+    sequence_replay,
+    sequences,
     shards,
     value_losses,
 )
@@ -78,6 +80,10 @@ ROWS = replay.Rows(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32), ones(2))
 FRAMES = frames.FrameRing.of(2, 0, 2, 4, 3)
 PRIORITIES = priorities.init_priorities(9)
 WALK = exploration.Walk(jnp.ones((4, 2)), jnp.zeros(4, bool))
+REMEMBERING = recurrent.RecurrentNetwork(networks.MLPActorCritic(None), cells.GRU(3), output_networks.PolicyHead(2))
+SEQUENCES = sequence_replay.SequenceReplay(3, 1, 2, 2, 2, 8, 0)
+STEPS_IN_ORDER = sequences.Sequences(ones(4, 2, 5), flags(4, 2), {"hidden": ones(3, 3)})
+TWO_SLOTS = replay.Ring(ones(2), ones(2))
 SQUARED = value_losses.value_loss("squared", 1)
 
 CALLS: list[tuple[str, str, Callable[[], Any]]] = [
@@ -301,6 +307,21 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         lambda: FRAMES.read(UNUSED, ROWS._replace(env=ones(2, 1)), None, STEPS, SCALAR, SCALAR),
     ),
     ("frames.FrameRing.read", "newest", lambda: FRAMES.read(UNUSED, ROWS, None, STEPS, ones(2), SCALAR)),
+    ("priorities.open_priorities", "keep", lambda: priorities.open_priorities(PRIORITIES, flags(9), flags(8))),
+    ("recurrent.RecurrentNetwork.unroll", "reset", lambda: REMEMBERING.unroll(UNUSED, UNUSED, UNUSED, flags(2, 2))),
+    ("sequences.in_order", "steps", lambda: sequences.in_order(ones(3, 2), flags(2, 2), UNUSED)),
+    ("sequences.unroll_rows", "memory", lambda: sequences.unroll_rows(REMEMBERING, UNUSED, STEPS_IN_ORDER)),
+    (
+        "sequences.recalled_outputs",
+        "memory",
+        lambda: sequences.recalled_outputs(REMEMBERING, UNUSED, sequences.Recalled(ones(4, 5), ones(3, 3)), 1),
+    ),
+    ("sequence_replay.SequenceReplay.complete", "ring", lambda: SEQUENCES.complete(TWO_SLOTS)),
+    ("sequence_replay.SequenceReplay.opened", "before", lambda: SEQUENCES.opened(PRIORITIES, TWO_SLOTS, 2)),
+    ("sequence_replay.SequenceReplay.draw", "ring", lambda: SEQUENCES.draw(UNUSED, TWO_SLOTS, None, None)),
+    ("sequence_replay.SequenceReplay.steps", "rows", lambda: SEQUENCES.steps(STEPS, ROWS._replace(env=ones(2, 1)))),
+    ("sequence_replay.SequenceReplay.learned", "rows", lambda: SEQUENCES.learned(ROWS._replace(env=ones(2, 1)))),
+    ("sequence_replay.SequenceReplay.written", "end", lambda: SEQUENCES.written(UNUSED, UNUSED, ones(2))),
     ("replay.window", "rows", lambda: replay.window(STEPS, ROWS._replace(env=ones(2, 1)), SCALAR, 1)),
     ("replay.window", "newest", lambda: replay.window(STEPS, ROWS, ones(2), 1)),
     ("priorities.write_priorities", "start", lambda: priorities.write_priorities(PRIORITIES, ones(2), 2)),
@@ -439,7 +460,14 @@ EXEMPT = {
     "normalisation.init_statistics": "takes shapes alone, any",
     "recurrent.RecurrentActorCritic.__call__": ANY_SHAPE,
     "recurrent.check_recurrent": "takes shapes alone, and refuses a network by errors which test_recurrent holds",
+    "exploration.network_memory": ANY_SHAPE,
+    "network_config.NetworkConfig.remembering": "takes networks",
+    "recurrent.RecurrentNetwork.__call__": ANY_SHAPE,
+    "recurrent.check_remembering": "takes shapes alone, and refuses a network by errors which test_recurrent holds",
+    "recurrent.first_memory": "takes a network",
     "recurrent.is_recurrent": "takes a network",
+    "sequence_replay.SequenceReplay.of_critics": ANY_SHAPE,
+    "sequence_replay.SequenceReplay.of_rollout": "calls functions which assert",
     "recurrent.step_over": ANY_SHAPE,
     "value_losses.value_loss": "takes no array",
     "frames.FrameRing.newest": ANY_SHAPE,

@@ -23,14 +23,14 @@ HEAD = action_head(spaces.Box(-1.0, 3.0, (2,)))
 
 
 def actor(with_memory: bool):
-    def scores(policy, obs, mask):
+    def scores(policy, memory, obs, mask):
         walk = {CORRELATION: jnp.full(obs.shape[:-1], 0.9)} if with_memory else {}
-        return {"mean": obs, "std": jnp.ones_like(obs), **walk}
+        return {"mean": obs, "std": jnp.ones_like(obs), **walk}, memory
 
     def act(noise, scores):
         return jnp.clip(scores["mean"] if noise is None else scores["mean"] + scores["std"] * noise, -1.0, 1.0)
 
-    return noisy_actor(scores, act, HEAD, with_memory)
+    return noisy_actor(lambda policy: (), scores, act, HEAD, with_memory)
 
 
 def test_correlated_noise_is_standard_normal_at_every_step() -> None:
@@ -82,10 +82,10 @@ def test_gumbel_noise_is_at_the_quantiles_of_normal_noise() -> None:
 
 
 def persistent(correlation: float):
-    def scores(policy, obs, mask):
-        return {"logits": obs, CORRELATION: jnp.full(obs.shape[:-1], correlation)}
+    def scores(policy, memory, obs, mask):
+        return {"logits": obs, CORRELATION: jnp.full(obs.shape[:-1], correlation)}, memory
 
-    return persistent_actor(scores, action_head(spaces.Discrete(3)))
+    return persistent_actor(lambda policy: (), scores, action_head(spaces.Discrete(3)))
 
 
 def actions_of(correlation: float, logits: jax.Array, mask: jax.Array | None, steps: int, runs: int) -> np.ndarray:

@@ -18,7 +18,8 @@ from recorded_env import RecordedEnv
 import envs
 import jaxrl
 from envs import wrappers
-from jaxrl.algorithms.off_policy import OffPolicy, OffPolicyHParams, off_policy
+from jaxrl.algorithms.off_policy import OffPolicy, off_policy
+from jaxrl.algorithms.off_policy_config import OffPolicyHParams
 from jaxrl.learning.actor import Actor, memoryless
 from jaxrl.learning.frames import Frames
 

@@ -10,7 +10,8 @@ import jax
 import numpy as np
 
 from envs.errors import UserValueError
-from jaxrl.algorithms.off_policy import OffPolicyConfig, OffPolicyState
+from jaxrl.algorithms.off_policy import OffPolicyState
+from jaxrl.algorithms.off_policy_config import OffPolicyConfig
 from jaxrl.learning.frames import Frames
 from jaxrl.pytrees import PyTree
 from jaxrl.runtime.call import Call
@@ -74,15 +75,16 @@ def description(call: Call) -> str | None:
         stored = "each frame once"
     rounded = "" if config.num_stored == config.buffer_size else f" (buffer_size={config.buffer_size:,} rounded up)"
     memory = size(_bytes((state.buffer, state.priorities)))
-    return f"{config.num_stored:,} transitions of each run{rounded} in {memory}, {stored}"
+    of_networks = f", and memories of networks in {size(_bytes(state.memories))}" if state.memories is not None else ""
+    return f"{config.num_stored:,} transitions of each run{rounded} in {memory}, {stored}{of_networks}"
 
 
 def _bytes_of_transition(state: OffPolicyState, config: OffPolicyConfig) -> float:
     """Bytes of the buffer for each transition; one more in a larger buffer needs at most as many."""
     frames = state.buffer.obs
     if not isinstance(frames, Frames):
-        return _bytes((state.buffer, state.priorities)) / config.num_stored
-    flags = _bytes((state.buffer._replace(obs=None), state.priorities)) / config.num_stored
+        return _bytes((state.buffer, state.priorities, state.memories)) / config.num_stored
+    flags = _bytes((state.buffer._replace(obs=None), state.priorities, state.memories)) / config.num_stored
     slots, num_envs = jax.tree.leaves(frames.newest)[0].shape[:2]
     last = 0 if frames.place is None else len(frames.place)  # those behind the slots
     return flags + _bytes(frames) / ((slots - last) * num_envs)
