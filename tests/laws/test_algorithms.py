@@ -17,6 +17,10 @@ from jaxrl.runtime.loop import make_loop
 
 SMALL = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=2, num_minibatches=2, hidden=(8,))
 REMEMBERING: dict[str, Any] = {"memory": "gru", "memory_size": 8}
+SEQUENCES: dict[str, Any] = {
+    "num_updates": 2, "batch_size": 32, "buffer_size": 256, "prefill": 64, "sequence_length": 8, "hidden": (8,)
+}  # fmt: skip
+SEQUENCES |= REMEMBERING
 
 ALGORITHMS = {
     "ppo, discrete": lambda: jaxrl.ppo(envs.make("cartpole"), SMALL),
@@ -48,6 +52,19 @@ ALGORITHMS = {
     ),
     "ppo, gru, a crowd": lambda: jaxrl.ppo(
         envs.make("crowd/circle", num_agents=3), dataclasses.replace(SMALL, **REMEMBERING)
+    ),
+    "pqn, gru, joint heads": lambda: jaxrl.pqn(
+        envs.make("cartpole"), jaxrl.PQNConfig(num_steps=8, hidden=(8,), heads="joint", num_heads=2, **REMEMBERING)
+    ),
+    "dqn, gru, prioritised": lambda: jaxrl.dqn(
+        envs.make("cartpole"), jaxrl.DQNConfig(**SEQUENCES, replay="prioritised", n_step=2, burn_in=2)
+    ),
+    "sac, lstm, correlated noise": lambda: jaxrl.sac(
+        envs.make("pendulum"), jaxrl.SACConfig(**SEQUENCES | {"memory": "lstm"}, noise="ornstein-uhlenbeck")
+    ),
+    "sac, gru, discrete": lambda: jaxrl.sac(envs.make("cartpole"), jaxrl.SACConfig(**SEQUENCES)),
+    "td3, lru, normalised": lambda: jaxrl.td3(
+        envs.make("pendulum"), jaxrl.TD3Config(**SEQUENCES | {"memory": "lru"}, normalise_observation=True)
     ),
     "ppo, a centralised critic, normalised": lambda: jaxrl.ppo(
         envs.make("game/climbing"),

@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from linear_task import LinearTask
 from remembering import Repeat, chain, echo, recall, with_actor
 
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.cli import main as cli
+from jaxrl.learning.exploration import network_memory
 from jaxrl.policies.export import FORMATS, export_policy
 from jaxrl.policies.load_exported import load_exported
 from jaxrl.results.policy import TrainedPolicy
@@ -132,6 +134,52 @@ def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_
         for name in names:
             np.testing.assert_allclose(copied[f"memory.{name}"], memory[name], rtol=0, atol=4e-5)
             assert np.any(copied[f"memory.{name}"][0] != 0) and not np.any(copied[f"memory.{name}"][1])
+
+
+SMALL: dict[str, Any] = {
+    "num_updates": 1,
+    "batch_size": 16,
+    "buffer_size": 64,
+    "prefill": 32,
+    "sequence_length": 4,
+    "hidden": (6,),
+    "memory": "gru",
+    "memory_size": 5,
+}
+LEARNERS: dict[str, tuple[Any, str, list[str]]] = {
+    "dqn": (lambda: jaxrl.dqn(Repeat(), jaxrl.DQNConfig(**SMALL)), "q", ["hidden"]),
+    "sac": (
+        lambda: jaxrl.sac(LinearTask(), jaxrl.SACConfig(**SMALL, noise="ornstein-uhlenbeck")),
+        "mean",
+        ["begun", "network.hidden", "noise"],
+    ),
+    "td3": (lambda: jaxrl.td3(LinearTask(), jaxrl.TD3Config(**SMALL)), "mean", ["hidden"]),
+}
+
+
+@pytest.mark.slow_rows("sac-stablehlo", "td3")
+@pytest.mark.parametrize("file_format", FORMATS)
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_policy_that_learned_from_sequences_acts_from_a_file(name: str, file_format: str, tmp_path: Path) -> None:
+    make, entry, names = LEARNERS[name]
+    algo, draws = make(), np.random.default_rng(5)
+    params = jax.tree.map(lambda leaf: np.asarray(draws.uniform(0.1, 1, leaf.shape), leaf.dtype), policy_shapes(algo))
+    policy = TrainedPolicy(algo, params, {}, 0)
+    exported = load_exported(
+        export_policy(policy, tmp_path / f"policy.{file_format}"), allow=["remembering", "linear_task"]
+    )
+    assert [port["name"] for port in exported.spec["inputs"]][1:] == [f"memory.{each}" for each in names]
+    memory, copied = policy.initial_memory(3), exported.initial_memory(3)
+    size = algo.env.observation_space(algo.env.default_params).shape[0]
+    for obs in draws.uniform(size=(4, 3, size)).astype(np.float32):
+        response = exported.respond(obs, memory=copied)
+        scores, memory = algo.actor.scores(params, memory, jnp.asarray(obs), None)
+        # As `export.TOLERANCES`, at each of the steps.
+        np.testing.assert_allclose(response[entry], scores[entry], rtol=0, atol=4e-5)
+        copied = response["memory"]
+        hidden = copied[next(name for name in copied if name.endswith("hidden"))]
+        np.testing.assert_allclose(hidden, network_memory(memory)["hidden"], rtol=0, atol=4e-5)
+        assert np.all(hidden != 0)
 
 
 ELSEWHERE = """
