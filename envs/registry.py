@@ -55,6 +55,7 @@ ROWS: dict[str, Row] = {
     "memory/t-maze": Row("envs.memory.t_maze", "TMaze"),
     "memory/delayed-match": Row("envs.memory.delayed_match", "DelayedMatch"),
     "memory/chain": Row("envs.memory.chain", "MemoryChain"),
+    "memory/bandit": Row("envs.memory.bandit", "BanditEpisode"),
     "memory/cartpole": Row("envs.wrappers.hiding", "Hide", None, (("components", (1, 3)),), wraps="cartpole"),
     "memory/pendulum": Row("envs.wrappers.hiding", "Hide", None, (("components", (2,)),), wraps="pendulum"),
     "game/climbing": Row("envs.games.climbing", "ClimbingGame"),

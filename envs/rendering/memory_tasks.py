@@ -11,7 +11,7 @@ from envs.rendering.tasks import BODY, INK, LIGHT, MARK, ROD, Update
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["chain", "climbing", "delayed_match", "repeat_first", "t_maze"]
+__all__ = ["bandit", "chain", "climbing", "delayed_match", "repeat_first", "t_maze"]
 
 SUITS = ("\N{BLACK SPADE SUIT}", "\N{BLACK HEART SUIT}", "\N{BLACK DIAMOND SUIT}", "\N{BLACK CLUB SUIT}")
 
@@ -87,6 +87,25 @@ def chain(ax: Axes, env: Any, params: Any) -> Update:
         shown = " ".join(str(int(bit)) for bit in np.atleast_1d(state.context))
         bits.set_text(f"{shown}, asked for number {int(state.query)}")
         at.set_data([min(int(state.time), length)], [0])
+
+    return update
+
+
+def bandit(ax: Axes, env: Any, params: Any) -> Update:
+    """The success probability of each arm as a bar, and the arm pulled last, filled if it paid."""
+    ax.set_xlim(-0.7, env.num_arms - 0.3)
+    ax.set_ylim(-0.25, 1.2)
+    ax.set_aspect("auto")
+    ax.plot([-0.5, env.num_arms - 0.5], [0, 0], color=INK, linewidth=1.5)
+    bars = ax.bar(range(env.num_arms), [0.0] * env.num_arms, width=0.7, color=BODY)
+    (pulled,) = ax.plot([], [], "o", color=ROD, markersize=16)
+
+    def update(state: Any) -> None:
+        for bar, chance in zip(bars, np.asarray(state.chances), strict=True):
+            bar.set_height(float(chance))
+        arm = int(state.arm)
+        pulled.set_data([arm] if arm >= 0 else [], [-0.12] if arm >= 0 else [])
+        pulled.set_fillstyle("full" if state.success > 0 else "none")
 
     return update
 

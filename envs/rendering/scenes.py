@@ -25,6 +25,7 @@ from envs.decision.preference_reversal import PreferenceReversal
 from envs.decision.random_dilemmas import RandomDilemmas
 from envs.errors import UserValueError
 from envs.games.climbing import ClimbingGame
+from envs.memory.bandit import BanditEpisode
 from envs.memory.chain import MemoryChain
 from envs.memory.delayed_match import DelayedMatch
 from envs.memory.repeat_first import RepeatFirst
@@ -266,6 +267,7 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] 
     TMaze: ((240, 640), memory_tasks.t_maze),
     DelayedMatch: ((240, 640), memory_tasks.delayed_match),
     MemoryChain: ((240, 640), memory_tasks.chain),
+    BanditEpisode: ((240, 640), memory_tasks.bandit),
     ClimbingGame: ((240, 640), memory_tasks.climbing),
     LeverGame: ((240, 640), cooperation.levers),
     Foraging: ((400, 400), cooperation.foraging),

@@ -70,6 +70,7 @@ OTHERS_SLOW = [
     "cooperation/levers",
     "cooperation/levers-characters",
     "crowd/circle",
+    "memory/bandit",
     "memory/cartpole",
     "memory/delayed-match",
     "memory/pendulum",
