@@ -56,6 +56,8 @@ ROWS: dict[str, Row] = {
     "memory/delayed-match": Row("envs.memory.delayed_match", "DelayedMatch"),
     "memory/chain": Row("envs.memory.chain", "MemoryChain"),
     "memory/bandit": Row("envs.memory.bandit", "BanditEpisode"),
+    "memory/autoencode": Row("envs.memory.autoencode", "Autoencode"),
+    "memory/count-recall": Row("envs.memory.count_recall", "CountRecall"),
     "memory/cartpole": Row("envs.wrappers.hiding", "Hide", None, (("components", (1, 3)),), wraps="cartpole"),
     "memory/pendulum": Row("envs.wrappers.hiding", "Hide", None, (("components", (2,)),), wraps="pendulum"),
     "game/climbing": Row("envs.games.climbing", "ClimbingGame"),

@@ -11,7 +11,7 @@ from envs.rendering.tasks import BODY, INK, LIGHT, MARK, ROD, Update
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["bandit", "chain", "climbing", "delayed_match", "repeat_first", "t_maze"]
+__all__ = ["autoencode", "bandit", "chain", "climbing", "count_recall", "delayed_match", "repeat_first", "t_maze"]
 
 SUITS = ("\N{BLACK SPADE SUIT}", "\N{BLACK HEART SUIT}", "\N{BLACK DIAMOND SUIT}", "\N{BLACK CLUB SUIT}")
 
@@ -106,6 +106,43 @@ def bandit(ax: Axes, env: Any, params: Any) -> Update:
         arm = int(state.arm)
         pulled.set_data([arm] if arm >= 0 else [], [-0.12] if arm >= 0 else [])
         pulled.set_fillstyle("full" if state.success > 0 else "none")
+
+    return update
+
+
+def autoencode(ax: Axes, env: Any, params: Any) -> Update:
+    """The card to look at or to name, and the height of the pile of cards that are watched and not yet named."""
+    _stage(ax, 3)
+    card = _card(ax, 1.5)
+    (pile,) = ax.plot([], [], color=BODY, linewidth=8, solid_capstyle="butt")
+    word = ax.text(1.5, 0.12, "", ha="center", color=INK, fontsize=12)
+    last = env.num_cards - 1
+
+    def update(state: Any) -> None:
+        time = int(state.time)
+        names = time >= last
+        card(SUITS[int(state.suits[min(time, max(2 * last - time, 0))])], MARK if names else ROD)
+        word.set_text("name" if names else "watch")
+        pile.set_data([2.5, 2.5], [0.2, 0.2 + 0.7 * max(min(time, 2 * last - time) + 1, 0) / env.num_cards])
+
+    return update
+
+
+def count_recall(ax: Axes, env: Any, params: Any) -> Update:
+    """The value shown, the value asked for, and the number of cards of each value that have been shown, as bars."""
+    ax.set_xlim(-3.2, env.num_values)
+    ax.set_ylim(0, 1.1)
+    ax.set_aspect("auto")
+    shown, asked = _card(ax, -2.6), _card(ax, -1.4)
+    for x, word in ((-2.6, "shown"), (-1.4, "asked")):
+        ax.text(x, 0.12, word, ha="center", color=INK, fontsize=12)
+    bars = ax.bar(range(env.num_values), [0.0] * env.num_values, bottom=0.1, width=0.7, color=BODY)
+
+    def update(state: Any) -> None:
+        shown(str(int(state.value)), ROD)
+        asked(str(int(state.query)), MARK)
+        for bar, left in zip(bars, np.asarray(state.left), strict=True):
+            bar.set_height(0.9 * (1 - int(left) / env.num_alike))
 
     return update
 

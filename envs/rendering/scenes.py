@@ -25,8 +25,10 @@ from envs.decision.preference_reversal import PreferenceReversal
 from envs.decision.random_dilemmas import RandomDilemmas
 from envs.errors import UserValueError
 from envs.games.climbing import ClimbingGame
+from envs.memory.autoencode import Autoencode
 from envs.memory.bandit import BanditEpisode
 from envs.memory.chain import MemoryChain
+from envs.memory.count_recall import CountRecall
 from envs.memory.delayed_match import DelayedMatch
 from envs.memory.repeat_first import RepeatFirst
 from envs.memory.t_maze import TMaze
@@ -268,6 +270,8 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] 
     DelayedMatch: ((240, 640), memory_tasks.delayed_match),
     MemoryChain: ((240, 640), memory_tasks.chain),
     BanditEpisode: ((240, 640), memory_tasks.bandit),
+    Autoencode: ((240, 640), memory_tasks.autoencode),
+    CountRecall: ((240, 640), memory_tasks.count_recall),
     ClimbingGame: ((240, 640), memory_tasks.climbing),
     LeverGame: ((240, 640), cooperation.levers),
     Foraging: ((400, 400), cooperation.foraging),

@@ -24,6 +24,8 @@ STATED = [
     "memory/delayed-match",
     "memory/chain",
     "memory/bandit",
+    "memory/autoencode",
+    "memory/count-recall",
     "memory/cartpole",
     "memory/pendulum",
 ]
