@@ -60,6 +60,17 @@ ROWS: dict[str, Row] = {
     "memory/count-recall": Row("envs.memory.count_recall", "CountRecall"),
     "memory/cartpole": Row("envs.wrappers.hiding", "Hide", None, (("components", (1, 3)),), wraps="cartpole"),
     "memory/pendulum": Row("envs.wrappers.hiding", "Hide", None, (("components", (2,)),), wraps="pendulum"),
+    "memory/acrobot": Row("envs.wrappers.hiding", "Hide", None, (("components", (4, 5)),), wraps="acrobot"),
+    "memory/mountain-car": Row("envs.wrappers.hiding", "Hide", None, (("components", (1,)),), wraps="mountain-car"),
+    "memory/mountain-car-continuous": Row(
+        "envs.wrappers.hiding", "Hide", None, (("components", (1,)),), wraps="mountain-car-continuous"
+    ),
+    "memory/noisy-cartpole": Row(
+        "envs.wrappers.observations", "ObservationNoise", None, (("scale", 0.1),), wraps="memory/cartpole"
+    ),
+    "memory/noisy-pendulum": Row(
+        "envs.wrappers.observations", "ObservationNoise", None, (("scale", 0.1),), wraps="memory/pendulum"
+    ),
     "game/climbing": Row("envs.games.climbing", "ClimbingGame"),
     "cooperation/levers": Row("envs.cooperation.levers", "LeverGame"),
     "cooperation/levers-self-play": Row("envs.cooperation.levers", "LeverGame", fields=(("partner", None),)),

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import base, registry
+from envs import base
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
-from envs.wrappers.wrapper import Wrapper
+from envs.wrappers.wrapper import Wrapper, registered_name
 
 __all__ = ["Hide", "hide"]
 
@@ -76,8 +76,7 @@ class Hide(Wrapper):
     @property
     def name(self) -> str:
         """The name that `envs.make` takes, or the inner environment's with the wrapper's around it."""
-        rows = (name for name, row in registry.ROWS.items() if row.wraps and row.class_name == "Hide")
-        return next((name for name in rows if registry.make(name) == self), super().name)
+        return registered_name(self) or super().name
 
     def observation_space(self, params: Any) -> spaces.Space:
         """The inner environment's space, without the hidden components."""

@@ -14,7 +14,16 @@ from envs import base
 from envs.base import spaces
 from envs.choices import columns_of, one_hot
 from envs.errors import UserTypeError, UserValueError
-from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, agents_of, map_space, number, observation_of
+from envs.wrappers.wrapper import (
+    ParamsWrapper,
+    Wrapper,
+    WrapperParams,
+    agents_of,
+    map_space,
+    number,
+    observation_of,
+    registered_name,
+)
 
 __all__ = [
     "FlattenObservation",
@@ -253,6 +262,11 @@ class ObservationNoise(ParamsWrapper):
             raise UserValueError(
                 f"observation_noise takes an environment that shows real numbers; {self.inner.name} shows {space!r}."
             )
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes, or the inner environment's with the wrapper's around it."""
+        return registered_name(self) or super().name
 
     @property
     def default_params(self) -> ObservationNoiseParams:

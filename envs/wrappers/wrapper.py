@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from flax import struct
 
-from envs import base
+from envs import base, registry
 from envs.base import agent_axes, spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import own_settings
@@ -27,6 +27,7 @@ __all__ = [
     "number",
     "observation_of",
     "params_for",
+    "registered_name",
     "whole_number",
 ]
 
@@ -195,6 +196,13 @@ class ParamsWrapper(Wrapper):
                 f"inner.max_steps_in_episode of {self.name} is {values[values != usual].flat[0]}, which would change "
                 "nothing; its time limit is max_steps_in_episode."
             )
+
+
+def registered_name(env: Wrapper) -> str | None:
+    """The name that `envs.make` takes for a wrapped environment; None if no name means it."""
+    kind = (type(env).__module__, type(env).__name__)
+    rows = (name for name, row in registry.ROWS.items() if (row.module, row.class_name) == kind)
+    return next((name for name in rows if registry.make(name) == env), None)
 
 
 def limit(env: base.Environment, params: Any) -> Any:

@@ -361,10 +361,17 @@ def test_lengths_are_swept_and_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "kept", "inner"), [("cartpole", [0, 2], "cartpole"), ("pendulum", [0, 1], "pendulum")]
+    ("name", "kept"),
+    [
+        ("cartpole", [0, 2]),
+        ("pendulum", [0, 1]),
+        ("acrobot", [0, 1, 2, 3]),
+        ("mountain-car", [0]),
+        ("mountain-car-continuous", [0]),
+    ],
 )
-def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kept: list[int], inner: str) -> None:
-    env, whole = envs.make(f"memory/{name}"), envs.make(inner)
+def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kept: list[int]) -> None:
+    env, whole = envs.make(f"memory/{name}"), envs.make(name)
     hidden = [index for index in range(whole.observation_space(whole.default_params).shape[0]) if index not in kept]
     assert env == envs.wrappers.hide(whole, *hidden) and env.name == f"memory/{name}"
     assert env.optimum() is None and env.memoryless() is None
@@ -377,6 +384,29 @@ def test_positions_alone_are_shown_under_a_name_that_results_know(name: str, kep
     assert build(described).env == env
     with pytest.raises(ValueError, match="has no static field 'components'"):
         envs.make(f"memory/{name}", components=(0,))
+
+
+@pytest.mark.parametrize("name", ["cartpole", "pendulum"])
+def test_noise_on_positions_is_drawn_with_a_swept_scale(name: str) -> None:
+    """The noise of a step by its definition: the deviation times normal numbers of the wrapper's own key."""
+    env, positions = envs.make(f"memory/noisy-{name}"), envs.make(f"memory/{name}")
+    assert env == envs.wrappers.observation_noise(positions, 0.1) and env.name == f"memory/noisy-{name}"
+    assert envs.wrappers.observation_noise(positions, 0.2).name == f"observation_noise(memory/{name})"
+    params = env.default_params
+    assert float(params.scale) == 0.1 and env.optimum() is None and env.memoryless() is None
+    for scale in (0.0, 0.1, 0.3):
+        key = jax.random.key(5)
+        obs, state = env.reset_env(key, dataclasses.replace(params, scale=scale))
+        noise_key, reset_key = jax.random.split(key)
+        clean, inside = positions.reset_env(reset_key, positions.default_params)
+        noise = np.asarray(jax.random.normal(jax.random.fold_in(noise_key, 0), clean.shape), np.float64)
+        np.testing.assert_allclose(obs, np.asarray(clean, np.float64) + scale * noise, rtol=0, atol=2**-22)
+        jax.tree.map(np.testing.assert_array_equal, state, inside)
+    algo = jaxrl.ppo(env)
+    assert jaxrl.grid(algo.hparams, {"env.scale": [0.1, 0.3]}).dims == ("env.scale",)
+    described = describe(algo)
+    assert described["environment"] == {"name": f"memory/noisy-{name}", "static": {}}
+    assert build(described).env == env
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,11 @@ STATED = [
     "memory/count-recall",
     "memory/cartpole",
     "memory/pendulum",
+    "memory/acrobot",
+    "memory/mountain-car",
+    "memory/mountain-car-continuous",
+    "memory/noisy-cartpole",
+    "memory/noisy-pendulum",
 ]
 EPS = float(np.finfo(np.float32).eps)
 
