@@ -58,6 +58,8 @@ ROWS: dict[str, Row] = {
     "memory/bandit": Row("envs.memory.bandit", "BanditEpisode"),
     "memory/autoencode": Row("envs.memory.autoencode", "Autoencode"),
     "memory/count-recall": Row("envs.memory.count_recall", "CountRecall"),
+    "memory/concentration": Row("envs.memory.concentration", "Concentration"),
+    "memory/battleship-small": Row("envs.memory.battleship", "Battleship"),
     "memory/cartpole": Row("envs.wrappers.hiding", "Hide", None, (("components", (1, 3)),), wraps="cartpole"),
     "memory/pendulum": Row("envs.wrappers.hiding", "Hide", None, (("components", (2,)),), wraps="pendulum"),
     "memory/acrobot": Row("envs.wrappers.hiding", "Hide", None, (("components", (4, 5)),), wraps="acrobot"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,18 @@ from envs.rendering.tasks import BODY, INK, LIGHT, MARK, ROD, Update
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["autoencode", "bandit", "chain", "climbing", "count_recall", "delayed_match", "repeat_first", "t_maze"]
+__all__ = [
+    "autoencode",
+    "bandit",
+    "battleship",
+    "chain",
+    "climbing",
+    "concentration",
+    "count_recall",
+    "delayed_match",
+    "repeat_first",
+    "t_maze",
+]
 
 SUITS = ("\N{BLACK SPADE SUIT}", "\N{BLACK HEART SUIT}", "\N{BLACK DIAMOND SUIT}", "\N{BLACK CLUB SUIT}")
 
@@ -143,6 +155,48 @@ def count_recall(ax: Axes, env: Any, params: Any) -> Update:
         asked(str(int(state.query)), MARK)
         for bar, left in zip(bars, np.asarray(state.left), strict=True):
             bar.set_height(0.9 * (1 - int(left) / env.num_alike))
+
+    return update
+
+
+def concentration(ax: Axes, env: Any, params: Any) -> Update:
+    """The cards in rows, face down unless they are visible; paired ones have another colour."""
+    columns = math.ceil(math.sqrt(2.7 * env.num_cards))
+    rows = math.ceil(env.num_cards / columns)
+    ax.set_xlim(-1, columns)
+    ax.set_ylim(-rows, 1)
+    ax.set_aspect("auto")
+    texts = [ax.text(card % columns, -(card // columns), "", ha="center", va="center") for card in range(env.num_cards)]
+
+    def update(state: Any) -> None:
+        for text, value, shown, found in zip(texts, state.values, state.shown, state.found, strict=True):
+            text.set_text(str(int(value)) if shown else "?")
+            text.set_color(MARK if found else ROD if shown else LIGHT)
+            text.set_fontsize(18)
+
+    return update
+
+
+def battleship(ax: Axes, env: Any, params: Any) -> Update:
+    """The board with its ships, the hits and the misses, and the cell that is shown."""
+    size = env.board_size
+    ax.set_xlim(-1, size)
+    ax.set_ylim(-size, 1)
+    column, row = np.arange(size**2) % size, -(np.arange(size**2) // size)
+    marker = 160 / size
+    ax.plot(column, row, "s", color="#eeeeee", markersize=1.25 * marker, linestyle="none")
+    layers = [
+        ax.plot([], [], form, color=colour, markersize=marker * scale, linestyle="none", fillstyle=fill)[0]
+        for form, colour, scale, fill in (
+            *(("s", BODY, 1.2, "full"), ("X", ROD, 0.8, "full"), ("o", INK, 0.3, "full"), ("o", MARK, 0.9, "none")),
+        )
+    ]
+
+    def update(state: Any) -> None:
+        ships, shots = np.asarray(state.ships), np.asarray(state.shots)
+        shown = np.arange(size**2) == int(state.cell)
+        for layer, cells in zip(layers, (ships, ships & shots, ~ships & shots, shown), strict=True):
+            layer.set_data(column[cells], row[cells])
 
     return update
 

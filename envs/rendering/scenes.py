@@ -27,7 +27,9 @@ from envs.errors import UserValueError
 from envs.games.climbing import ClimbingGame
 from envs.memory.autoencode import Autoencode
 from envs.memory.bandit import BanditEpisode
+from envs.memory.battleship import Battleship
 from envs.memory.chain import MemoryChain
+from envs.memory.concentration import Concentration
 from envs.memory.count_recall import CountRecall
 from envs.memory.delayed_match import DelayedMatch
 from envs.memory.repeat_first import RepeatFirst
@@ -272,6 +274,8 @@ _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] 
     BanditEpisode: ((240, 640), memory_tasks.bandit),
     Autoencode: ((240, 640), memory_tasks.autoencode),
     CountRecall: ((240, 640), memory_tasks.count_recall),
+    Concentration: ((240, 640), memory_tasks.concentration),
+    Battleship: ((400, 400), memory_tasks.battleship),
     ClimbingGame: ((240, 640), memory_tasks.climbing),
     LeverGame: ((240, 640), cooperation.levers),
     Foraging: ((400, 400), cooperation.foraging),

@@ -26,6 +26,8 @@ STATED = [
     "memory/bandit",
     "memory/autoencode",
     "memory/count-recall",
+    "memory/concentration",
+    "memory/battleship-small",
     "memory/cartpole",
     "memory/pendulum",
     "memory/acrobot",

@@ -141,7 +141,7 @@ def test_an_environment_without_a_drawing_is_refused(tmp_path):
     control = ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous"]
     decisions = ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"]
     remembered = [f"memory/{task}" for task in ("repeat-first", "t-maze", "delayed-match", "chain", "bandit")]
-    remembered += [f"memory/{task}" for task in ("autoencode", "count-recall")]
+    remembered += [f"memory/{task}" for task in ("autoencode", "count-recall", "concentration", "battleship-small")]
     games = ["game/climbing", "cooperation/levers", "cooperation/foraging", "cooperation/crowd"]
     assert drawable() == [*control, *decisions, *remembered, *games, "crowd/...", "bandit/...", "probe/..."]
     with pytest.raises(ValueError, match="Crowd cannot be drawn; supported environments are cartpole, pendulum"):
