@@ -57,8 +57,8 @@ class BanditEpisode(base.Environment):
     before the first pull, where the others are 0. These observations are sufficient: a policy that remembers them
     knows how often each arm has paid. The best one is Bayesian: it explores while pulls remain, and then exploits.
 
-    POPGym's multi-armed bandit differs: it has 10 arms and 200 pulls in its easy form, rewards of 1 / 200 and
-    -1 / 200, and a random pull in place of the first observation.
+    POPGym's multi-armed bandit differs: it has 10 arms and 200 pulls in its easy form, and rewards of 1 / 200 and
+    -1 / 200; the arm pulled last is left to a wrapper, or the first observation is a random pull, by the version.
 
     Attributes:
       num_arms: Number of arms, K, at least 2.

@@ -53,8 +53,8 @@ class Battleship(base.Environment):
 
     A board of 4 x 4 cells with one ship of 3 is this project's own, small enough for an exact optimum. A board of 8 x 8
     with ships of 2, 3, 3 and 4 is POPGym's easy form, of 10 x 10 its medium one, and of 12 x 12 its hard one. POPGym
-    differs in its actions, which are pairs of a row and a column; its limit of b^2 shots ends an episode as hitting the
-    last ship does, where it is a time limit here.
+    differs in its actions, which are pairs of a row and a column. One version of its code shows the last shot, and a
+    cell without a ship at the start, as here; a later one shows the flag alone, and a wrapper adds the last action.
 
     The best return without a memory is not known: the last shot is observed, so that such a policy can shoot at all
     cells in a fixed order.
