@@ -41,7 +41,7 @@ from jaxrl.learning.recurrent import first_memory, is_recurrent, step_over
 from jaxrl.learning.replay import Window
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.sequence_replay import Recall
-from jaxrl.learning.sequences import Recalled, Sequences, recalled_outputs
+from jaxrl.learning.sequences import Recalled, Sequences, after_windows, recalled_outputs
 from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
@@ -266,7 +266,7 @@ class ActorCritic(NamedTuple):
         """Next observations of a batch for `outputs`, with the memories of the policy if it has one."""
         if not self.remembers:
             return batch.next_obs
-        return Recalled(batch.next_obs, recalled_outputs(self.network, params, batch.obs, self.axes)[1])
+        return Recalled(batch.next_obs, after_windows(self.network, params, batch.obs))
 
     def correlation(self, policy: OffPolicyPolicy, outputs: jax.Array) -> dict[str, jax.Array]:
         """Entry of an actor's scores if the noise is correlated, from outputs of the policy `[*B, n]`."""
@@ -303,7 +303,7 @@ class ActorCritic(NamedTuple):
         """Next inputs of the critics for `values`, with the memories of the critics if they have one."""
         if not self.critics.remembers:
             return batch.next_critic_obs
-        return self.critics.after(params, self.taken(batch.critic_obs), batch.next_critic_obs, self.axes)
+        return self.critics.after(params, self.taken(batch.critic_obs), batch.next_critic_obs)
 
     def taken(self, obs: Any, action: Any = None) -> Any:
         """Inputs of the critics with the actions taken: `action`, or those of `Sequences`."""

@@ -174,7 +174,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
     def targets(learner: Learner, batch: Window, hparams: DQNHParams) -> Target:
         """Targets of the first step of each window, `[B, *A, K, M]`."""
         scale, shares = learner.acting.scale, learner.acting.shares
-        next_obs = values.after(learner.target, batch.obs, batch.next_obs, axes)
+        next_obs = values.after(learner.target, batch.obs, batch.next_obs)
         next_outputs = values.outputs(learner.target, next_obs, axes)
         reward = batch.reward
         if config.munchausen:
@@ -190,7 +190,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
         else:
             deciding, online = next_outputs, learner.acting.params
             if config.double:
-                deciding = values.outputs(online, values.after(online, batch.obs, batch.next_obs, axes), axes)
+                deciding = values.outputs(online, values.after(online, batch.obs, batch.next_obs), axes)
             of_deciding = values.loss.value(deciding, scale)
             action = bootstrap_actions(of_deciding, shares, batch.next_mask, config.heads, values.branches)
             atoms, probabilities = values.following(next_outputs, action, scale)

@@ -472,20 +472,22 @@ class OffPolicy(NamedTuple):
         rows, newest = sequences.learned(starts.rows), jnp.int32(sequences.length - 1)
         steps = steps._replace(obs=None, next_obs=next_obs, critic_obs=None, next_critic_obs=next_seen)
         batch = window(steps, rows, newest, n_step)
+        slots = rows.slot if n_step == 1 else last_slots(steps, rows, newest, n_step)
+        last = None if n_step == 1 else (slots - sequences.burn_in) * sequences.count + rows.env
         if known is not None:
-            last = rows.slot if n_step == 1 else last_slots(steps, rows, newest, n_step)
-            batch = batch._replace(active=batch.active & over_agents(known[last, rows.env], batch.active))
+            batch = batch._replace(active=batch.active & over_agents(known[slots, rows.env], batch.active))
         done = episode_ends(steps)
         of_policy, of_critics = jax.tree.map(
             lambda leaf: leaf[starts.place, starts.rows.env], (stored.policy, stored.critics)
         )
-        obs_sequences = in_order(obs, done, of_policy, burn_in=sequences.burn_in)
+        obs_sequences = in_order(obs, done, of_policy, None, sequences.burn_in, last)
         seen: Any = in_order(
             self._critic_input(obs, facts, 2),
             done,
             sequences.of_critics(of_critics),
             steps.raw_action,
-            burn_in=sequences.burn_in,
+            sequences.burn_in,
+            last,
         )
         if sequences.critic_memory == ():
             seen = seen.rows()

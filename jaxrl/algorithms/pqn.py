@@ -178,7 +178,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         next_obs = policy.normalised(steps.next_obs)
         if values.remembers:
             rows = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), next_obs)
-            outputs = values.outputs(acting.params, values.after(acting.params, obs, rows, axes - 1), axes - 1)
+            outputs = values.outputs(acting.params, values.after(acting.params, obs, rows), axes - 1)
             outputs = outputs.reshape(*steps.reward.shape[:2], *outputs.shape[1:])
         else:
             outputs = values.outputs(acting.params, next_obs, axes)

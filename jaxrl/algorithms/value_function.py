@@ -23,7 +23,7 @@ from jaxrl.learning.optimisers import Optimiser, transformation
 from jaxrl.learning.q_targets import mixture_values, n_step_targets, of_actions
 from jaxrl.learning.recurrent import first_memory, is_recurrent
 from jaxrl.learning.replay import Window
-from jaxrl.learning.sequences import Recalled, recalled_outputs, unroll_rows
+from jaxrl.learning.sequences import Recalled, after_windows, recalled_outputs, unroll_rows
 from jaxrl.pytrees import HParams, Memory, Params
 
 _LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
@@ -144,18 +144,18 @@ class ValueFunction(NamedTuple):
         """Memories before each row of sequences, leaves `[T * B, *A, ...]`, of C networks `[C, T * B, *A, ...]`."""
         return self._of_each(lambda params, inputs: unroll_rows(self.network, params, inputs)[1])(params, sequences)
 
-    def after(self, params: Params, inputs: Any, next_inputs: Any, num_axes: int) -> Any:
-        """Next inputs of rows with the memories after these, which no reset has changed; `next_inputs` without memory.
+    def after(self, params: Params, inputs: Any, next_inputs: Any) -> Any:
+        """Inputs after windows with the memories there, which no reset has changed; `next_inputs` without memory.
 
         Args:
           params: Parameters.
-          inputs: Inputs of the rows; `Sequences` for a network with a memory.
-          next_inputs: Inputs that follow the rows, leaves `[*B, ...]`.
-          num_axes: Number of leading axes of the rows.
+          inputs: Inputs of the rows, where windows begin; `Sequences` for a network with a memory.
+          next_inputs: Inputs that follow the windows, leaves `[*B, ...]`.
         """
         if not self.remembers:
             return next_inputs
-        return Recalled(next_inputs, self.recalled(params, inputs, num_axes)[1])
+        memories_of = self._of_each(lambda params, inputs: after_windows(self.network, params, inputs))
+        return Recalled(next_inputs, memories_of(params, inputs))
 
     def _of_each(self, function: Callable[[Params, Any], Any]) -> Callable[[Params, Any], Any]:
         """Function of parameters and inputs applied to each network, with a memory of its own."""
@@ -171,7 +171,7 @@ class ValueFunction(NamedTuple):
                     inputs, axes = inputs._replace(memory=memory), Recalled(None, 0)
                 else:
                     inputs = inputs.replace(memory=memory)
-                    axes = inputs.replace(inputs=None, reset=None, memory=0, action=None)
+                    axes = inputs.replace(inputs=None, reset=None, memory=0, action=None, last=None)
             return jax.vmap(function, in_axes=(0, axes))(params, inputs)
 
         return of_all

@@ -11,7 +11,7 @@ from jaxrl.learning.recurrent import first_memory, step_over, unroll_over
 from jaxrl.learning.rollout import remembered
 from jaxrl.pytrees import Memory, Params
 
-__all__ = ["Recalled", "Sequences", "in_order", "recalled_outputs", "unroll_rows"]
+__all__ = ["Recalled", "Sequences", "after_windows", "in_order", "recalled_outputs", "unroll_rows"]
 
 
 @struct.dataclass
@@ -24,6 +24,7 @@ class Sequences:
       memory: Memories before the first step, leaves `[B, *A, ...]`; of C networks `[C, B, *A, ...]`.
       action: Actions taken, `[burn_in + T, B, *A, ...]`, None if not required.
       burn_in: Number of first steps, static, from which only memories are computed, without gradients.
+      last: Rows of the last steps of windows that begin at each row, int32 `[T * B]`; None for windows of one step.
     """
 
     inputs: Any
@@ -31,6 +32,7 @@ class Sequences:
     memory: Memory
     action: Any = None
     burn_in: int = struct.field(pytree_node=False, default=0)
+    last: jax.Array | None = None
 
     def rows(self) -> Any:
         """Inputs of the steps after the burn-in, leaves `[T * B, *A, ...]`."""
@@ -49,7 +51,14 @@ class Recalled(NamedTuple):
     memory: Memory
 
 
-def in_order(steps: Any, done: jax.Array, memory: Memory, action: Any = None, burn_in: int = 0) -> Sequences:
+def in_order(
+    steps: Any,
+    done: jax.Array,
+    memory: Memory,
+    action: Any = None,
+    burn_in: int = 0,
+    last: jax.Array | None = None,
+) -> Sequences:
     """Sequences of the steps of a rollout.
 
     Args:
@@ -58,9 +67,19 @@ def in_order(steps: Any, done: jax.Array, memory: Memory, action: Any = None, bu
       memory: Memories before the first step, leaves `[N, *A, ...]`, reset if an episode began with it.
       action: Actions taken, `[T, N, *A, ...]`, None if not required.
       burn_in: Number of first steps from which only memories are computed, static.
+      last: Rows of the last steps of windows, as in `Sequences`.
     """
     chex.assert_tree_shape_prefix(steps, done.shape, custom_message="steps, done")
-    return Sequences(steps, jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]]), memory, action, burn_in)
+    return Sequences(steps, jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]]), memory, action, burn_in, last)
+
+
+def after_windows(network: Any, params: Params, sequences: Sequences) -> Memory:
+    """Memories after the last steps of the windows of each row, leaves `[T * B, *A, ...]`, as of `unroll_rows`."""
+    reset, last = sequences.reset, sequences.last
+    num_rows = (len(reset) - sequences.burn_in) * reset.shape[1]
+    chex.assert_shape([] if last is None else [last], (num_rows,), custom_message="last, reset")
+    after = unroll_rows(network, params, sequences)[2]
+    return after if last is None else jax.tree.map(lambda leaf: leaf[last], after)
 
 
 def unroll_rows(network: Any, params: Params, sequences: Sequences) -> tuple[Any, Memory, Memory]:

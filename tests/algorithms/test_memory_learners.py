@@ -246,7 +246,7 @@ def test_a_time_limit_bootstraps_from_the_memory_before_the_reset() -> None:
     done = jnp.array([[False], [True], [False]])
     sequences = in_order(obs, done, {"hidden": jnp.zeros((1, 8))})
     next_obs = jax.random.normal(jax.random.key(2), (3, 4))
-    got = values.outputs(params, values.after(params, sequences, next_obs, 1), 1)[1, :, 0, 0]
+    got = values.outputs(params, values.after(params, sequences, next_obs), 1)[1, :, 0, 0]
     whole = jnp.concatenate([obs[:2, 0], next_obs[1:2]])  # the episode without a reset
     held = first_memory(values.network)
     expected = jnp.zeros(())
@@ -255,6 +255,28 @@ def test_a_time_limit_bootstraps_from_the_memory_before_the_reset() -> None:
     np.testing.assert_allclose(got, np.ravel(expected), atol=ROUNDING)
     reset = values.outputs(params, Recalled(next_obs[1], first_memory(values.network)), 0)[:, 0, 0]
     assert np.max(np.abs(reset - got)) > 1e-4  # a reset would give other values
+
+
+@pytest.mark.parametrize("burn_in", [0, 1])
+def test_a_window_bootstraps_from_the_memory_after_its_last_step(burn_in: int) -> None:
+    config = jaxrl.DQNConfig(**SIZES, **GRU)
+    values = action_values("dqn", off_policy(Repeat(), config, (), remembers=True)).values
+    keys = jax.random.split(jax.random.key(4), 3)
+    obs, next_obs = (jax.random.normal(key, (5, 2, 4)) for key in keys[:2])
+    params = values.init(keys[2], jax.ShapeDtypeStruct((4,), jnp.float32))
+    steps = np.arange(burn_in, 5)
+    ends = np.minimum(steps + 2, 4)  # of windows of 3 steps, and less at the end
+    last = ((ends - burn_in)[:, None] * 2 + np.arange(2)).reshape(-1)
+    start = {"hidden": jnp.full((2, 8), 0.3)}
+    sequences = in_order(obs, jnp.zeros((5, 2), bool), start, None, burn_in, jnp.asarray(last, jnp.int32))
+    inputs = next_obs[ends].reshape(-1, 4)
+    got = values.outputs(params, values.after(params, sequences, inputs), 1)[..., 0, 0]
+    for row, (end, env) in enumerate((end, env) for end in ends for env in range(2)):
+        held = {"hidden": start["hidden"][env]}
+        for each in obs[: end + 1, env]:
+            held = values.network.apply(params, each, held)[1]
+        expected = values.network.apply(params, next_obs[end, env], held)[0]
+        np.testing.assert_allclose(got[row], np.ravel(expected), atol=ROUNDING)
 
 
 def test_priorities_of_sequences_mix_the_largest_and_the_mean_error() -> None:

@@ -312,6 +312,11 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("sequences.in_order", "steps", lambda: sequences.in_order(ones(3, 2), flags(2, 2), UNUSED)),
     ("sequences.unroll_rows", "memory", lambda: sequences.unroll_rows(REMEMBERING, UNUSED, STEPS_IN_ORDER)),
     (
+        "sequences.after_windows",
+        "last",
+        lambda: sequences.after_windows(REMEMBERING, UNUSED, STEPS_IN_ORDER.replace(last=ones(3))),
+    ),
+    (
         "sequences.recalled_outputs",
         "memory",
         lambda: sequences.recalled_outputs(REMEMBERING, UNUSED, sequences.Recalled(ones(4, 5), ones(3, 3)), 1),
