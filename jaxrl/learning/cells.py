@@ -1,11 +1,10 @@
-"""Memory cells: the gated recurrent unit, long short-term memory, and the linear recurrent unit.
+"""Memory cells by name, and those that are gated by their memory: the gated recurrent unit, long short-term memory.
 
 A cell is called as `(features [F], memory) -> (features, memory)`, and runs along a sequence by `unroll(params,
 features [T, F], memory, reset [T]) -> (features [T, ...], memories [T, ...])`, see `learning.recurrent`.
 """
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -15,13 +14,13 @@ import jax
 import jax.numpy as jnp
 
 from envs.loops import scan
-from jaxrl.learning.networks import ACTIVATIONS, orthogonal
+from jaxrl.learning.linear_cells import LRU, S5, MinGRU
+from jaxrl.learning.networks import orthogonal_gates
 from jaxrl.learning.rollout import remembered
-from jaxrl.pytrees import Memory, Params, State
+from jaxrl.pytrees import Memory, Params
 
-__all__ = ["CELLS", "GRU", "LRU", "LSTM", "FlaxCell", "cell_of", "linear_recurrence"]
+__all__ = ["CELLS", "GRU", "LSTM", "FlaxCell", "cell_of"]
 
-Complex = tuple[jax.Array, jax.Array]  # real and imaginary parts
 Saved = Sequence[jax.Array]  # `[..., size]` each
 
 
@@ -102,69 +101,6 @@ class LSTM(nn.Module):
         return memories["hidden"], memories
 
 
-class LRU(nn.Module):
-    """The linear recurrent unit, whose memory is complex: "real" and "imaginary", float32 `[size]` each.
-
-    h' = lambda h + gamma B x, features = activation(Re(C h') + d x), where lambda = exp(-exp(nu) + i exp(theta)) lies
-    inside the unit circle; gamma = sqrt(1 - |lambda|^2) keeps the memory at the scale of its input. A sequence is an
-    associative scan, parallel over time. Initially |lambda|^2 is uniform over the ring and the
-    phase over [0, max_phase]; B and C are orthogonal.
-
-    Attributes:
-      size: Number of complex numbers of the memory.
-      activation: Name in `networks.ACTIVATIONS`.
-      ring: Smallest and largest initial |lambda|.
-      max_phase: Largest initial phase, in radians.
-
-    Source: Orvieto et al. (2023), arXiv 2303.06349, with gamma a function of lambda instead of a parameter.
-    """
-
-    size: int
-    activation: str = "tanh"
-    ring: tuple[float, float] = (0.9, 0.999)
-    max_phase: float = math.pi / 10
-
-    def initial_memory(self) -> dict[str, jax.Array]:
-        """Zeros."""
-        return {"real": jnp.zeros(self.size), "imaginary": jnp.zeros(self.size)}
-
-    @nn.compact
-    def __call__(self, features: jax.Array, memory: dict[str, jax.Array]) -> tuple[jax.Array, dict[str, jax.Array]]:
-        """Features of the same shape, and the memory."""
-        chex.assert_shape(features, (None,), custom_message="features")
-        width = features.shape[0]
-        weights = {
-            "nu": self.param("nu", self._first_nu, (self.size,)),
-            "theta": self.param("theta", self._first_theta, (self.size,)),
-            "input_kernel": self.param("input_kernel", _gates(2), (width, 2 * self.size)),
-            "output_kernel": self.param("output_kernel", _gates(1), (2 * self.size, width)),
-            "skip": self.param("skip", nn.initializers.ones, (width,)),
-        }
-        decay = _decay(weights)
-        real, imaginary = _plus(_times(decay, (memory["real"], memory["imaginary"])), _input(weights, features))
-        return self._features(weights, (real, imaginary), features), {"real": real, "imaginary": imaginary}
-
-    def unroll(self, params: Params, features: jax.Array, memory: Memory, reset: jax.Array) -> tuple[Any, Any]:
-        """Features and memories after each step."""
-        chex.assert_shape([features, reset], [(*reset.shape, None), (None,)], custom_message="features, reset")
-        weights = params["params"]
-        start = memory["real"], memory["imaginary"]
-        real, imaginary = linear_recurrence(_decay(weights), _input(weights, features), start, reset)
-        return self._features(weights, (real, imaginary), features), {"real": real, "imaginary": imaginary}
-
-    def _features(self, weights: Any, memory: Complex, features: jax.Array) -> jax.Array:
-        return ACTIVATIONS[self.activation](
-            jnp.concatenate(memory, axis=-1) @ weights["output_kernel"] + weights["skip"] * features
-        )
-
-    def _first_nu(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        low, high = self.ring
-        return jnp.log(-0.5 * jnp.log(jax.random.uniform(key, shape, minval=low**2, maxval=high**2)))
-
-    def _first_theta(self, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        return jnp.log(self.max_phase * jax.random.uniform(key, shape, minval=1e-3))
-
-
 class FlaxCell(nn.Module):
     """Recurrent cell of flax, such as `flax.linen.GRUCell(32)`, with the arguments in the order of this module.
 
@@ -186,140 +122,12 @@ class FlaxCell(nn.Module):
         return features, memory
 
 
-CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU}
+CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU, "mingru": MinGRU, "s5": S5}
 
 
 def cell_of(memory: str, size: int, activation: str) -> Any:
-    """Memory cell of a name in `CELLS`, with `size` units; only "lru" has an activation function."""
-    return CELLS[memory](size, **({"activation": activation} if memory == "lru" else {}))
-
-
-def linear_recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
-    """h_t = decay h_{t-1} + inputs_t, with h_{t-1} = 0 if t is a reset, as an associative scan over time.
-
-    Blocks of about sqrt(T) steps are computed in parallel and then joined in rounds, each of which doubles the number
-    of blocks that a value sums up. Gradients are computed in the same way, from the values of h alone.
-
-    Args:
-      decay: Factor of each step, real and imaginary part `[N]`.
-      inputs: Real and imaginary parts `[T, N]`.
-      start: State before the first step, real and imaginary part `[N]`.
-      reset: Whether the state before a step is set to 0, bool `[T]`.
-
-    Returns:
-      Real and imaginary parts of h, `[T, N]`.
-
-    Source: Hillis and Steele (1986), "Data parallel algorithms".
-    """
-    chex.assert_rank([*decay, *start, reset], 1, custom_message="decay, start, reset")
-    chex.assert_equal_shape([*decay, *start], custom_message="decay, start")
-    chex.assert_shape([*inputs], (reset.shape[0], decay[0].shape[0]), custom_message="inputs, reset")
-    return _recurrence(decay, inputs, start, reset)
-
-
-@jax.custom_vjp
-def _recurrence(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> Complex:
-    carried = _times(decay, _kept(~reset[0], start))
-    real, imaginary = (leaf.at[0].add(first) for leaf, first in zip(inputs, carried, strict=True))
-    return _in_blocks(decay, (real, imaginary), ~reset)
-
-
-def _forward(decay: Complex, inputs: Complex, start: Complex, reset: jax.Array) -> tuple[Complex, Any]:
-    states = _recurrence(decay, inputs, start, reset)
-    return states, (decay, start, reset, states)
-
-
-def _backward(saved: Any, slope: Complex) -> tuple[Complex, Complex, Complex, None]:
-    """The same recurrence backwards: the gradient of a step collects those of all later steps."""
-    decay, start, reset, states = saved
-    conjugate = decay[0], -decay[1]
-    linked = ~jnp.roll(reset, -1)[::-1]  # each step to the next one; the link of the last step has no effect
-    real, imaginary = (leaf[::-1] for leaf in _in_blocks(conjugate, (slope[0][::-1], slope[1][::-1]), linked))
-    before = _kept(~reset[:, None], tuple(_shifted(leaf, 1, first) for leaf, first in zip(states, start, strict=True)))
-    of_decay = _times((before[0], -before[1]), (real, imaginary))
-    of_start = _kept(~reset[0], _times(conjugate, (real[0], imaginary[0])))
-    return (jnp.sum(of_decay[0], axis=0), jnp.sum(of_decay[1], axis=0)), (real, imaginary), of_start, None
-
-
-_recurrence.defvjp(_forward, _backward)
-
-
-def _in_blocks(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
-    """Result of `_doubled`, by about sqrt(T) blocks in parallel, sequentially within each, then joined by doubling."""
-    num_steps = linked.shape[0]
-    length = math.isqrt(num_steps - 1) + 1
-    count = -(-num_steps // length)
-
-    def blocks(leaf: jax.Array) -> jax.Array:
-        """Reshapes `[T, ...]` to `[length, count, ...]`, with zeros at the end."""
-        padded = jnp.pad(leaf, [(0, length * count - num_steps), *[(0, 0)] * (leaf.ndim - 1)])
-        return padded.reshape(count, length, *leaf.shape[1:]).swapaxes(0, 1)
-
-    def step(state: State, now: Any) -> tuple[Any, Any]:
-        value, power, joined = state
-        value = _plus(_kept(now[1][:, None], _times(decay, value)), now[0])
-        state = value, _times(decay, power), joined & now[1]
-        return state, state
-
-    nothing = jnp.zeros((count, *decay[0].shape))
-    start = (nothing, nothing), (jnp.ones_like(decay[0]), jnp.zeros_like(decay[0])), jnp.ones(count, bool)
-    (ends, power, joined), within = jax.lax.scan(step, start, jax.tree.map(blocks, (values, linked)))
-    ends = _doubled(power, ends, joined)
-    before = tuple(_shifted(leaf, 1, jnp.zeros_like(leaf[0]))[None] for leaf in ends)
-    inside, powers, joined = within
-    carried = _kept(joined[..., None], _times(tuple(leaf[:, None] for leaf in powers), before))
-    real, imaginary = (leaf.swapaxes(0, 1).reshape(length * count, -1)[:num_steps] for leaf in _plus(inside, carried))
-    return real, imaginary
-
-
-def _doubled(decay: Complex, values: Complex, linked: jax.Array) -> Complex:
-    """sum_k decay^k values_{t-k} over the steps linked to t, `[T, N]`; `linked` joins a step to the previous one."""
-    span = 1
-    while span < linked.shape[0]:
-        earlier = tuple(_shifted(leaf, span, jnp.zeros_like(leaf[0])) for leaf in values)
-        values = _plus(values, _kept(linked[:, None], _times(decay, earlier)))
-        linked = linked & _shifted(linked, span, jnp.zeros((), bool))
-        decay, span = _times(decay, decay), 2 * span
-    return values
-
-
-def _shifted(leaf: jax.Array, span: int, first: jax.Array) -> jax.Array:
-    """Values `span` steps earlier, `first` before the first step."""
-    return jnp.concatenate([jnp.broadcast_to(first, (span, *leaf.shape[1:])), leaf[:-span]])
-
-
-def _times(a: Any, b: Any) -> Complex:
-    return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
-
-
-def _plus(a: Any, b: Any) -> Complex:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _kept(flag: jax.Array, a: Any) -> Complex:
-    return jnp.where(flag, a[0], 0.0), jnp.where(flag, a[1], 0.0)
-
-
-def _decay(weights: Any) -> Complex:
-    size, phase = jnp.exp(-jnp.exp(weights["nu"])), jnp.exp(weights["theta"])
-    return size * jnp.cos(phase), size * jnp.sin(phase)
-
-
-def _input(weights: Any, features: jax.Array) -> Complex:
-    gamma = jnp.sqrt(-jnp.expm1(-2.0 * jnp.exp(weights["nu"])))
-    real, imaginary = jnp.split(features @ weights["input_kernel"], 2, axis=-1)
-    return gamma * real, gamma * imaginary
-
-
-def _gates(count: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
-    """Initial weights of `count` orthogonal matrices, concatenated along columns."""
-
-    def init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-        rows, columns = shape[0], shape[1] // count
-        matrices = jax.vmap(lambda key: orthogonal(key, rows, columns))(jax.random.split(key, count))
-        return matrices.transpose(1, 0, 2).reshape(shape)
-
-    return init
+    """Memory cell of a name in `CELLS`, with `size` units; only "lru" and "s5" have an activation function."""
+    return CELLS[memory](size, **({"activation": activation} if memory in ("lru", "s5") else {}))
 
 
 def _weights(cell: nn.Module, width: int, size: int, count: int, first_bias: tuple[float, ...] = ()) -> dict[str, Any]:
@@ -330,9 +138,9 @@ def _weights(cell: nn.Module, width: int, size: int, count: int, first_bias: tup
         return jnp.repeat(jnp.array(first_bias), size) if first_bias else jnp.zeros(shape)
 
     return {
-        "input_kernel": cell.param("input_kernel", _gates(count), (width, count * size)),
+        "input_kernel": cell.param("input_kernel", orthogonal_gates(count), (width, count * size)),
         "bias": cell.param("bias", bias, (count * size,)),
-        "kernel": cell.param("kernel", _gates(count), (size, count * size)),
+        "kernel": cell.param("kernel", orthogonal_gates(count), (size, count * size)),
     }
 
 

@@ -85,10 +85,11 @@ class NetworkConfig(Settings):
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
       memory: Kind of memory between the hidden layers and the last layers: "none"; "gru", the gated recurrent unit;
-        "lstm", long short-term memory; or "lru", the linear recurrent unit, which processes all steps of a sequence in
-        parallel in training.
-      memory_size: Number of units of the memory, each of which is one number for "gru", two for "lstm", and a complex
-        number for "lru".
+        "lstm", long short-term memory; "lru", the linear recurrent unit; "s5", the simplified state space layer; or
+        "mingru", the minimal gated recurrent unit; the last three process all steps of a sequence in parallel in
+        training.
+      memory_size: Number of units of the memory, each of which is one number for "gru" and "mingru", two for "lstm",
+        and a complex number for "lru" and "s5".
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
       actor_sees: Part of observations that the actor sees, in training, evaluation, films and exports: "all"; "auto",
         all but entries with "privileged" in their names; the name of an entry, several names, or a function of an
@@ -111,7 +112,7 @@ class NetworkConfig(Settings):
     encoder_hidden: tuple[int, ...] = (64,)
     channels: tuple[int, ...] = (16, 32)
     strides: tuple[int, ...] = ()
-    memory: Literal["none", "gru", "lstm", "lru"] = "none"
+    memory: Literal["none", "gru", "lstm", "lru", "mingru", "s5"] = "none"
     memory_size: int = 64
     memory_hidden: tuple[int, ...] = ()
     actor_sees: Sees = "auto"

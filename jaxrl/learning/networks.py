@@ -404,6 +404,17 @@ def orthogonal(key: jax.Array, rows: int, columns: int) -> jax.Array:
     return basis.T if rows >= columns else basis
 
 
+def orthogonal_gates(count: int) -> Callable[[jax.Array, tuple[int, ...]], jax.Array]:
+    """Initial weights of `count` orthogonal matrices of equal shapes, concatenated along columns."""
+
+    def init(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        rows, columns = shape[0], shape[1] // count
+        matrices = jax.vmap(lambda key: orthogonal(key, rows, columns))(jax.random.split(key, count))
+        return matrices.transpose(1, 0, 2).reshape(shape)
+
+    return init
+
+
 def observation_shapes(env: Environment, agents: tuple[int, ...]) -> Any:
     """Shapes of the observation of one agent, with choices as `choices.ChoiceShape`.
 

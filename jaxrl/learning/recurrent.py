@@ -67,7 +67,7 @@ class RecurrentActorCritic(nn.Module):
 
     Attributes:
       encoder: Module `(obs) -> features [F]`.
-      cell: Memory cell: `cells.GRU`, `cells.LSTM`, `cells.LRU`, `cells.FlaxCell` of a cell of flax, or a custom one.
+      cell: Memory cell: one of `cells.CELLS`, `cells.FlaxCell` of a cell of flax, or a custom one.
       heads: Module `(features) -> (outputs, value)`.
     """
 

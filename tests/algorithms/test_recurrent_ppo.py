@@ -18,11 +18,12 @@ import envs
 import jaxrl
 from jaxrl.algorithms.on_policy import OnPolicy
 from jaxrl.algorithms.on_policy_state import Samples, Start
+from jaxrl.learning.cells import CELLS
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.rollout import Transition, episode_ends, rollout
 from jaxrl.learning.shards import EnvShards
 
-KINDS = ("gru", "lstm", "lru")
+KINDS = tuple(CELLS)
 # 12 steps of episodes of 5: two or three ends in each environment, and episodes that continue in the next rollout.
 TINY = jaxrl.PPOConfig(
     num_envs=4, num_steps=12, num_epochs=1, num_minibatches=2, hidden=(6,), memory_size=5, memory="gru", reset_pool=4

@@ -23,6 +23,7 @@ from jaxrl.learning import (
     evaluation,
     exploration,
     frames,
+    linear_cells,
     losses,
     minibatches,
     networks,
@@ -222,15 +223,15 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ),
     *(
         row
-        for name, cell in cells.CELLS.items()
+        for cell in cells.CELLS.values()
         for row in (
             (
-                f"cells.{name.upper()}.__call__",
+                f"{cell.__module__.rpartition('.')[2]}.{cell.__name__}.__call__",
                 "features",
                 lambda cell=cell: cell(3).init(jax.random.key(0), ones(4, 2), cell(3).initial_memory()),
             ),
             (
-                f"cells.{name.upper()}.unroll",
+                f"{cell.__module__.rpartition('.')[2]}.{cell.__name__}.unroll",
                 "reset",
                 lambda cell=cell: cell(3).unroll({"params": {}}, ones(4, 2), cell(3).initial_memory(), flags(3)),
             ),
@@ -241,8 +242,10 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "features",
         lambda: cells.FlaxCell(nn.GRUCell(3)).init(jax.random.key(0), ones(4, 2), ones(3)),
     ),
-    ("cells.linear_recurrence", "decay", lambda: recur(ones(2), ones(4, 2), ones(3))),
-    ("cells.linear_recurrence", "inputs", lambda: recur(ones(2), ones(3, 2), ones(2))),
+    ("linear_cells.linear_recurrence", "decay", lambda: recur(ones(2), ones(4, 2), ones(3))),
+    ("linear_cells.linear_recurrence", "decay", lambda: recur(ones(3, 2), ones(4, 2), ones(2))),
+    ("linear_cells.linear_recurrence", "inputs", lambda: recur(ones(2), ones(3, 2), ones(2))),
+    ("linear_cells.linear_recurrence", "start", lambda: recur(ones(2), ones(4, 2), ones(2, 2))),
     ("rollout.agents_ended", "done", lambda: rollout.agents_ended(ones(3), flags(3), {})),
     ("rollout.episode_ends", "terminated", lambda: rollout.episode_ends(STEPS)),
     (
@@ -389,7 +392,7 @@ def roll(key: Any, state: Any, second: Any) -> Any:
 
 
 def recur(decay: Any, inputs: Any, start: Any) -> Any:
-    return cells.linear_recurrence((decay, decay), (inputs, inputs), (start, start), flags(4))
+    return linear_cells.linear_recurrence((decay, decay), (inputs, inputs), (start, start), flags(4))
 
 
 def along(**changes: Any) -> Any:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from jaxrl.learning.cells import CELLS, GRU, LRU, FlaxCell, linear_recurrence
+from jaxrl.learning.cells import CELLS, GRU, FlaxCell
+from jaxrl.learning.linear_cells import LRU
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import MLPActorCritic
 from jaxrl.learning.recurrent import (
@@ -55,7 +56,22 @@ def lru_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, A
     return np.tanh((h @ out_of).real + weights["skip"] * x), {"real": h.real, "imaginary": h.imag}
 
 
-BY_HAND = {"gru": gru_by_hand, "lstm": lstm_by_hand, "lru": lru_by_hand}
+def mingru_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
+    gate, candidate = np.split(x @ weights["input_kernel"] + weights["bias"], 2)
+    h = (1 - expit(gate)) * memory["hidden"] + expit(gate) * candidate
+    return h, {"hidden": h}
+
+
+def s5_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
+    rate, step = -np.exp(weights["log_rate"]) + 1j * weights["frequency"], np.exp(weights["log_step"])
+    decay = np.exp(rate * step)
+    into = weights["input_kernel"][:, :SIZE] + 1j * weights["input_kernel"][:, SIZE:]
+    h = decay * (memory["real"] + 1j * memory["imaginary"]) + (decay - 1) / rate * (x @ into)
+    out_of = weights["output_kernel"][:SIZE] - 1j * weights["output_kernel"][SIZE:]
+    return np.tanh(2 * (h @ out_of).real + weights["skip"] * x), {"real": h.real, "imaginary": h.imag}
+
+
+BY_HAND = {"gru": gru_by_hand, "lstm": lstm_by_hand, "lru": lru_by_hand, "mingru": mingru_by_hand, "s5": s5_by_hand}
 
 
 def shaken(cell: Any, key: jax.Array) -> Any:
@@ -91,7 +107,7 @@ def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
         np.testing.assert_allclose(got, exact, rtol=0, atol=4 * 8 * 4 * EPS)
 
 
-@pytest.mark.parametrize("name", ["gru", "lstm"])
+@pytest.mark.parametrize("name", ["gru", "lstm", "mingru", "s5"])
 def test_a_step_of_a_gated_memory_is_its_formula(name: str) -> None:
     """As above, without a compilation of initial weights."""
     cell, draws = CELLS[name](SIZE), np.random.default_rng(4)
@@ -181,25 +197,6 @@ def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, na
             for got, exact in zip(jax.tree.leaves(of_run), jax.tree.leaves(expected), strict=True):
                 assert got.dtype == np.float64 and np.any(got != 0)
                 np.testing.assert_allclose(got, exact, rtol=0, atol=2 * ROUNDING)  # of two sequences
-
-
-@pytest.mark.slow_rows("64", "7")
-@pytest.mark.parametrize("num_steps", [1, 2, 7, 8, 9, 64])
-def test_the_recurrence_is_a_loop(num_steps: int) -> None:
-    draws = np.random.default_rng(num_steps)
-    size, phase = draws.uniform(0.8, 0.999, SIZE), draws.uniform(0, 3, SIZE)
-    decay = size * np.exp(1j * phase)
-    inputs = draws.normal(size=(num_steps, SIZE)) + 1j * draws.normal(size=(num_steps, SIZE))
-    state = draws.normal(size=SIZE) + 1j * draws.normal(size=SIZE)
-    reset = draws.random(num_steps) < 0.1
-    arguments = ((jnp.float32(part.real), jnp.float32(part.imag)) for part in (decay, inputs, state))
-    got = linear_recurrence(*arguments, jnp.asarray(reset))  # pyright: ignore[reportArgumentType, reportCallIssue]
-    expected = []
-    for t in range(num_steps):
-        state = decay * np.where(reset[t], 0, state) + inputs[t]
-        expected.append(state)
-    # Sums of up to 64 terms of at most 4, and powers by at most 6 products.
-    np.testing.assert_allclose(np.asarray(got[0]) + 1j * np.asarray(got[1]), expected, rtol=0, atol=64 * 4 * 6 * EPS)
 
 
 @pytest.mark.slow
@@ -341,7 +338,7 @@ def test_a_network_that_cannot_be_used_gets_a_sentence(network: Any, sentence: s
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"memory": "rnn"}, "memory must be one of none, gru, lstm, lru, got 'rnn'"),
+        ({"memory": "rnn"}, "memory must be one of none, gru, lstm, lru, mingru, s5, got 'rnn'"),
         ({"memory_size": 8}, "memory_size has no effect with memory='none', got 8; it takes a memory"),
         ({"memory_hidden": (8,)}, r"memory_hidden has no effect with memory='none', got \(8,\)"),
         ({"memory": "gru", "memory_size": 0}, "memory_size must be a whole number of at least 1, got 0"),

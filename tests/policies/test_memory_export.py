@@ -21,6 +21,13 @@ from jaxrl.policies.export import FORMATS, export_policy
 from jaxrl.policies.load_exported import load_exported
 from jaxrl.results.policy import TrainedPolicy
 
+MEMORIES = {
+    "gru": ["hidden"],
+    "lstm": ["cell", "hidden"],
+    "lru": ["imaginary", "real"],
+    "mingru": ["hidden"],
+    "s5": ["imaginary", "real"],
+}
 TASKS = {"chain": (lambda: recall(chain()), 1.0, 6), "repeat": (lambda: echo(Repeat()), 5.0, 5)}
 
 
@@ -107,7 +114,7 @@ def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
         ("gru", ["hidden"], "onnx"),
         *(
             pytest.param(kind, names, file_format, marks=pytest.mark.slow)
-            for kind, names in {"gru": ["hidden"], "lstm": ["cell", "hidden"], "lru": ["imaginary", "real"]}.items()
+            for kind, names in MEMORIES.items()
             for file_format in FORMATS
             if (kind, file_format) != ("gru", "onnx")
         ),
