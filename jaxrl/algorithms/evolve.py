@@ -23,7 +23,6 @@ from jaxrl.discounts.parsing import prepare as prepare_discount
 from jaxrl.learning.action_heads import Scores, action_head
 from jaxrl.learning.actor import Memory, head_actor, recurrent_actor
 from jaxrl.learning.asymmetric import seen_by
-from jaxrl.learning.cells import cell_of
 from jaxrl.learning.episodes import Episodes, population_episodes
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.networks import Module, apply_over, check_network, leading_axes, observation_shapes, zeros
@@ -317,7 +316,7 @@ def _network(config: EvolveConfig, own: Module | None, obs: Any, num_outputs: in
     if config.memory == "none":
         return OutputNetwork(encoder, num_outputs, 0.01, with_value=True)
     head = PolicyHead(num_outputs, config.memory_hidden, config.activation)
-    return RecurrentActorCritic(encoder, cell_of(config.memory, config.memory_size, config.activation), head)
+    return RecurrentActorCritic(encoder, config.memory_cell(), head)
 
 
 def _around(key: jax.Array, params: Params, std: Any) -> Any:

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.loops import scan
+from jaxrl.learning.attention import GTrXL
 from jaxrl.learning.linear_cells import LRU, S5, MinGRU
 from jaxrl.learning.networks import orthogonal_gates
 from jaxrl.learning.rollout import remembered
@@ -122,12 +123,28 @@ class FlaxCell(nn.Module):
         return features, memory
 
 
-CELLS: dict[str, Callable[..., Any]] = {"gru": GRU, "lstm": LSTM, "lru": LRU, "mingru": MinGRU, "s5": S5}
+CELLS: dict[str, Callable[..., Any]] = {
+    "gru": GRU,
+    "lstm": LSTM,
+    "lru": LRU,
+    "mingru": MinGRU,
+    "s5": S5,
+    "gtrxl": GTrXL,
+}
 
 
-def cell_of(memory: str, size: int, activation: str) -> Any:
-    """Memory cell of a name in `CELLS`, with `size` units; only "lru" and "s5" have an activation function."""
-    return CELLS[memory](size, **({"activation": activation} if memory in ("lru", "s5") else {}))
+def cell_of(memory: str, size: int, activation: str, window: int, layers: int, heads: int) -> Any:
+    """Memory cell of a name in `CELLS`, with the arguments that it takes.
+
+    Args:
+      memory: Name in `CELLS`.
+      size: Number of units.
+      activation: Name in `networks.ACTIVATIONS`, for "lru" and "s5".
+      window, layers, heads: Numbers of steps, layers and heads of "gtrxl".
+    """
+    own = {"window": window, "layers": layers, "heads": heads} if memory == "gtrxl" else {}
+    own |= {"activation": activation} if memory in ("lru", "s5") else {}
+    return CELLS[memory](size, **own)
 
 
 def _weights(cell: nn.Module, width: int, size: int, count: int, first_bias: tuple[float, ...] = ()) -> dict[str, Any]:

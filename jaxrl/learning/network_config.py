@@ -85,12 +85,16 @@ class NetworkConfig(Settings):
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
       memory: Kind of memory between the hidden layers and the last layers: "none"; "gru", the gated recurrent unit;
-        "lstm", long short-term memory; "lru", the linear recurrent unit; "s5", the simplified state space layer; or
-        "mingru", the minimal gated recurrent unit; the last three process all steps of a sequence in parallel in
-        training.
+        "lstm", long short-term memory; "lru", the linear recurrent unit; "s5", the simplified state space layer;
+        "mingru", the minimal gated recurrent unit; or "gtrxl", a gated transformer that attends to the last steps; the
+        last four process all steps of a sequence in parallel in training.
       memory_size: Number of units of the memory, each of which is one number for "gru" and "mingru", two for "lstm",
-        and a complex number for "lru" and "s5".
+        and a complex number for "lru" and "s5"; of "gtrxl", the width of its layers, of which the memory has
+        `memory_window - 1` for each layer.
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
+      memory_window: Number of steps that a step of "gtrxl" attends to, itself included, at least 2.
+      memory_layers: Number of layers of "gtrxl".
+      memory_heads: Number of heads of each layer of "gtrxl", a divisor of `memory_size`.
       actor_sees: Part of observations that the actor sees, in training, evaluation, films and exports: "all"; "auto",
         all but entries with "privileged" in their names; the name of an entry, several names, or a function of an
         observation, or its path `module:name`.
@@ -112,9 +116,12 @@ class NetworkConfig(Settings):
     encoder_hidden: tuple[int, ...] = (64,)
     channels: tuple[int, ...] = (16, 32)
     strides: tuple[int, ...] = ()
-    memory: Literal["none", "gru", "lstm", "lru", "mingru", "s5"] = "none"
+    memory: Literal["none", "gru", "lstm", "lru", "mingru", "s5", "gtrxl"] = "none"
     memory_size: int = 64
     memory_hidden: tuple[int, ...] = ()
+    memory_window: int = 16
+    memory_layers: int = 1
+    memory_heads: int = 4
     actor_sees: Sees = "auto"
 
     def __post_init__(self) -> None:
@@ -161,6 +168,7 @@ class NetworkConfig(Settings):
                     f"{name} has no effect with memory='none', got {getattr(self, name)}; it takes a memory, one of "
                     f"{', '.join(CELLS)}"
                 )
+        self._check_window()
         if self.memory != "none" and self.shared_trunk:
             raise UserValueError(
                 f"shared_trunk has no effect with memory={self.memory!r}, where actor and critic share all layers up "
@@ -194,7 +202,7 @@ class NetworkConfig(Settings):
         if self.memory == "none":
             return head(encoder)
         after = MLPActorCritic(None, self.memory_hidden, self.activation)
-        return RecurrentNetwork(encoder, cell_of(self.memory, self.memory_size, self.activation), head(after))
+        return RecurrentNetwork(encoder, self.memory_cell(), head(after))
 
     def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
         """Network of an actor and a critic.
@@ -211,7 +219,7 @@ class NetworkConfig(Settings):
         if self.memory == "none":
             return self._network(kind, relational, obs, num_outputs, num_values)
         encoder = self._network(kind, relational, obs, None, None)
-        cell = cell_of(self.memory, self.memory_size, self.activation)
+        cell = self.memory_cell()
         return RecurrentActorCritic(encoder, cell, Heads(num_outputs, self.memory_hidden, self.activation, num_values))
 
     def centralised(self, obs: Any, global_obs: Any, num_outputs: int, num_values: int | None) -> Module:
@@ -256,7 +264,7 @@ class NetworkConfig(Settings):
         actor, critic = self.two_encoders(obs, critic_input(view, obs, facts))
         if self.memory == "none":
             return AsymmetricActorCritic(actor, critic, view, num_outputs, num_values)
-        cell = cell_of(self.memory, self.memory_size, self.activation)
+        cell = self.memory_cell()
         heads = AsymmetricHeads(num_outputs, self.memory_hidden, self.activation, num_values)
         return AsymmetricRecurrentActorCritic(actor, cell, heads, critic, view)
 
@@ -287,6 +295,11 @@ class NetworkConfig(Settings):
             critic = critic.clone(own_scale=1.0, neighbour_scale=1.0)
         return actor, critic
 
+    def memory_cell(self) -> Any:
+        """Cell of the field `memory`, which is not "none"."""
+        window = self.memory_window, self.memory_layers, self.memory_heads
+        return cell_of(self.memory, self.memory_size, self.activation, *window)
+
     @property
     def network_fields(self) -> tuple[str, ...]:
         """Names of the fields that only the networks of jaxrl use."""
@@ -312,6 +325,20 @@ class NetworkConfig(Settings):
             shown = ", ".join(f"{name}={getattr(self, name)!r}" for name in names)
             effect = "has no effect" if len(names) == 1 else "have no effect"
             warnings.warn(f"{shown} {effect} with network=, which has layers of its own", RuntimeWarning, stacklevel=7)
+
+    def _check_window(self) -> None:
+        """Rejects fields of the window of "gtrxl" that are wrong, or have no effect on another memory."""
+        for name in ("memory_window", "memory_layers", "memory_heads"):
+            value = getattr(self, name)
+            check_count(name, value, 2 if name == "memory_window" else 1)
+            if self.memory != "gtrxl" and value != NetworkConfig.__dataclass_fields__[name].default:
+                raise UserValueError(
+                    f"{name} has no effect with memory={self.memory!r}, got {value}; it takes memory='gtrxl'"
+                )
+        if self.memory == "gtrxl" and self.memory_size % self.memory_heads:
+            raise UserValueError(
+                f"memory_heads must divide memory_size={self.memory_size} with memory='gtrxl', got {self.memory_heads}"
+            )
 
     def _kind(self, obs: Any, critic: str | None = None, seen: Any = None) -> tuple[str, bool]:
         """The kind of network, and whether observations have neighbours; rejects fields that have no effect.

@@ -228,12 +228,12 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
             (
                 f"{cell.__module__.rpartition('.')[2]}.{cell.__name__}.__call__",
                 "features",
-                lambda cell=cell: cell(3).init(jax.random.key(0), ones(4, 2), cell(3).initial_memory()),
+                lambda cell=cell: cell(4).init(jax.random.key(0), ones(4, 2), cell(4).initial_memory()),
             ),
             (
                 f"{cell.__module__.rpartition('.')[2]}.{cell.__name__}.unroll",
                 "reset",
-                lambda cell=cell: cell(3).unroll({"params": {}}, ones(4, 2), cell(3).initial_memory(), flags(3)),
+                lambda cell=cell: cell(4).unroll({"params": {}}, ones(4, 2), cell(4).initial_memory(), flags(3)),
             ),
         )
     ),

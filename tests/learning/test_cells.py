@@ -8,13 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxrl.learning.attention import GTrXL
 from jaxrl.learning.cells import CELLS
 from jaxrl.learning.recurrent import unroll_by_steps
 
 EPS = float(np.finfo(np.float64).eps)
 WIDTH, SIZE = 3, 4
 # Names and cells: each of `CELLS`, with further sizes where a cell has them.
-KINDS: dict[str, Any] = {name: cell(SIZE) for name, cell in CELLS.items()}
+KINDS: dict[str, Any] = {
+    **{name: cell(SIZE) for name, cell in CELLS.items()},
+    "gtrxl, short, deep": GTrXL(SIZE, window=3, layers=2, heads=2),
+    "gtrxl, shortest": GTrXL(SIZE, window=2, heads=1),
+}
 
 
 def parameters(cell: Any, seed: int, shift: float = 0.3) -> Any:
@@ -25,9 +30,13 @@ def parameters(cell: Any, seed: int, shift: float = 0.3) -> Any:
 
 
 def some_memory(cell: Any, seed: int) -> Any:
-    """A memory that is not empty."""
+    """A memory that is not empty; a whole number, which counts steps, is 1."""
     draws = np.random.default_rng(seed)
-    return jax.tree.map(lambda leaf: 0.5 * draws.normal(size=leaf.shape), cell.initial_memory())
+
+    def drawn(leaf: Any) -> Any:
+        return np.int32(1) if leaf.dtype == np.int32 else 0.5 * draws.normal(size=leaf.shape)
+
+    return jax.tree.map(drawn, cell.initial_memory())
 
 
 def weighed(unroll: Any, num_steps: int, params: Any, features: Any, memory: Any, reset: Any) -> jax.Array:
@@ -50,7 +59,7 @@ def test_sequences_of_any_length_are_their_steps(name: str, num_steps: int) -> N
     with jax.enable_x64(True):
         params, memory = parameters(cell, num_steps), some_memory(cell, num_steps)
         features = draws.normal(size=(num_steps, WIDTH))
-        gradient = functools.partial(jax.grad, argnums=(0, 1, 2))
+        gradient = functools.partial(jax.grad, argnums=(0, 1, 2), allow_int=True)
         both = [
             (jax.jit(unroll), jax.jit(gradient(functools.partial(weighed, unroll, num_steps))))
             for unroll in (cell.unroll, by_steps)
@@ -59,12 +68,15 @@ def test_sequences_of_any_length_are_their_steps(name: str, num_steps: int) -> N
             reset = draws.random(num_steps) < 0.2
             reset[0] = first
             got, expected = ([each(params, features, memory, reset) for each in pair] for pair in both)
-            for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+            got, expected = (
+                [leaf for leaf in jax.tree.leaves(each) if leaf.dtype != jax.dtypes.float0] for each in (got, expected)
+            )
+            for one, other in zip(got, expected, strict=True):
                 # Sums of up to 8 terms of at most 4 and a function, at each step since the last reset, and their sum.
                 np.testing.assert_allclose(one, other, rtol=0, atol=num_steps * 4 * 8 * 4 * EPS)
 
 
-@pytest.mark.fast_rows("s5")
+@pytest.mark.fast_rows("s5", "gtrxl, short, deep")
 @pytest.mark.parametrize("name", KINDS)
 def test_a_reset_is_a_fresh_start(name: str) -> None:
     """Nothing before a reset has an effect, bit for bit, and the steps after it are those of a new sequence."""
@@ -92,7 +104,7 @@ def test_a_step_depends_on_earlier_steps_alone(name: str) -> None:
         one, other = unroll(params, features, memory, reset), unroll(params, moved, memory, reset)
     for before, after in zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True):
         np.testing.assert_array_equal(before[:at], after[:at])
-    assert np.all(np.any(one[0] != other[0], axis=1)[at:])
+    assert np.all(np.any(one[0] != other[0], axis=1)[at : at + 2])  # the shortest window
 
 
 @pytest.mark.fast_rows("mingru")

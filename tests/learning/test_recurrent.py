@@ -29,7 +29,13 @@ WIDTH, SIZE, STEPS = 3, 4, 11
 
 
 def in_float64(tree: Any) -> Any:
-    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)
+    """Numbers in float64, and whole numbers as they are."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf, leaf.dtype if leaf.dtype == np.int32 else np.float64), tree)
+
+
+def differentiable(tree: Any) -> Any:
+    """The gradients that there are: a whole number has none."""
+    return [leaf for leaf in jax.tree.leaves(tree) if leaf.dtype != jax.dtypes.float0]
 
 
 def gru_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
@@ -71,7 +77,50 @@ def s5_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, An
     return np.tanh(2 * (h @ out_of).real + weights["skip"] * x), {"real": h.real, "imaginary": h.imag}
 
 
-BY_HAND = {"gru": gru_by_hand, "lstm": lstm_by_hand, "lru": lru_by_hand, "mingru": mingru_by_hand, "s5": s5_by_hand}
+def normalised_by_hand(x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    return (x - x.mean()) / np.sqrt(x.var() + 1e-6) * scale + shift
+
+
+def gate_by_hand(weights: Any, name: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    w_r, w_z, w, u_r, u_z, u = np.split(weights[f"{name}_gate_kernel"][0], 6, axis=1)
+    r, z = expit(y @ w_r + x @ u_r), expit(y @ w_z + x @ u_z - weights[f"{name}_gate_bias"][0])
+    return (1 - z) * x + z * np.tanh(y @ w + (r * x) @ u)
+
+
+def gtrxl_by_hand(weights: Any, x: np.ndarray, memory: Any) -> tuple[np.ndarray, Any]:
+    """One layer, with queries, keys and values of every step, head by head."""
+    _, heads, window = weights["distance"].shape
+    x = x @ weights["enter_kernel"] + weights["enter_bias"]
+    normed = normalised_by_hand(x, weights["attention_scale"][0], weights["attention_shift"][0])
+    count = int(memory["count"])
+    steps = [*memory["inputs"][0][window - 1 - count :], normed]  # the newest last
+    *of_heads, joining = np.split(weights["attention_kernel"][0], 4, axis=1)
+    parts = [np.split(kernel, heads, axis=1) for kernel in of_heads]
+    attended = []
+    for head, (of_query, of_key, of_value) in enumerate(zip(*parts, strict=True)):
+        scores = [
+            (normed @ of_query) @ (step @ of_key) / np.sqrt(SIZE // heads) + weights["distance"][0, head, count - i]
+            for i, step in enumerate(steps)
+        ]
+        shares = np.exp(scores) / np.sum(np.exp(scores))
+        attended.append(sum(share * (step @ of_value) for share, step in zip(shares, steps, strict=True)))
+    change = np.maximum(np.concatenate(attended) @ joining, 0)
+    x = gate_by_hand(weights, "attention", x, change)
+    normed_again = normalised_by_hand(x, weights["dense_scale"][0], weights["dense_shift"][0])
+    (first, second), bias = np.split(weights["dense_kernel"][0], 2, axis=1), np.split(weights["dense_bias"][0], 2)
+    change = np.maximum(np.maximum(normed_again @ first + bias[0], 0) @ second + bias[1], 0)
+    inputs = np.concatenate([memory["inputs"][0][1:], normed[None]])
+    return gate_by_hand(weights, "dense", x, change), {"count": min(count + 1, window - 1), "inputs": inputs[None]}
+
+
+BY_HAND = {
+    "gru": gru_by_hand,
+    "lstm": lstm_by_hand,
+    "lru": lru_by_hand,
+    "mingru": mingru_by_hand,
+    "s5": s5_by_hand,
+    "gtrxl": gtrxl_by_hand,
+}
 
 
 def shaken(cell: Any, key: jax.Array) -> Any:
@@ -90,9 +139,14 @@ def sequence() -> tuple[jax.Array, jax.Array]:
 
 def some_memory(cell: Any) -> Any:
     draws = np.random.default_rng(2)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(0.5 * draws.normal(size=leaf.shape), jnp.float32), cell.initial_memory()
-    )
+    return jax.tree.map(lambda leaf: _drawn(draws, leaf, leaf.shape), cell.initial_memory())
+
+
+def _drawn(draws: np.random.Generator, leaf: Any, shape: tuple[int, ...]) -> Any:
+    """Random numbers of at most some 2, and for a whole number, which counts steps, 3."""
+    if leaf.dtype == jnp.int32:
+        return jnp.full(shape, 3, jnp.int32)
+    return jnp.asarray(0.5 * draws.normal(size=shape), jnp.float32)
 
 
 @pytest.mark.fast_rows("lru")
@@ -107,7 +161,7 @@ def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
         np.testing.assert_allclose(got, exact, rtol=0, atol=4 * 8 * 4 * EPS)
 
 
-@pytest.mark.parametrize("name", ["gru", "lstm", "mingru", "s5"])
+@pytest.mark.parametrize("name", ["gru", "lstm", "mingru", "s5", "gtrxl"])
 def test_a_step_of_a_gated_memory_is_its_formula(name: str) -> None:
     """As above, without a compilation of initial weights."""
     cell, draws = CELLS[name](SIZE), np.random.default_rng(4)
@@ -158,11 +212,12 @@ def test_gradients_of_a_sequence_are_those_of_its_steps(key: jax.Array, name: st
     with jax.enable_x64(True):
         params, memory = in_float64(arguments)
         got, expected = (
-            jax.jit(jax.grad(functools.partial(summed, unroll), argnums=(0, 1, 2)))(
+            jax.jit(jax.grad(functools.partial(summed, unroll), argnums=(0, 1, 2), allow_int=True))(
                 params, in_float64(inputs), memory, reset
             )
             for unroll in (cell.unroll, by_steps)
         )
+    got, expected = map(differentiable, (got, expected))
     for path, exact in jax.tree.leaves_with_path(expected):
         assert exact.dtype == np.float64 and np.all(np.abs(exact).max() > 1e-3), jax.tree_util.keystr(path)
     for one, other in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
@@ -177,8 +232,9 @@ def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, na
     params = [in_float64(shaken(cell, own)) for own in jax.random.split(key, 3)]
     inputs, reset = draws.normal(size=(3, STEPS, 2, WIDTH)), draws.random((3, STEPS, 2)) < 0.3
     reset[:, 0] = False
-    memory = jax.tree.map(lambda leaf: draws.normal(size=(3, 2, *leaf.shape)), cell.initial_memory())
-    gradient = jax.grad(functools.partial(summed, functools.partial(unroll_over, cell)), argnums=(0, 1, 2))
+    memory = jax.tree.map(lambda leaf: in_float64(_drawn(draws, leaf, (3, 2, *leaf.shape))), cell.initial_memory())
+    number = functools.partial(summed, functools.partial(unroll_over, cell))
+    gradient = jax.grad(number, argnums=(0, 1, 2), allow_int=True)
     with jax.enable_x64(True):
         stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *params)
         batched, alone = jax.jit(jax.vmap(gradient))(stacked, inputs, memory, reset), jax.jit(gradient)
@@ -191,10 +247,10 @@ def test_gradients_of_runs_in_a_batch_are_those_of_each_alone(key: jax.Array, na
             expected = (
                 jax.tree.map(jnp.add, *of_params),
                 jnp.stack(of_inputs, axis=1),
-                jax.tree.map(lambda *leaves: jnp.stack(leaves), *of_memory),
+                [jnp.stack(leaves) for leaves in zip(*map(differentiable, of_memory), strict=True)],
             )
             of_run = jax.tree.map(lambda leaf: leaf[run], batched)  # noqa: B023
-            for got, exact in zip(jax.tree.leaves(of_run), jax.tree.leaves(expected), strict=True):
+            for got, exact in zip(differentiable(of_run), jax.tree.leaves(expected), strict=True):
                 assert got.dtype == np.float64 and np.any(got != 0)
                 np.testing.assert_allclose(got, exact, rtol=0, atol=2 * ROUNDING)  # of two sequences
 
@@ -338,10 +394,18 @@ def test_a_network_that_cannot_be_used_gets_a_sentence(network: Any, sentence: s
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"memory": "rnn"}, "memory must be one of none, gru, lstm, lru, mingru, s5, got 'rnn'"),
+        ({"memory": "rnn"}, "memory must be one of none, gru, lstm, lru, mingru, s5, gtrxl, got 'rnn'"),
         ({"memory_size": 8}, "memory_size has no effect with memory='none', got 8; it takes a memory"),
         ({"memory_hidden": (8,)}, r"memory_hidden has no effect with memory='none', got \(8,\)"),
         ({"memory": "gru", "memory_size": 0}, "memory_size must be a whole number of at least 1, got 0"),
+        ({"memory_window": 8}, "memory_window has no effect with memory='none', got 8; it takes memory='gtrxl'"),
+        (
+            {"memory": "gru", "memory_layers": 2},
+            "memory_layers has no effect with memory='gru', got 2; it takes",
+        ),
+        ({"memory": "gtrxl", "memory_window": 1}, "memory_window must be a whole number of at least 2, got 1"),
+        ({"memory": "gtrxl", "memory_layers": 0}, "memory_layers must be a whole number of at least 1, got 0"),
+        ({"memory": "gtrxl", "memory_heads": 3}, "memory_heads must divide memory_size=64 with memory='gtrxl', got 3"),
         ({"memory": "gru", "shared_trunk": True}, "shared_trunk has no effect with memory='gru'"),
     ],
 )

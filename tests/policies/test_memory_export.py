@@ -27,6 +27,7 @@ MEMORIES = {
     "lru": ["imaginary", "real"],
     "mingru": ["hidden"],
     "s5": ["imaginary", "real"],
+    "gtrxl": ["count", "inputs"],
 }
 TASKS = {"chain": (lambda: recall(chain()), 1.0, 6), "repeat": (lambda: echo(Repeat()), 5.0, 5)}
 
@@ -121,8 +122,9 @@ def test_without_its_memory_a_file_is_refused(exported: Any) -> None:
     ],
 )
 def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_format: str, tmp_path: Path) -> None:
+    own: dict[str, Any] = {"memory_window": 3, "memory_layers": 2, "memory_heads": 5} if kind == "gtrxl" else {}
     config = jaxrl.PPOConfig(
-        num_envs=4, num_steps=4, hidden=(6,), memory=kind, memory_size=5, normalise_observation=True
+        num_envs=4, num_steps=4, hidden=(6,), memory=kind, memory_size=5, normalise_observation=True, **own
     )
     algo = jaxrl.ppo(Repeat(), config)
     draws = np.random.default_rng(5)
