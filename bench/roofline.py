@@ -1,7 +1,7 @@
 """Distance of every workload from the limits of this machine, measured in the same process.
 
     python bench/roofline.py [--rounds 5] [--seeds 1 8 64] [--num-envs 64 1024 8192] [--only floors memories]
-        [--json FILE]
+        [--returns 200000] [--json FILE]
 
 Ceilings: float32 products of 2,048^3 and of (128, 64) by (64, 64), bandwidth into donated buffers of the memory and of
 the caches, threefry words, tanh, and the seconds of a launch, which is one small operation inside a compiled loop (on a
@@ -16,10 +16,11 @@ median of the measured times: only noise can raise it above 100 %.
 The workloads are environments, advantages, PPO, A2C, SAC, crowds and bandits. The measurements of bench/driver.py,
 compile_time.py, import_time.py and memory.py have no such floor. On a GPU: `--seeds 1024 4096 16384`.
 
-Memories: an iteration of PPO with each memory as a multiple of one without, at equal width and with rollouts of 128
-steps, measured in turns. With a memory, actor and critic share one hidden layer and the memory, of 64 units each;
-without, each has two layers of 64. The exit status is 1 if "lru" takes more than 2 times, or "gru" more than 3 times
-the processor time.
+Memories: an iteration of PPO on memory/repeat-first with each memory as a multiple of one without, at equal width and
+with rollouts of 128 steps of 4 environments, measured in turns; the seconds in which its programs were compiled; and
+the return of the same PPO after `--returns` environment steps, the IQM over the seeds. With a memory, actor and critic
+share one hidden layer and the memory, of 64 units each; without, each has two layers of 64. The exit status is 1 if
+"lru" takes more than 2 times, or "gru" more than 3 times the processor time.
 """
 
 import argparse
@@ -61,6 +62,8 @@ from jaxrl.runtime.training import training_call
 
 PARTS = ("floors", "memories")
 WITH_MEMORY: dict[str, Any] = {"hidden": (64,), "memory_size": 64}
+# Fields of the configuration by row of the table.
+MEMORIES: dict[str, dict[str, Any]] = {"none": {}, **{name: WITH_MEMORY | {"memory": name} for name in CELLS}}
 MOST_TIMES = {"lru": 2.0, "gru": 3.0}
 # Environment and work of an iteration, by algorithm.
 ITERATIONS: dict[str, tuple[str, Callable[[Any], work.Work]]] = {
@@ -191,15 +194,22 @@ def training(num_seeds: int, rounds: int, share: int, name: str = "ppo") -> Work
     return of_runs(title, short, runs_of(algo, num_seeds), of_all, max(share // num_seeds, 1), rounds)
 
 
-def memories(report: Report, num_seeds: int, rounds: int, iterations: int) -> str:
+def memories(report: Report, num_seeds: int, rounds: int, iterations: int, env_steps: int) -> str:
     """Add the table of PPO with each memory; returns its summary."""
-    preset = jaxrl.preset("ppo", "cartpole")
-    sides = {
-        memory: runs_of(preset._replace(config=dataclasses.replace(preset.config, **fields)).algo, num_seeds)
-        for memory, fields in {"none": {}, **{name: WITH_MEMORY | {"memory": name} for name in CELLS}}.items()
+    config = jaxrl.preset("ppo", "cartpole").config
+    preset = jaxrl.preset("ppo", "memory/repeat-first")
+    algos = {
+        memory: preset._replace(config=dataclasses.replace(config, **fields)).algo
+        for memory, fields in MEMORIES.items()
     }
-    wall: dict[str, list[float]] = {memory: [] for memory in sides}
-    processor: dict[str, list[float]] = {memory: [] for memory in sides}
+    sides: dict[str, Runs] = {}
+    compilation: dict[str, float] = {}
+    wall: dict[str, list[float]] = {memory: [] for memory in algos}
+    processor: dict[str, list[float]] = {memory: [] for memory in algos}
+    for memory, algo in algos.items():
+        started = time.perf_counter()
+        sides[memory] = runs_of(algo, num_seeds)
+        compilation[memory] = time.perf_counter() - started
     for turn in range(rounds + 1):  # the first is not timed
         for memory, runs in sides.items():
             started, of_processor = time.perf_counter(), time.process_time()
@@ -208,17 +218,22 @@ def memories(report: Report, num_seeds: int, rounds: int, iterations: int) -> st
                 wall[memory].append((time.perf_counter() - started) / iterations)
                 processor[memory].append((time.process_time() - of_processor) / iterations)
     columns = {"memory": "", "ms": ",.2f", "times as long": ".2f", "processor ms": ",.2f", "times as much": ".2f"}
-    config = preset.config
     table = report.table(
-        f"PPO with a memory, an iteration of {num_seeds} seeds with {config.num_envs} environments and "
-        f"{config.num_steps} steps each; medians of {rounds} turns (least to most)",
-        columns,
+        f"PPO with a memory on memory/repeat-first, an iteration of {num_seeds} seeds with {config.num_envs} "
+        f"environments and {config.num_steps} steps each; medians of {rounds} turns (least to most); return after "
+        f"{env_steps:,} environment steps",
+        columns | {"compiled in s": ".1f", "return": ".2f"},
     )
     summary = []
-    for memory in sides:
+    for memory, algo in algos.items():
         longer, more = (ratios(seconds[memory], seconds["none"]) for seconds in (wall, processor))
+        trained = jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, evals=1, progress=False)
         table.add(
-            memory, *([1e3 * one for one in wall[memory]], longer), [1e3 * one for one in processor[memory]], more
+            memory,
+            *([1e3 * one for one in wall[memory]], longer),
+            *([1e3 * one for one in processor[memory]], more),
+            compilation[memory],
+            float(jaxrl.statistics.iqm(trained.values("return").ravel())),
         )
         if memory != "none":
             median = statistics.median(more)
@@ -325,13 +340,16 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="numbers of seeds of training")
     parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024, 8192], help="numbers of CartPoles")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="parts to measure")
+    parser.add_argument("--returns", type=int, default=200_000, metavar="STEPS", help="environment steps with a memory")
     parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that it works")
     arguments = parser.parse_args()
     small, rounds = arguments.smallest, arguments.rounds
     report = Report(parser, arguments, "fraction of the floor that operations, bytes, words or launches imply")
     sentences = floors_of_all(report, arguments) if "floors" in arguments.only else []
     if "memories" in arguments.only:
-        sentences.append(memories(report, 1 if small else 8, rounds, 1 if small else 16))
+        sentences.append(
+            memories(report, 1 if small else 8, rounds, 1 if small else 16, 1 if small else arguments.returns)
+        )
     report.finish("; ".join(sentences))
 
 
