@@ -227,13 +227,16 @@ def memories(report: Report, num_seeds: int, rounds: int, iterations: int, env_s
     summary = []
     for memory, algo in algos.items():
         longer, more = (ratios(seconds[memory], seconds["none"]) for seconds in (wall, processor))
-        trained = jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, evals=1, progress=False)
+        reached = None
+        if env_steps:
+            trained = jaxrl.train(algo, seeds=num_seeds, env_steps=env_steps, evals=1, progress=False)
+            reached = float(jaxrl.statistics.iqm(trained.values("return").ravel()))
         table.add(
             memory,
             *([1e3 * one for one in wall[memory]], longer),
             *([1e3 * one for one in processor[memory]], more),
             compilation[memory],
-            float(jaxrl.statistics.iqm(trained.values("return").ravel())),
+            reached,
         )
         if memory != "none":
             median = statistics.median(more)
@@ -340,7 +343,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 8, 64], help="numbers of seeds of training")
     parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024, 8192], help="numbers of CartPoles")
     parser.add_argument("--only", choices=PARTS, nargs="+", default=PARTS, help="parts to measure")
-    parser.add_argument("--returns", type=int, default=200_000, metavar="STEPS", help="environment steps with a memory")
+    parser.add_argument(
+        "--returns", type=int, default=200_000, metavar="STEPS", help="environment steps, 0 for no training"
+    )
     parser.add_argument("--smallest", action="store_true", help="smallest sizes, to check that it works")
     arguments = parser.parse_args()
     small, rounds = arguments.smallest, arguments.rounds
@@ -348,7 +353,7 @@ def main() -> None:
     sentences = floors_of_all(report, arguments) if "floors" in arguments.only else []
     if "memories" in arguments.only:
         sentences.append(
-            memories(report, 1 if small else 8, rounds, 1 if small else 16, 1 if small else arguments.returns)
+            memories(report, 1 if small else 8, rounds, 1 if small else 16, 0 if small else arguments.returns)
         )
     report.finish("; ".join(sentences))
 
