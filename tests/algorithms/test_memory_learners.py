@@ -18,8 +18,9 @@ from jaxrl.algorithms.action_values import action_values
 from jaxrl.algorithms.actor_critic import actor_critic
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.off_policy import off_policy
+from jaxrl.learning.actor import memories
 from jaxrl.learning.cells import CELLS
-from jaxrl.learning.recurrent import RecurrentNetwork, first_memory
+from jaxrl.learning.recurrent import RecurrentNetwork, first_memory, unroll_over
 from jaxrl.learning.rollout import episode_ends
 from jaxrl.learning.sequences import Recalled, Sequences, in_order, unroll_rows
 
