@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from float64 import Nodes
 from replaying import Batch, Replay
+from sequence_replaying import SequenceReplay
 
 Array = np.ndarray
 
@@ -17,17 +18,26 @@ class Critics:
     def __init__(self, algo: Any, hparams: Any, learner: Any, curve: Any, reset_key: jax.Array):
         self.env, self.config, self.hparams, self.discrete = algo.env, algo.config, hparams, algo.env.discrete
         self.nodes = Nodes(hparams.discount, curve)
-        self.replay = Replay(algo, hparams, self.nodes, reset_key)
+        kind = Replay if self.config.memory == "none" else SequenceReplay
+        self.replay = kind(algo, hparams, self.nodes, reset_key)
         self.policy = float64.in_float64(learner.policy)
         self.critics = self.targets = float64.in_float64(learner.critics)
         self.of_policy, self.of_critics = (float64.descent(algo, hparams) for _ in range(2))
         self.env_steps = 0
 
-    def values(self, critics: Any, obs: Array, action: Array | None = None) -> Array:
-        """Values u_k of each critic, `[C, *B, K]`, or of every choice, `[C, *B, sum(sizes), K]`."""
+    def values(self, critics: Any, obs: Array, action: Array | None = None, memory: Array | None = None) -> Array:
+        """Values u_k of each critic, `[C, *B, K]`, or of every choice, `[C, *B, sum(sizes), K]`.
+
+        Args:
+          critics: Parameters.
+          obs: Observations, `[*B, n]`.
+          action: Actions, `[*B, 2]`; None for all choices.
+          memory: Memories of the critics before the observations, `[C, *B, size]`; None without a memory.
+        """
         inputs, results = obs if action is None else np.concatenate([action, obs], axis=-1), []
         for i in range(self.config.num_critics):
-            layers, features = float64.encoded(jax.tree.map(lambda leaf, i=i: leaf[i], critics), inputs)
+            before = None if memory is None else memory[i]
+            layers, features = float64.encoded(float64.member(critics, i), inputs, before)
             outputs = float64.dense(layers["advantage_out" if action is None else "out"], features)
             results.append(outputs.reshape(*obs.shape[:-1], *([sum(self.env.sizes)] if action is None else []), -1))
         return np.array(results)
@@ -37,9 +47,9 @@ class Critics:
         which = np.argmin(values @ self.nodes.shares, axis=0)
         return np.take_along_axis(values, which[None, ..., None], axis=0)[0]
 
-    def outputs(self, policy: Any, obs: Array) -> Array:
-        """Outputs of a policy."""
-        layers, features = float64.encoded(policy, obs)
+    def outputs(self, policy: Any, obs: Array, memory: Array | None = None) -> Array:
+        """Outputs of a policy for observations and the memories before them."""
+        layers, features = float64.encoded(policy, obs, memory)
         return float64.dense(layers["out"], features)
 
     def learn_values(self, batch: Batch, following: Array) -> None:
@@ -48,9 +58,10 @@ class Critics:
 
         def errors(critics: Any) -> Array:
             """Errors of each part of an action by each critic, `[D, C, B, *A, K]`."""
+            memory = batch.before_critics(critics, self.critics)
             if not self.discrete:
-                return np.array([self.values(critics, batch.obs, batch.action) - goal])
-            values = self.values(critics, batch.obs)
+                return np.array([self.values(critics, batch.obs, batch.action, memory) - goal])
+            values = self.values(critics, batch.obs, memory=memory)
             return np.array([self.env.taken(of_critic, batch.action) - goal for of_critic in values]).swapaxes(0, 1)
 
         def loss(critics: Any) -> float:

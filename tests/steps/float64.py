@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -112,6 +113,26 @@ def effective(algo: Any, numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in numbers.items() if getattr(algo.hparams, name) is not None}
 
 
+def with_larger_heads(learner: Tree) -> Tree:
+    """Learner of jaxrl whose last layers after a memory have weights of about 1, instead of .01.
+
+    Gradients reach the memory through them. Equal shapes get equal weights, such as those of a target network.
+    """
+
+    def leaf(path: Any, old: Any) -> Any:
+        names = [getattr(key, "key", None) for key in path]
+        if "head" not in names or names[-1] != "kernel":
+            return old
+        return jnp.asarray(np.random.default_rng(0).normal(size=old.shape), jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(leaf, learner)
+
+
+def member(tree: Tree, i: int) -> Tree:
+    """Parameters of one network of an ensemble."""
+    return jax.tree.map(lambda leaf: leaf[i], tree)
+
+
 def towards(tree: Tree, other: Tree, share: float) -> Tree:
     """Pytree moved by a share of the way to another."""
     return jax.tree.map(lambda one, two: one + share * (two - one), tree, other)
@@ -134,10 +155,40 @@ def perceptron(params: Mapping[str, Any], x: Array, name: str) -> Array:
     return x
 
 
-def encoded(params: Tree, x: Array) -> tuple[Mapping[str, Any], Array]:
-    """Layers after the encoder of a network, and its features."""
+def encoded(params: Tree, x: Array, memory: Array | None = None) -> tuple[Mapping[str, Any], Array]:
+    """Layers after the encoder of a network, and its features.
+
+    Args:
+      params: Parameters.
+      x: Inputs, `[*B, n]`.
+      memory: Memories before the inputs, `[*B, size]`; None for a network without a memory.
+    """
     layers = params["params"]
+    if memory is not None:
+        layers, x = layers["head"], remembered(params, x, memory)
     return layers, perceptron(layers.get("encoder", {}), x, "trunk")
+
+
+def remembered(params: Tree, x: Array, memory: Array) -> Array:
+    """Memories of a network with a GRU after inputs, `[*B, size]`, which are the features of its last layers."""
+    layers = params["params"]
+    return gru(layers["cell"], perceptron(layers["encoder"], x, "trunk"), memory)
+
+
+def gru(cell: Mapping[str, Array], x: Array, h: Array) -> Array:
+    """r = sigmoid(W_r x + b_r + U_r h), z likewise, n = tanh(W_n x + b_n + r (U_n h + c)), (1 - z) n + z h.
+
+    The columns of each matrix are those of r, of z and of n.
+    """
+    size = h.shape[-1]
+    of_gates = [slice(i * size, (i + 1) * size) for i in range(3)]
+    (w_r, u_r, b_r), (w_z, u_z, b_z), (w_n, u_n, b_n) = (
+        (cell["input_kernel"][:, gate], cell["kernel"][:, gate], cell["bias"][gate]) for gate in of_gates
+    )
+    r = 1 / (1 + np.exp(-(x @ w_r + b_r + h @ u_r)))
+    z = 1 / (1 + np.exp(-(x @ w_z + b_z + h @ u_z)))
+    n = np.tanh(x @ w_n + b_n + r * (h @ u_n + cell["candidate_bias"]))
+    return (1 - z) * n + z * h
 
 
 def log_softmax(logits: Array, mask: Array | None = None) -> Array:

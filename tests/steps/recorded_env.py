@@ -264,12 +264,14 @@ class Walk:
     Attributes:
       env: Environment.
       place, time: Places and numbers of steps of the environments, `[N]`.
+      ended: Whether each agent's episode ended with the last step, bool `[N, *A]`; False before the first step.
       both: Number of steps so far that reached a limit as they terminated.
     """
 
     def __init__(self, env: RecordedEnv, keys: jax.Array):
         """Environments from the keys `[N]` of their first resets."""
         self.env, self.place, self.time, self.both = env, starts(keys), np.zeros(len(keys), int), 0
+        self.ended = np.zeros((len(keys), *env.agents), bool)
 
     def __call__(
         self, key: jax.Array, num_steps: int, pool: int, act: Callable[[int, Array, Array | None], Array]
@@ -287,6 +289,7 @@ class Walk:
         used, envs = np.zeros(len(self.place), int), np.arange(len(self.place))
         for t in range(num_steps):
             rows.append(self.take(act(t, self.obs, self.mask)))
+            self.ended = rows[-1].done
             done = rows[-1].terminated | rows[-1].truncated
             assert np.all(used[done] < pool), "the pool must suffice"
             self.place = np.where(done, fresh[envs, np.minimum(used, pool - 1)], self.place)

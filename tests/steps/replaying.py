@@ -9,6 +9,7 @@ import float64
 import jax
 import numpy as np
 from float64 import Nodes, Statistics
+from recalling import Sequences
 from recorded_env import RecordedEnv, Steps, Walk, joined
 
 Array = np.ndarray
@@ -23,7 +24,11 @@ class Batch:
       sums: Discounted rewards of the window under each exponential, in units of its size, `[B, *A, K]`.
       going_on: Factor of the values after the window, 0 where nothing follows, `[B, *A, K]`.
       weight: Weights of the samples, `[B, *A]`, 0 where an agent is not active.
-      index: Indices of the transitions in the list of priorities, `[B]`.
+      last: Times of the last steps of the windows, `[B]`.
+      index: Indices of the transitions in the list of priorities, `[B]`; with a memory, times and environments of the
+        first steps of the sequences, `[W, 2]`.
+      policy: Sequences whose steps the rows are, as the policy sees them; None without a memory.
+      critics: The same as each critic sees them.
     """
 
     obs: Array
@@ -35,7 +40,32 @@ class Batch:
     sums: Array
     going_on: Array
     weight: Array
+    last: Array
     index: Array
+    policy: Sequences | None = None
+    critics: list[Sequences] | None = None
+
+    def before(self, params: Any, fixed: Any = None) -> Array | None:
+        """Memories of the policy before the rows, as of `Sequences.before`; None without a memory."""
+        return None if self.policy is None else self.policy.before(params, fixed)
+
+    def after(self, params: Any) -> Array | None:
+        """Memories of the policy after the windows of the rows, None without a memory."""
+        return None if self.policy is None else self.policy.after(params)
+
+    def before_critics(self, critics: Any, fixed: Any = None) -> Array | None:
+        """Memories of the critics before the rows, `[C, B, *A, size]`, None without a memory."""
+        if self.critics is None:
+            return None
+        fixed = critics if fixed is None else fixed
+        pairs = enumerate(self.critics)
+        return np.array([each.before(float64.member(critics, i), float64.member(fixed, i)) for i, each in pairs])
+
+    def after_critics(self, critics: Any) -> Array | None:
+        """Memories of the critics after the windows of the rows, `[C, B, *A, size]`, None without a memory."""
+        if self.critics is None:
+            return None
+        return np.array([each.after(float64.member(critics, i)) for i, each in enumerate(self.critics)])
 
 
 class Replay:
@@ -61,7 +91,13 @@ class Replay:
         return self.config.replay == "prioritised"
 
     def collect(
-        self, key: jax.Array, num_steps: int, draw: Callable[..., jax.Array], act: Callable[..., Array]
+        self,
+        key: jax.Array,
+        num_steps: int,
+        draw: Callable[..., jax.Array],
+        act: Callable[..., Array],
+        policy: Any = None,
+        critics: Any = None,
     ) -> None:
         """Takes steps and stores them.
 
@@ -69,19 +105,36 @@ class Replay:
           key: Random key.
           num_steps: Number of steps.
           draw: Function `(key, shape) -> noise [*shape, ...]`.
-          act: Function `(noise, obs, mask) -> raw action`, of one step of all environments.
+          act: Function `(noise, obs, mask, memory) -> raw action`, of one step of all environments.
+          policy, critics: Parameters of the networks that see the steps; without effect on those without a memory.
         """
         config = self.config
         noise_key, env_key = jax.random.split(key)
         noise = np.asarray(draw(noise_key, (num_steps, config.num_envs, *self.env.agents)), np.float64)
         pool = config.reset_pool * num_steps // config.num_steps
-        new = self.walk(
-            env_key, num_steps, pool, lambda t, obs, mask: act(noise[t], self.statistics.normalised(obs), mask)
-        )
+
+        def acted(t: int, obs: Array, mask: Array | None) -> Array:
+            seen = self.statistics.normalised(obs)
+            return act(noise[t], seen, mask, self.recalled(policy, seen))
+
+        new = self.walk(env_key, num_steps, pool, acted)
+        self.seen_by_critics(critics, new)
         first = len(self.steps.reward) if hasattr(self, "steps") else 0
         self.steps = self.steps.and_then(new) if first else new
         self.statistics.add(new.obs, new.active)
-        for t in range(first, first + num_steps):
+        self.opened(range(first, first + num_steps))
+
+    def recalled(self, policy: Any, seen: Array) -> Array | None:
+        """Memories of the policy before a step at which it sees observations, `[N, *A, size]`; None without one."""
+        del policy, seen
+        return None
+
+    def seen_by_critics(self, critics: Any, new: Steps) -> None:
+        """Records the memories of critics along new steps, if they have one."""
+
+    def opened(self, times: range) -> None:
+        """Gives new transitions their priority."""
+        for t in times:
             self.leaves[self._indices(t)] = self.largest
 
     def _indices(self, t: int) -> slice:
@@ -106,13 +159,17 @@ class Replay:
         return index, weight / weight.max()
 
     def _batch(self, index: Array, weight: Array) -> Batch:
-        config, total = self.config, len(self.steps.reward)
+        config, newest = self.config, len(self.steps.reward) - 1
         slots, envs = index // config.num_envs, index % config.num_envs
         # The newest time at which each slot was written.
-        times = total - 1 - (total - 1 - slots) % config.capacity
+        times = newest - (newest - slots) % config.capacity
+        return self._rows(times, envs, np.full(len(times), newest), weight, index)
+
+    def _rows(self, times: Array, envs: Array, newest: Array, weight: Array, index: Array) -> Batch:
+        """Batch of the steps at some times, whose windows end at the latest at the times `newest`."""
         sums, going_on, lasts = [], [], []
-        for t, env in zip(times, envs, strict=True):
-            windows = [self._window(t, env, agent) for agent in np.ndindex(self.env.agents)]
+        for t, env, end in zip(times, envs, newest, strict=True):
+            windows = [self._window(t, env, agent, end) for agent in np.ndindex(self.env.agents)]
             shape = (*self.env.agents, -1)
             sums.append(np.array([window[0] for window in windows]).reshape(shape))
             going_on.append(np.array([window[1] for window in windows]).reshape(shape))
@@ -135,10 +192,11 @@ class Replay:
             sums=np.array(sums),
             going_on=np.array(going_on),
             weight=active * weight.reshape(-1, *[1] * len(self.env.agents)),
+            last=np.array(lasts),
             index=index,
         )
 
-    def _window(self, t: int, env: int, agent: tuple[int, ...]) -> tuple[Array, Array, int]:
+    def _window(self, t: int, env: int, agent: tuple[int, ...], newest: int) -> tuple[Array, Array, int]:
         """Discounted rewards in units of sizes, factors of the values that follow, and the environment's last step."""
         steps, rates = self.steps, self.nodes.rates
         paid, factor, over = np.zeros(len(rates)), np.ones(len(rates)), False
@@ -150,7 +208,7 @@ class Replay:
                     factor = np.zeros(len(rates))
                 over = bool(steps.done[at])
             end = steps.terminated[now, env] or steps.truncated[now, env]
-            if end or now == len(steps.reward) - 1 or now == t + self.config.n_step - 1:
+            if end or now == newest or now == t + self.config.n_step - 1:
                 return paid / self.nodes.sizes, factor, now
         raise AssertionError
 

@@ -12,6 +12,7 @@ from critics import Critics
 from quick_jit import quick_jit
 from recorded_env import RecordedEnv
 from replaying import Batch
+from sequence_replaying import MEMORY
 
 import jaxrl
 
@@ -45,6 +46,23 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         },
         {},
     ),
+    "memory, 3 steps, correlated noise": (
+        RecordedEnv(discrete=False),
+        {
+            **MEMORY,
+            "num_updates": 2,
+            "n_step": 3,
+            "burn_in": 2,
+            "noise": "ornstein-uhlenbeck",
+            "replay": "prioritised",
+        },
+        {"target_noise": 0.5, "target_noise_clip": 0.3, "noise_correlation": 0.3, "priority_eta": 0.7},
+    ),
+    "memory, ddpg of a crowd": (
+        RecordedEnv(discrete=False, num_agents=2),
+        {**MEMORY, "num_updates": 2, "policy_delay": 1, "target_smoothing": False, "num_critics": 1},
+        {},
+    ),
 }
 
 
@@ -61,7 +79,9 @@ class TD3(Critics):
             return jax.random.uniform(key, (*shape, 2), minval=-1.0, maxval=1.0)
 
         prefill_slots = self.config.prefill // self.config.num_envs
-        self.replay.collect(collect_key, prefill_slots, uniform, lambda noise, obs, mask: noise)
+        networks = self.policy, self.critics
+        self.replay.collect(collect_key, prefill_slots, uniform, lambda noise, obs, mask, memory: noise, *networks)
+        self.wave, self.begun = np.zeros((self.config.num_envs, *self.env.agents, 2)), np.array(False)
 
     def step(self, key: jax.Array) -> None:
         """One iteration."""
@@ -69,33 +89,46 @@ class TD3(Critics):
 
         self.noise_std = self.annealed("noise_std", "noise_std_end")
 
-        def act(noise: Any, obs: Any, mask: Any) -> Any:
-            mean = np.tanh(self.outputs(self.policy, obs))
-            return np.clip(mean + self.noise_std * noise, -1, 1)
+        def act(noise: Any, obs: Any, mask: Any, memory: Any) -> Any:
+            mean = np.tanh(self.outputs(self.policy, obs, memory))
+            return np.clip(mean + self.noise_std * self._correlated(noise), -1, 1)
 
         def normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
             return jax.random.normal(key, (*shape, 2))
 
-        self.replay.collect(collect_key, self.config.num_steps, normal, act)
+        self.replay.collect(collect_key, self.config.num_steps, normal, act, self.policy, self.critics)
         for own_key, batch in self.replay.batches(learn_key):
             self._learn(own_key, batch)
         self.env_steps += self.config.steps_per_iteration
 
+    def _correlated(self, noise: Any) -> Any:
+        """Noise of a step, correlated with that of the previous step of the episode if configured."""
+        if self.config.noise == "gaussian":
+            return noise
+        correlation = float(self.hparams.noise_correlation)
+        going_on = (self.begun & ~self.replay.walk.ended)[..., None]
+        self.wave = np.where(going_on, correlation * self.wave + np.sqrt(1 - correlation**2) * noise, noise)
+        self.begun = np.array(True)  # the prefill has no such noise
+        return self.wave
+
     def _learn(self, key: jax.Array, batch: Batch) -> None:
-        action = np.tanh(self.outputs(self.target_policy, batch.next_obs))
+        action = np.tanh(self.outputs(self.target_policy, batch.next_obs, batch.after(self.target_policy)))
         if self.config.target_smoothing:
             noise = float(self.hparams.target_noise) * np.asarray(jax.random.normal(key, action.shape), np.float64)
             bound = float(self.hparams.target_noise_clip)
             assert np.any(np.abs(noise) > bound)
             action = np.clip(action + np.clip(noise, -bound, bound), -1, 1)
-        self.learn_values(batch, self.lowest(self.values(self.targets, batch.next_obs, action)))
+        of_targets = batch.after_critics(self.targets)
+        self.learn_values(batch, self.lowest(self.values(self.targets, batch.next_obs, action, of_targets)))
         self.count += 1
         if self.count % self.config.policy_delay:
             return
 
+        of_critics = batch.before_critics(self.critics)
+
         def loss(policy: Any) -> float:
-            action = np.tanh(self.outputs(policy, batch.obs))
-            first = self.values(self.critics, batch.obs, action)[0]
+            action = np.tanh(self.outputs(policy, batch.obs, batch.before(policy, self.policy)))
+            first = self.values(self.critics, batch.obs, action, of_critics)[0]
             return -float64.weighted_mean(first @ self.nodes.shares, batch.active.astype(np.float64))
 
         self.policy = self.of_policy(self.policy, float64.gradient(loss, self.policy), self.annealed("policy_lr"))
@@ -113,6 +146,7 @@ def test_an_iteration_of_td3_is_that_of_float64(name: str) -> None:
     hparams, env_params = algo.prepare(dataclasses.replace(algo.hparams, **numbers)), env.default_params
     init_key, *keys = jax.random.split(jax.random.key(0), 1 + ITERATIONS)
     state, step = quick_jit(algo.init)(init_key, hparams, env_params), quick_jit(algo.step)
+    state = state._replace(learner=float64.with_larger_heads(state.learner))
     reference = TD3(algo, hparams, state.learner, init_key)
     start = reference.policy, reference.critics
     for iteration, key in enumerate([None, *keys]):
@@ -126,5 +160,7 @@ def test_an_iteration_of_td3_is_that_of_float64(name: str) -> None:
         np.testing.assert_allclose(algo.policy(state, hparams).acting.noise_std, reference.noise_std, rtol=1e-6)
         float64.assert_same(state.learner.target_policy, reference.target_policy, atol)
     moves = float64.vector_of((reference.policy, reference.critics)) - float64.vector_of(start)
-    assert np.median(np.abs(moves)) > 100 * atol
+    assert (
+        np.median(np.abs(moves)) > (100 if algo.config.memory == "none" else 10) * atol
+    )  # a memory learns more slowly
     reference.replay.assert_varied()
