@@ -67,6 +67,7 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         RecordedEnv(num_agents=2),
         {
             **MEMORY,
+            "sequence_length": 4,  # a whole sequence is overwritten at once
             "replay": "prioritised",
             "heads": "joint",
             "target_update": "soft",

@@ -56,7 +56,9 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
             "noise": "ornstein-uhlenbeck",
             "replay": "prioritised",
         },
-        {"target_noise": 0.5, "target_noise_clip": 0.3, "noise_correlation": 0.3, "priority_eta": 0.7},
+        # The policy moves far enough that its memories differ from those of its target network.
+        {"policy_lr": 0.4, "target_rate": 0.05, "target_noise": 0.5, "target_noise_clip": 0.3}
+        | {"noise_correlation": 0.3, "priority_eta": 0.7},
     ),
     "memory, ddpg of a crowd": (
         RecordedEnv(discrete=False, num_agents=2),

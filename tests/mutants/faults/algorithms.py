@@ -58,8 +58,8 @@ FAULTS = (
     Fault(
         "double-q-learning-with-one-network",
         "jaxrl/algorithms/dqn.py",
-        "values.outputs(learner.acting.params, batch.next_obs, axes) if config.double else next_outputs",
-        "next_outputs",
+        "            if config.double:\n",
+        "            if False:\n",
         f"{DQN}[prioritised, 3 steps]",
     ),
     Fault(
@@ -114,8 +114,8 @@ FAULTS = (
     Fault(
         "importance-weights-without-effect",
         "jaxrl/algorithms/off_policy.py",
-        "active * rows.weight.reshape(",
-        "active * jnp.ones_like(rows.weight).reshape(",
+        "batch.active.astype(jnp.float32) * rows.weight.reshape(",
+        "batch.active.astype(jnp.float32) * jnp.ones_like(rows.weight).reshape(",
         f"{DQN}[prioritised, 3 steps]",
     ),
     Fault(
@@ -184,8 +184,8 @@ FAULTS = (
     Fault(
         "td3-without-its-target-policy",
         "jaxrl/algorithms/td3.py",
-        "action = next_actions(key, learner.target_policy, batch.next_obs, hparams)",
-        "action = next_actions(key, learner.policy, batch.next_obs, hparams)",
+        "policy, targets = learner.target_policy, learner.targets",
+        "policy, targets = learner.policy, learner.targets",
         f"{TD3}[td3, 3 steps]",
     ),
     Fault(
@@ -352,8 +352,8 @@ FAULTS = (
     Fault(
         "custom-critic-takes-the-action-first",
         "jaxrl/algorithms/actor_critic.py",
-        "return (obs, action) if self.critics.takes_pairs else",
-        "return (action, obs) if self.critics.takes_pairs else",
+        "return (obs, action) if self.own is not None",
+        "return (action, obs) if self.own is not None",
         f"{OWN}::test_training_with_a_network_equal_to_the_configured_one_is_the_same[td3]",
     ),
     Fault(
@@ -390,5 +390,152 @@ FAULTS = (
         "of_temperature = optimiser if config.optimiser is None else adam(hparams, hparams.lr)",
         "of_temperature = optimiser",
         "tests/algorithms/test_own_optimisers.py::test_the_state_of_every_algorithm_has_that_of_its_optimiser[sac]",
+    ),
+    Fault(
+        "memory-reset-before-a-time-limit-bootstraps",
+        "jaxrl/learning/sequences.py",
+        "    outputs, before, after = jax.tree.map(_as_rows, (outputs, before, after))\n",
+        "    after = remembered(after, first_memory(network), jnp.roll(reset, -1, axis=0))\n"
+        "    outputs, before, after = jax.tree.map(_as_rows, (outputs, before, after))\n",
+        f"{DQN}[memory]",
+    ),
+    Fault(
+        "burn-in-with-a-gradient",
+        "jaxrl/learning/sequences.py",
+        "unroll_over(network, jax.lax.stop_gradient(params), earlier, memory, sequences.reset[:count])\n"
+        "        memory = jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], memories))",
+        "unroll_over(network, params, earlier, memory, sequences.reset[:count])\n"
+        "        memory = jax.tree.map(lambda leaf: leaf[-1], memories)",
+        f"{DQN}[memory, prioritised, 3 steps, burn-in]",
+    ),
+    Fault(
+        "bootstrap-from-the-memory-after-the-first-step",
+        "jaxrl/learning/sequences.py",
+        "return after if last is None else jax.tree.map(lambda leaf: leaf[last], after)",
+        "return after",
+        f"{DQN}[memory, prioritised, 3 steps, burn-in]",
+    ),
+    Fault(
+        "no-resets-within-a-sequence",
+        "jaxrl/learning/sequences.py",
+        "jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])",
+        "jnp.zeros_like(done)",
+        f"{DQN}[memory]",
+    ),
+    Fault(
+        "resets-of-a-sequence-one-step-early",
+        "jaxrl/learning/sequences.py",
+        "jnp.concatenate([jnp.zeros_like(done[:1]), done[:-1]])",
+        "done",
+        f"{DQN}[memory]",
+    ),
+    Fault(
+        "start-of-a-sequence-with-the-memory-after-the-step",
+        "jaxrl/learning/rollout.py",
+        "None if recorded is None else recorded(before)",
+        "None if recorded is None else recorded(memory)",
+        f"{DQN}[memory]",
+    ),
+    Fault(
+        "sequences-across-the-newest-step",
+        "jaxrl/learning/sequence_replay.py",
+        "(ring.filled - self.length) // self.stride + 1",
+        "(ring.filled - self.length) // self.stride + 2",
+        f"{DQN}[memory]",
+    ),
+    Fault(
+        "priorities-of-overwritten-sequences",
+        "jaxrl/learning/sequence_replay.py",
+        "complete & self.complete(before) & ~written",
+        "complete & self.complete(before)",
+        f"{DQN}[memory of a crowd]",
+    ),
+    Fault(
+        "weights-of-other-sequences",
+        "jaxrl/learning/sequence_replay.py",
+        "weight = jnp.tile(rows.weight, len(steps))",
+        "weight = jnp.repeat(rows.weight, len(steps))",
+        f"{DQN}[memory, prioritised, 3 steps, burn-in]",
+    ),
+    Fault(
+        "memories-of-critics-kept-after-an-end",
+        "jaxrl/learning/sequence_replay.py",
+        "last = remembered(jax.tree.map(lambda leaf: leaf[-1], after), self.critic_memory, done[-1])",
+        "last = jax.tree.map(lambda leaf: leaf[-1], after)",
+        f"{SAC}[memory]",
+    ),
+    Fault(
+        "largest-and-mean-error-of-a-sequence-exchanged",
+        "jaxrl/algorithms/off_policy.py",
+        "hparams.priority_eta * jnp.max(error, axis=0) + (1 - hparams.priority_eta) * mean",
+        "hparams.priority_eta * mean + (1 - hparams.priority_eta) * jnp.max(error, axis=0)",
+        f"{DQN}[memory, prioritised, 3 steps, burn-in]",
+    ),
+    Fault(
+        "steps-of-the-absent-in-the-mean-error-of-a-sequence",
+        "jaxrl/algorithms/off_policy.py",
+        "mean = jnp.sum(error * active, axis=0) / jnp.maximum(jnp.sum(active, axis=0), 1)",
+        "mean = jnp.mean(error, axis=0)",
+        f"{DQN}[memory of a crowd]",
+    ),
+    Fault(
+        "target-network-from-an-empty-memory",
+        "jaxrl/algorithms/dqn.py",
+        "values.after(learner.target, batch.obs, batch.next_obs)",
+        "values.after(\n"
+        "            learner.target,\n"
+        "            batch.obs.replace(memory=jax.tree.map(jnp.zeros_like, batch.obs.memory)),\n"
+        "            batch.next_obs,\n"
+        "        )",
+        f"{DQN}[memory]",
+    ),
+    Fault(
+        "target-network-with-the-memory-of-the-online-one",
+        "jaxrl/algorithms/dqn.py",
+        "values.after(learner.target, batch.obs, batch.next_obs)",
+        "values.after(learner.acting.params, batch.obs, batch.next_obs)",
+        f"{DQN}[memory]",
+    ),
+    Fault(
+        "critics-that-remember-the-actions-of-the-policy",
+        "jaxrl/algorithms/actor_critic.py",
+        "self.critics.before(params, self.taken(obs))",
+        "self.critics.before(\n"
+        "                params,\n"
+        "                self.taken(\n"
+        "                    obs.replace(\n"
+        "                        action=obs.action.at[obs.burn_in :].set(action.reshape(-1, *obs.action.shape[1:]))\n"
+        "                    )\n"
+        "                ),\n"
+        "            )",
+        f"{SAC}[memory]",
+    ),
+    Fault(
+        "critics-with-the-memory-after-the-step",
+        "jaxrl/algorithms/actor_critic.py",
+        "self.critics.before(params, self.taken(obs))",
+        "self.critics.recalled(params, self.taken(obs), self.axes)[1]",
+        f"{SAC}[memory]",
+    ),
+    Fault(
+        "memories-of-critics-by-their-targets",
+        "jaxrl/algorithms/sac.py",
+        "recall = agent.recall(state.learner.critics)",
+        "recall = agent.recall(state.learner.targets)",
+        f"{SAC}[memory]",
+    ),
+    Fault(
+        "target-policy-with-the-memory-of-the-policy",
+        "jaxrl/algorithms/td3.py",
+        "agent.after(policy, batch)",
+        "agent.after(learner.policy, batch)",
+        f"{TD3}[memory, 3 steps, correlated noise]",
+    ),
+    Fault(
+        "memories-of-other-environments",
+        "jaxrl/algorithms/pqn.py",
+        "row_minibatches(key, samples.obs.memory,",
+        "row_minibatches(jax.random.fold_in(key, 1), samples.obs.memory,",
+        f"{PQN}[memory]",
     ),
 )
