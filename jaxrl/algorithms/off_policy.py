@@ -206,13 +206,19 @@ class OffPolicy(NamedTuple):
 
     def critic_statistics(self, observations: RunningStatistics | None, steps: Transition) -> RunningStatistics | None:
         """Running statistics of what only the critic sees, with the steps of a rollout; those of none if None."""
-        if self.view == "own" or not self.config.normalise_observation:
+        before = self._first_critic_statistics() if observations is None else observations
+        if before is None:
             return None
-        before = init_statistics(self.critic_shape) if observations is None else observations
         weight = steps.active.astype(jnp.float32)
         if self.view == "global":
             weight = jnp.max(weight, axis=tuple(range(2, weight.ndim)))
         return update_statistics(before, steps.critic_obs, weight)
+
+    def _first_critic_statistics(self) -> RunningStatistics | None:
+        """Running statistics of no steps, of what only the critic sees; None as in `critic_statistics`."""
+        if self.view == "own" or not self.config.normalise_observation:
+            return None
+        return init_statistics(self.critic_shape)
 
     def rollout(
         self,
@@ -328,7 +334,8 @@ class OffPolicy(NamedTuple):
             return None, steps
         seen, before = None, None if state is None else state.memories
         if recall is not None:
-            of_critic, clip = None if state is None else state.critic_observations, policy.observation_clip
+            first, clip = self._first_critic_statistics(), policy.observation_clip
+            of_critic = first if state is None else state.critic_observations
             facts = normalise(of_critic, steps.critic_obs, clip)
             seen = self._critic_input(policy.normalised(steps.obs), facts, 2)
         recorded = self.sequences.of_rollout(steps, before, seen, recall)
