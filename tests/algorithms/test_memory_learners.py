@@ -1,6 +1,7 @@
 """DQN, PQN, SAC and TD3 with a memory: what they learn from equals what acted, also across the ends of episodes."""
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import flax.linen as nn
@@ -352,3 +353,17 @@ def test_what_does_not_fit_is_refused_in_one_sentence(build: Any, sentence: str)
     with pytest.raises((ValueError, TypeError), match=f"^{sentence}") as caught:
         build()
     assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.slow_rows("sac")
+@pytest.mark.parametrize("name", ["dqn", "sac"])
+def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(name: str, tmp_path: Path) -> None:
+    def train(env_steps: int, evals: int, out: Path) -> Any:
+        algo = dqn(replay="prioritised") if name == "dqn" else jaxrl.sac(LinearTask(), jaxrl.SACConfig(**SIZES, **GRU))
+        return jaxrl.train(algo, seeds=2, env_steps=env_steps, evals=evals, eval_episodes=2, out=out, progress=False)
+
+    whole = train(192, 4, tmp_path / "whole")  # 16 iterations: the buffer is written twice
+    train(96, 2, tmp_path / "parts")
+    resumed = jaxrl.resume(tmp_path / "parts", env_steps=192, allow=["remembering", "linear_task"], progress=False)
+    for entry in ("return", "q", "value_loss"):
+        np.testing.assert_array_equal(whole.metrics[entry][..., -1], resumed.metrics[entry][..., -1])

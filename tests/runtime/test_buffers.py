@@ -93,6 +93,11 @@ def test_a_plan_describes_the_replay_buffer() -> None:
     assert described(stacks) == "1,000,000 transitions of each run in 21 MiB, each frame once"
     single = jaxrl.dqn(Pictures(), stacks.config)
     assert described(single) == "1,000,000 transitions of each run in 20 MiB, each observation once"
+    fields = {"num_envs": 4, "num_steps": 4, "buffer_size": 65_536, "memory": "gru", "memory_size": 32}
+    # A memory of 32 numbers of 4 bytes every 4 steps.
+    assert (described(jaxrl.dqn(envs.make("cartpole"), jaxrl.DQNConfig(**fields))) or "").endswith(
+        ", both observations of each, and memories of networks in 2 MiB"
+    )
     assert described(jaxrl.ppo(envs.make("cartpole"))) is None
 
 
