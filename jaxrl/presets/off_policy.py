@@ -52,6 +52,28 @@ OFF_POLICY = (
            {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456),
 )
 
+# With a memory. With the prefill, 102,400 environment steps or fewer, and a gradient step for every 16 or 8 of the
+# others. Actions are seldom random where a random walk through the maze would take longer than a sequence.
+_SEQUENCES: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 4, "batch_size": 512, "sequence_length": 32,
+                   "buffer_size": 65_536, "prefill": 4_096, "memory": "gru", "memory_size": 32, "hidden": (32,)}
+_ROLLOUTS: Any = {"num_envs": 16, "num_steps": 64, "num_epochs": 4, "num_minibatches": 4, "memory": "gru",
+                  "memory_size": 32, "hidden": (32,)}
+_SELDOM = {"lr": 1e-3, "lr_end": 0.0, "epsilon_start": 0.3, "epsilon_end": 0.01}
+REMEMBERING_Q = (
+    Preset("dqn", "memory/chain", DQNConfig(**_SEQUENCES), {**_SELDOM, "epsilon_anneal_env_steps": 30_000.0}, 98_304),
+    Preset("dqn", "memory/t-maze", DQNConfig(**_SEQUENCES), {**_SELDOM, "epsilon_anneal_env_steps": 30_000.0}, 98_304),
+    Preset("dqn", "memory/repeat-first",
+           DQNConfig(**_SEQUENCES | {"num_updates": 8, "sequence_length": 64, "prefill": 1_024}),
+           {"lr": 1e-3, "lr_end": 0.0, "discount": 0.5, "epsilon_end": 0.02, "epsilon_anneal_env_steps": 20_000.0},
+           98_304),
+    Preset("pqn", "memory/chain", PQNConfig(**_ROLLOUTS),
+           {"lr": 1e-3, "lr_end": 0.0, "lam": 0.95, "epsilon_end": 0.01}, 299_008),
+    Preset("pqn", "memory/t-maze", PQNConfig(**_ROLLOUTS),
+           {**_SELDOM, "lam": 0.95, "epsilon_anneal_env_steps": 250_000.0}, 499_712),
+    Preset("pqn", "memory/repeat-first", PQNConfig(**_ROLLOUTS),
+           {"lr": 1e-3, "lr_end": 0.0, "lam": 0.5, "discount": 0.5, "epsilon_end": 0.01}, 499_712),
+)
+
 _SNES: Any = {"strategy": "snes", "num_episodes": 4, "common_random_numbers": True}
 EVOLUTION = (
     Preset("evolve", "cartpole", EvolveConfig(population_size=64, hidden=(16,)), {"lr": 0.05, "std": 0.1}, 2_000_000),
