@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--learners", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS), help="algorithms")
     parser.add_argument("--memories", nargs="+", choices=tuple(CELLS), default=["gru", "lru"], help="memories")
     parser.add_argument("--seeds", type=int, default=4, help="runs of a program")
-    parser.add_argument("--env-steps", type=int, default=1_024, help="environment steps of a run, 16 times that of PQN")
+    parser.add_argument("--env-steps", type=int, default=1_024, help="environment steps; PQN takes 16 times as many")
     parser.add_argument("--rounds", type=int, default=5, help="measurements of each program")
     arguments = parser.parse_args()
     report = Report(parser, arguments, f"gradient steps with a memory, {arguments.seeds} seeds")

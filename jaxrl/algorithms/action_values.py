@@ -245,7 +245,7 @@ class ActionValues(NamedTuple):
 
     def _remembering(self, scores: Any, noise: Any, choose: Any, log_prob: Any) -> Actor:
         """Actor with the memory of the network, () without one."""
-        return remembering(lambda policy: self.values.first_memory, scores, noise, choose, log_prob)
+        return remembering(lambda policy: self.values.initial_memory, scores, noise, choose, log_prob)
 
     def _branching_actor(self, scores: Callable[..., tuple[Scores, Memory]], branches: tuple[int, ...]) -> Actor:
         """Actor that explores in each of several choices independently."""

@@ -296,7 +296,7 @@ class ActorCritic(NamedTuple):
           Outputs `[num_critics, B, *A, K, num_outputs]`, or `[num_critics, B, *A, num_actions, K, num_outputs]`.
         """
         if isinstance(obs, Sequences) and action is not None:
-            obs = Recalled(obs.rows(), self.critics.before(params, self.taken(obs)))
+            obs = Recalled(obs.rows(), self.critics.around(params, self.taken(obs))[0])
         return self.critics.outputs(params, self._inputs(obs, action), self.axes)
 
     def after_critics(self, params: Params, batch: Window) -> Any:
@@ -317,8 +317,7 @@ class ActorCritic(NamedTuple):
             return None
 
         def memories_of(sequences: Sequences) -> tuple[Memory, Memory]:
-            inputs = self.taken(sequences)
-            return self.critics.before(params, inputs), self.critics.recalled(params, inputs, self.axes)[1]
+            return self.critics.around(params, self.taken(sequences))
 
         return memories_of
 
@@ -479,6 +478,12 @@ def actor_critic(
     policy, critic = (None, None) if own is None else (own.actor, own.critic)
     if own is not None:
         config.check_own_network()
+        if (policy is None) != (critic is None) and (is_recurrent(policy) or is_recurrent(critic)):
+            alone = "actor" if critic is None else "critic"
+            raise UserValueError(
+                f"network takes both networks, jaxrl.Networks(actor=..., critic=...), where one has a memory, got "
+                f"{alone} alone"
+            )
     remembers = config.memory != "none" or is_recurrent(policy) or is_recurrent(critic)
     replay = off_policy(env, config, agents, config.critic_sees, remembers)
     shapes, (loss, num_heads) = replay.obs_shape, outputs_of(config)
@@ -506,7 +511,7 @@ def actor_critic(
         of_pairs = config.remembering(of_critic, lambda encoder: OutputNetwork(encoder, num_values))
         critics = ValueFunction(of_pairs, *values_of, **more)
     if critics.remembers and replay.sequences is not None:
-        replay = replay._replace(sequences=replay.sequences._replace(critic_memory=critics.first_memory))
+        replay = replay._replace(sequences=replay.sequences._replace(critic_memory=critics.initial_memory))
     if own is not None and own.actor is not None and own.critic is not None:
         config.report_unused()
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)

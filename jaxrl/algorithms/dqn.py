@@ -130,7 +130,8 @@ def dqn(env: Environment, config: DQNConfig | None = None, network: Module | Non
       config: Configuration; the defaults if None.
       network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation, of
         several choices one after another; a value of `num_heads` heads or of `num_atoms` numbers has these axes, in
-        this order, at the end. None for the network of the configuration.
+        this order, at the end. One with a memory is called as `(obs, memory) -> (action values, memory)`. None for the
+        network of the configuration.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -249,7 +250,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
     def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         weights = policy.acting.params
         learner = state.learner._replace(acting=state.learner.acting._replace(params=weights), target=weights)
-        return state._replace(learner=learner, observations=policy.observations)
+        return replay.warm_started(state, learner, actor, policy)
 
     return assembled(
         f"{__name__}:dqn",

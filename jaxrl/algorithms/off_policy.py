@@ -92,7 +92,7 @@ class OffPolicyState(NamedTuple):
       priorities: Priorities of the transitions, None with uniform replay.
       critic_observations: Running statistics of what only the critic sees; None if it sees nothing more, or without
         normalisation.
-      memories: Memories from which sequences begin; None for a policy without a memory.
+      memories: Memories from which sequences begin; None where no network has one.
     """
 
     learner: Any
@@ -255,7 +255,7 @@ class OffPolicy(NamedTuple):
     @property
     def _whole(self) -> bool:
         """Whether a rollout has whole observations where the buffer has frames."""
-        recalls = self.sequences is not None and self.sequences.critic_memory != ()
+        recalls = self.sequences is not None and self.sequences.critics_remember
         return self.config.normalise_observation or recalls
 
     def _reset_pool(self, num_steps: int) -> int:
@@ -432,7 +432,8 @@ class OffPolicy(NamedTuple):
           hparams: Hyper-parameters, prepared, traced.
 
         Returns:
-          Windows `[batch_size, ...]` with normalised observations, their weights in the loss, and their places.
+          Windows `[batch_size, ...]` with normalised observations, their weights in the loss, and their places. With
+          a memory, those of all steps of sequences after their burn-in.
         """
         if self.sequences is not None:
             return self._draw_sequences(self.sequences, key, experience, priorities, hparams)
@@ -496,7 +497,7 @@ class OffPolicy(NamedTuple):
             sequences.burn_in,
             last,
         )
-        if sequences.critic_memory == ():
+        if not sequences.critics_remember:
             seen = seen.rows()
         batch = batch._replace(obs=obs_sequences, critic_obs=seen)
         return Draw(batch, self._weights(batch, rows), starts.index)
@@ -581,6 +582,24 @@ class OffPolicy(NamedTuple):
         priority = (jnp.abs(error) + _LEAST_ERROR) ** hparams.priority_alpha
         return update_priorities(priorities, draw.index, priority)
 
+    def warm_started(
+        self, state: OffPolicyState, learner: Any, actor: Actor, policy: OffPolicyPolicy
+    ) -> OffPolicyState:
+        """Initial state with the learner of another policy, whose memories begin anew.
+
+        Args:
+          state: Initial state.
+          learner: State of learning with the parameters of the policy.
+          actor: Actor.
+          policy: Policy from which training starts.
+        """
+        state = state._replace(learner=learner, observations=policy.observations)
+        if self.sequences is None or state.memories is None:
+            return state
+        first = actor.initial_memory(policy)
+        carry = state.carry._replace(memory=memories(first, (self.config.num_envs, *self.agents)))
+        return state._replace(carry=carry, memories=self.sequences.begun(state.memories, network_memory(first)))
+
     def finish(
         self, learner: Any, priorities: Priorities | None, experience: Experience, metrics: Metrics
     ) -> tuple[OffPolicyState, Metrics]:
@@ -650,11 +669,11 @@ def _sequences(config: OffPolicyConfig, num_agent_axes: int) -> SequenceReplay:
 
 
 def _refuse_sequences(config: OffPolicyConfig) -> None:
-    """Rejects changed fields of sequences, which have no effect on a policy without a memory."""
+    """Rejects changed fields of sequences, which have no effect on networks without a memory."""
     for name in ("sequence_length", "burn_in"):
         value = getattr(config, name)
         if value != type(config).__dataclass_fields__[name].default:
-            raise UserValueError(f"{name} has no effect on a policy without a memory, got {value}; leave it out")
+            raise UserValueError(f"{name} has no effect on networks without a memory, got {value}; leave it out")
 
 
 def _has_mask(env: Environment) -> bool:

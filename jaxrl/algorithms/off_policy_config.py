@@ -18,7 +18,7 @@ class OffPolicyConfig(RolloutConfig):
 
     Attributes:
       num_updates: Number of gradient steps at the end of one iteration.
-      batch_size: Number of transitions of one gradient step.
+      batch_size: Number of transitions of one gradient step; with a memory, those of the burn-in count.
       buffer_size: Number of transitions in the replay buffer, rounded up to a multiple of `num_envs * num_steps`.
       prefill: Number of transitions of random actions before the first iteration, rounded up as `buffer_size` is; they
         do not count as environment steps.
@@ -76,6 +76,11 @@ class OffPolicyConfig(RolloutConfig):
             )
         if self.burn_in >= length:
             raise UserValueError(f"burn_in takes less than sequence_length={length}, got {self.burn_in}")
+        if self.n_step > length - self.burn_in:
+            raise UserValueError(
+                f"n_step takes at most the {length - self.burn_in} steps of a sequence after its burn-in "
+                f"(sequence_length - burn_in), got {self.n_step}"
+            )
         if self.batch_size % length:
             raise UserValueError(
                 f"batch_size takes a multiple of sequence_length={length} with a memory, got {self.batch_size}"

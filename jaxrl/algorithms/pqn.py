@@ -124,7 +124,8 @@ def pqn(env: Environment, config: PQNConfig | None = None, network: Module | Non
       config: Configuration; the defaults if None.
       network: Custom network, a hashable flax module `(obs) -> action values [num_actions]` of one observation, of
         several choices one after another; a value of `num_heads` heads or of `num_atoms` numbers has these axes, in
-        this order, at the end. None for the network of the configuration.
+        this order, at the end. One with a memory is called as `(obs, memory) -> (action values, memory)`. None for the
+        network of the configuration.
 
     Raises:
       ContractError: The environment breaks a law.
@@ -166,7 +167,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         hparams = q.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
         acting, observations = q.initial(network_key, hparams), rollouts.first_statistics()
-        memory = memories(values.first_memory, agents)
+        memory = memories(values.initial_memory, agents)
         carry = reset_all(rollouts.env, reset_key, env_params, config.num_envs, memory=memory)
         optimiser = transformation(config.optimiser, hparams, hparams.lr).init(acting.params)
         return PQNState(acting, optimiser, observations, carry)

@@ -329,7 +329,7 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
 
     def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         learner = state.learner._replace(policy=policy.acting.params)
-        return state._replace(learner=learner, observations=policy.observations)
+        return replay.warm_started(state, learner, actor, policy)
 
     return agent.algorithm(f"{__name__}:sac", SACHParams, init, step, warm_start, actor)
 

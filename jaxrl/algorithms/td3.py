@@ -233,7 +233,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
     def warm_start(state: OffPolicyState, policy: OffPolicyPolicy) -> OffPolicyState:
         weights = policy.acting.params
         learner = state.learner._replace(policy=weights, target_policy=weights)
-        return state._replace(learner=learner, observations=policy.observations)
+        return replay.warm_started(state, learner, actor, policy)
 
     def policy(state: OffPolicyState, hparams: TD3HParams) -> OffPolicyPolicy:
         return policy_of(state.learner, state.observations, hparams)

@@ -135,14 +135,14 @@ class ValueFunction(NamedTuple):
         return is_recurrent(self.network)
 
     @property
-    def first_memory(self) -> Memory:
+    def initial_memory(self) -> Memory:
         """Memory of one agent at the start of an episode, leaves `[...]`, of C networks `[C, ...]`."""
         memory = first_memory(self.network)
         return memory if self.num_members is None else memories(memory, (self.num_members,))
 
-    def before(self, params: Params, sequences: Any) -> Memory:
-        """Memories before each row of sequences, leaves `[T * B, *A, ...]`, of C networks `[C, T * B, *A, ...]`."""
-        return self._of_each(lambda params, inputs: unroll_rows(self.network, params, inputs)[1])(params, sequences)
+    def around(self, params: Params, sequences: Any) -> tuple[Memory, Memory]:
+        """Memories before and after each row of sequences, leaves `[T * B, *A, ...]`, or `[C, T * B, *A, ...]`."""
+        return self._of_each(lambda params, inputs: unroll_rows(self.network, params, inputs)[1:])(params, sequences)
 
     def after(self, params: Params, inputs: Any, next_inputs: Any) -> Any:
         """Inputs after windows with the memories there, which no reset has changed; `next_inputs` without memory.

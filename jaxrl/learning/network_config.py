@@ -67,8 +67,8 @@ class NetworkConfig(Settings):
       hidden: Widths of the hidden layers, or of the blocks of "simba", which must be equal; with a memory, widths of
         the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
-      layer_norm: Whether each hidden layer, except those after a memory, is normalised over its units before the
-        activation function.
+      layer_norm: Whether each hidden layer is normalised over its units before the activation function; where actor and
+        critic share a memory, except those after it.
       shared_trunk: Whether actor and critic share the hidden layers; not for "relation", nor with a memory.
       own_hidden: Widths of the layers of "relation" for an agent's own part, before it is joined with the neighbours;
         `hidden` follows.
@@ -201,7 +201,7 @@ class NetworkConfig(Settings):
         """
         if self.memory == "none":
             return head(encoder)
-        after = MLPActorCritic(None, self.memory_hidden, self.activation)
+        after = MLPActorCritic(None, self.memory_hidden, self.activation, layer_norm=self.layer_norm)
         return RecurrentNetwork(encoder, self.memory_cell(), head(after))
 
     def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:

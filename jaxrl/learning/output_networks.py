@@ -28,6 +28,9 @@ class Networks:
       critic: Network of each critic, `(obs, action) -> value []` of one observation and one action scaled to [-1, 1];
         for discrete actions, `(obs) -> action values [num_actions]`; None for that of the configuration. A value of
         `num_heads` heads or of `num_atoms` quantiles has these axes, in this order, at the end.
+
+    Networks with a memory are called as `(obs, memory) -> (outputs, memory)`, and a critic of an observation and an
+    action as `((obs, action), memory) -> (value, memory)`, see `jaxrl.learning.recurrent`.
     """
 
     actor: Module | None = None
@@ -153,7 +156,7 @@ def check_outputs(name: str, network: Any, inputs: dict[str, Any], outputs: str,
     words = " and ".join(f"one {_WORDS[word]}" for word in inputs)
     if is_recurrent(network):
         takes = f"({outputs} {list(shape)}, memory) for {words} and one memory"
-        pair = inputs if len(inputs) == 1 else {"inputs": tuple(inputs.values())}
+        pair = inputs if len(inputs) == 1 else {f"({', '.join(inputs)})": tuple(inputs.values())}
         return check_remembering(name, network, pair, takes, (shape,))
     of_one = returned(name, network, inputs)
     required = f"{outputs} {list(shape)} for {words}"

@@ -48,7 +48,7 @@ class Starts(NamedTuple):
 
 
 class SequenceReplay(NamedTuple):
-    """Sequences of consecutive steps of one environment in a ring buffer, which end before its newest slot.
+    """Sequences of consecutive steps of one environment in a ring buffer, which end at its newest slot at the latest.
 
     Attributes:
       length: Number of steps of a sequence.
@@ -70,6 +70,11 @@ class SequenceReplay(NamedTuple):
     capacity: int
     num_agent_axes: int
     critic_memory: Memory = ()
+
+    @property
+    def critics_remember(self) -> bool:
+        """Whether the critics have a memory."""
+        return bool(jax.tree.leaves(self.critic_memory))
 
     # Priorities of starts.
 
@@ -107,7 +112,7 @@ class SequenceReplay(NamedTuple):
           beta: Exponent of the importance weights, `[]`, with priorities.
         """
         chex.assert_rank(list(ring), 0, custom_message="ring")
-        number = jnp.maximum((ring.filled - self.length) // self.stride + 1, 0)
+        number = (ring.filled - self.length) // self.stride + 1
         if priorities is not None:
             assert beta is not None  # a hyper-parameter of prioritised replay
             rows, index = prioritised_rows(key, priorities, number, self.num_envs, self.count, beta)
@@ -163,6 +168,11 @@ class SequenceReplay(NamedTuple):
         )
         last = remembered(jax.tree.map(lambda leaf: leaf[-1], after), self.critic_memory, done[-1])
         return Memories(policy, jax.tree.map(lambda leaf: leaf[:: self.stride], earlier), last)
+
+    def begun(self, memories: Memories, first: Memory) -> Memories:
+        """Memories of a policy that replaces another one: those of the start of an episode, `first`, everywhere."""
+        policy = jax.tree.map(lambda old, new: jnp.broadcast_to(new, old.shape), memories.policy, first)
+        return memories._replace(policy=policy)
 
     def of_critics(self, memory: Memory) -> Memory:
         """Memories of critics `[C, N, *A, ...]`, from `[N, *A, C, ...]`."""

@@ -89,13 +89,13 @@ def test_memories_of_critics_are_those_of_observations_and_actions(name: str) ->
     assert agent.replay.sequences is not None
     first = agent.replay.sequences.of_critics(jax.tree.map(lambda leaf: leaf[0], state.memories.critics))
     sequences = in_order(buffer.obs, episode_ends(buffer), first, buffer.raw_action)
-    before = agent.critics.before(state.learner.critics, agent.taken(sequences))["hidden"]
+    before = agent.critics.around(state.learner.critics, agent.taken(sequences))[0]["hidden"]
     before = jnp.moveaxis(before.reshape(2, 28, 3, 8), 0, 2)  # [T, N, C, size]
     recorded = state.memories.critics["hidden"][:14]
     np.testing.assert_allclose(before[::2], recorded, atol=ROUNDING)
     assert np.max(np.abs(recorded[:, :, 0] - recorded[:, :, 1])) > 1e-2  # each critic has its own
     moved = dataclasses.replace(sequences, action=sequences.action + 0.5)
-    other = agent.critics.before(state.learner.critics, agent.taken(moved))["hidden"]
+    other = agent.critics.around(state.learner.critics, agent.taken(moved))[0]["hidden"]
     other = jnp.moveaxis(other.reshape(2, 28, 3, 8), 0, 2)
     begins = np.concatenate([np.ones((1, 3), bool), episode_ends(buffer)[:-1]])
     differs = np.any(other != before, axis=(2, 3))
@@ -122,7 +122,7 @@ class Forgetting(Plain):
     """The same with a memory that is the initial one after every step."""
 
     def initial_memory(self) -> Any:
-        return {"nothing": jnp.zeros(2)}
+        return jnp.zeros(2)
 
     @nn.compact
     def __call__(self, inputs: Any, memory: Any) -> Any:
@@ -320,14 +320,34 @@ def test_frames_and_transitions_give_the_same_learner(n_step: int) -> None:
         np.testing.assert_allclose(frames, transitions, atol=1e-6)
 
 
+def test_memories_begin_anew_with_another_policy() -> None:
+    algo = dqn()
+    state = after_iterations(algo, 0)
+    assert np.any(state.memories.policy["hidden"]) and np.any(state.carry.memory["hidden"])
+    policy = algo.policy(after_iterations(algo, 1), algo.prepare(algo.hparams))
+    assert algo.warm_start is not None
+    begun = algo.warm_start(state, policy)
+    assert not np.any(begun.memories.policy["hidden"]) and not np.any(begun.carry.memory["hidden"])
+    assert jax.tree.structure(begun) == jax.tree.structure(state)
+    jax.tree.map(np.testing.assert_array_equal, begun.learner.acting.params, policy.acting.params)
+
+
 REFUSED: list[tuple[Any, str]] = [
     (
+        lambda: jaxrl.sac(LinearTask(), network=jaxrl.Networks(actor=Forgetting((4,)))),
+        r"network takes both networks, jaxrl.Networks\(.*\), where one has a memory, got actor alone$",
+    ),
+    (
+        lambda: jaxrl.dqn(Repeat(), jaxrl.DQNConfig(memory="gru", n_step=20, sequence_length=8, burn_in=7)),
+        r"n_step takes at most the 1 steps of a sequence after its burn-in \(sequence_length - burn_in\), got 20$",
+    ),
+    (
         lambda: jaxrl.dqn(Repeat(), jaxrl.DQNConfig(burn_in=1)),
-        "burn_in has no effect on a policy without a memory, got 1; leave it out",
+        "burn_in has no effect on networks without a memory, got 1; leave it out",
     ),
     (
         lambda: jaxrl.sac(LinearTask(), jaxrl.SACConfig(sequence_length=3)),
-        "sequence_length has no effect on a policy without a memory, got 3; leave it out",
+        "sequence_length has no effect on networks without a memory, got 3; leave it out",
     ),
     (
         lambda: jaxrl.pqn(Repeat(), jaxrl.PQNConfig(memory="gru", num_envs=3, num_minibatches=2)),

@@ -499,21 +499,21 @@ FAULTS = (
     Fault(
         "critics-that-remember-the-actions-of-the-policy",
         "jaxrl/algorithms/actor_critic.py",
-        "self.critics.before(params, self.taken(obs))",
-        "self.critics.before(\n"
+        "self.critics.around(params, self.taken(obs))[0]",
+        "self.critics.around(\n"
         "                params,\n"
         "                self.taken(\n"
         "                    obs.replace(\n"
         "                        action=obs.action.at[obs.burn_in :].set(action.reshape(-1, *obs.action.shape[1:]))\n"
         "                    )\n"
         "                ),\n"
-        "            )",
+        "            )[0]",
         f"{SAC}[memory]",
     ),
     Fault(
         "critics-with-the-memory-after-the-step",
         "jaxrl/algorithms/actor_critic.py",
-        "self.critics.before(params, self.taken(obs))",
+        "self.critics.around(params, self.taken(obs))[0]",
         "self.critics.recalled(params, self.taken(obs), self.axes)[1]",
         f"{SAC}[memory]",
     ),
