@@ -60,11 +60,11 @@ ALGORITHMS = {
         envs.make("cartpole"), jaxrl.DQNConfig(**SEQUENCES, replay="prioritised", n_step=2, burn_in=2)
     ),
     "sac, lstm, correlated noise": lambda: jaxrl.sac(
-        envs.make("pendulum"), jaxrl.SACConfig(**SEQUENCES | {"memory": "lstm"}, noise="ornstein-uhlenbeck")
+        envs.make("pendulum"), jaxrl.SACConfig(**{**SEQUENCES, "memory": "lstm"}, noise="ornstein-uhlenbeck")
     ),
     "sac, gru, discrete": lambda: jaxrl.sac(envs.make("cartpole"), jaxrl.SACConfig(**SEQUENCES)),
     "td3, lru, normalised": lambda: jaxrl.td3(
-        envs.make("pendulum"), jaxrl.TD3Config(**SEQUENCES | {"memory": "lru"}, normalise_observation=True)
+        envs.make("pendulum"), jaxrl.TD3Config(**{**SEQUENCES, "memory": "lru"}, normalise_observation=True)
     ),
     "ppo, a centralised critic, normalised": lambda: jaxrl.ppo(
         envs.make("game/climbing"),

@@ -1,5 +1,6 @@
 """The parts of algorithms reject arrays of wrong shapes and name the argument."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -317,7 +318,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     (
         "sequences.after_windows",
         "last",
-        lambda: sequences.after_windows(REMEMBERING, UNUSED, STEPS_IN_ORDER.replace(last=ones(3))),
+        lambda: sequences.after_windows(REMEMBERING, UNUSED, dataclasses.replace(STEPS_IN_ORDER, last=ones(3))),
     ),
     (
         "sequences.recalled_outputs",
