@@ -158,8 +158,8 @@ class Battleship(base.Environment):
         """The best return under a discount that never rises, for boards of one ship up to 4 x 4, and of up to 3 x 3.
 
         By dynamic programming over the cells that are known, and the hits among them. A shot at a cell that is known,
-        or that no ship can cover, is never better than one at a possible target: whoever shoots at the target first can
-        shoot afterwards as planned, and gains its reward earlier. What matters are the possible targets, the hits and
+        or that no ship can cover, is never better than one at a possible target: a shot at the target first leaves the
+        planned shots for afterwards, and gains its reward earlier. What matters are the possible targets, the hits and
         the time, up to the symmetries of the square. None for other boards, see `bound`.
 
         See `envs.Environment.optimum`.

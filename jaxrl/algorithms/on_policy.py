@@ -52,7 +52,7 @@ from jaxrl.learning.normalisation import (
     update_statistics,
 )
 from jaxrl.learning.optimisers import check_transformation, transformation
-from jaxrl.learning.recurrent import is_recurrent, step_over, unroll_over
+from jaxrl.learning.recurrent import first_memory, is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import episode_ends, longest_episode, reset_all, rollout, value_ends
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 from jaxrl.pytrees import EnvParams, HParams, Params
@@ -135,11 +135,11 @@ class OnPolicy(NamedTuple):
         network_key, reset_key = jax.random.split(unrolled(key))
         example, critic_example = zeros((self.obs_shape, self.critic_shape))
         example = Seen(example, critic_example) if self.asymmetric else example
-        first_memory = _first_memory(self.network)
-        others = [first_memory] if self.remembers else [critic_example] if self.centralised else []
+        start = first_memory(self.network)
+        others = [start] if self.remembers else [critic_example] if self.centralised else []
         log_std = jnp.full(self.head.num_outputs, hparams.log_std_init, jnp.float32) if self.head.continuous else None
         weights: Any = (self.network.init(network_key, example, *others), log_std)
-        memory = memories(_first_memory(self.network), self.agents)
+        memory = memories(start, self.agents)
         carry = reset_all(self.env, reset_key, env_params, self.config.num_envs, self.shards, memory)
         normalised, burn_in = self.config.normalise_observation, self.config.burn_in
         scaled = self.config.normalise_reward
@@ -516,11 +516,6 @@ def agents_of(env: Environment, network: Module | None) -> tuple[int, ...]:
     return check_abstractly(env)
 
 
-def _first_memory(network: Any) -> Memory:
-    """Memory of one agent at the start of an episode, () without memory."""
-    return jax.tree.map(jnp.asarray, network.initial_memory()) if is_recurrent(network) else ()
-
-
 def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:
     """Actor that applies the network to observations as the policy sees them."""
 
@@ -539,8 +534,10 @@ def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:
         outputs, _, memory = step_over(network, policy.params, seen(policy, obs), memory, num_axes)
         return head.scores(outputs, policy.log_std), memory
 
-    def first_memory(policy: Any = None) -> Memory:
+    def initial_memory(policy: Any = None) -> Memory:
         del policy
-        return _first_memory(network)
+        return first_memory(network)
 
-    return recurrent_actor(first_memory, scores_and_memory, head) if is_recurrent(network) else head_actor(scores, head)
+    return (
+        recurrent_actor(initial_memory, scores_and_memory, head) if is_recurrent(network) else head_actor(scores, head)
+    )
