@@ -119,8 +119,8 @@ ROWS: dict[str, Row] = {
 }
 
 # Environments of other libraries by the prefix of their names: modules with `environment_ids()` and
-# `make(env_id, **static)`, whose environments have `name` and `fields`. Brax, Playground and JaxMARL
-# are extras; Gymnasium comes with gymnax.
+# `make(env_id, **static)`, whose environments have `name` and `fields`. All but gymnax and Gymnasium, which comes with
+# it, are extras.
 LIBRARIES = {
     "gymnax": "envs.gymnax_environment",
     "brax": "envs.adapters.incoming.brax",
@@ -128,6 +128,7 @@ LIBRARIES = {
     "functional": "envs.adapters.incoming.functional",
     "gymnasium": "envs.adapters.incoming.host",
     "jaxmarl": "envs.adapters.incoming.from_jaxmarl",
+    "xminigrid": "envs.adapters.incoming.xminigrid",
 }
 
 
@@ -135,12 +136,12 @@ def names(library: str | None = None) -> tuple[str, ...]:
     """The names that `make` takes.
 
     Args:
-      library: "gymnax", "brax", "playground", "functional", "gymnasium" or "jaxmarl" for the names of its environments,
-        such as `brax/ant`; None for those of `envs` and gymnax. "brax", "playground" and "jaxmarl" are extras.
+      library: Prefix of the names of another library's environments, one of `LIBRARIES`, such as "brax" for `brax/ant`;
+        None for those of `envs` and gymnax.
 
     Raises:
       ValueError: There is no such library.
-      ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
+      ImportError: The library is missing or has another version; the message names the extra.
     """
     if library is None:
         return (*ROWS, *names("gymnax"))
@@ -164,7 +165,7 @@ def make(name: str, **static: object) -> base.Environment:
 
     Raises:
       ValueError: The name or a static field is unknown, or a field's value is out of range.
-      ImportError: Brax, MuJoCo Playground or JaxMARL is missing; the message names the extra.
+      ImportError: A library is missing or has another version; the message names the extra.
       gymnasium.error.DependencyNotInstalled: A dependency of a Gymnasium environment is not installed, such as Box2D.
       TypeError: The name is not a string, `module:Class` is not an environment, or a static value cannot be hashed.
     """

@@ -17,7 +17,8 @@ from flax import struct
 import envs
 import jaxrl
 from envs.adapters.incoming import playground
-from envs.adapters.incoming.physics import PhysicsParams, PhysicsState
+from envs.adapters.incoming.physics import PhysicsParams
+from envs.adapters.incoming.suite import SuiteState
 from envs.checking import check_abstractly
 from jaxrl.algorithms.registry import build, describe
 
@@ -82,7 +83,7 @@ def test_the_pole_that_falls_terminates_and_the_limit_truncates(pendulum: Any, k
     np.testing.assert_array_equal(terminated, fallen)
     assert fallen.any() and not fallen[0]
     for time, cut in ((999, False), (1000, True)):
-        assert bool(pendulum.is_truncated(PhysicsState(jnp.int32(time), None), params)) == cut
+        assert bool(pendulum.is_truncated(SuiteState(jnp.int32(time), None), params)) == cut
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from envs.adapters.incoming import physics
+from envs.adapters.incoming import suite
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
 from envs.errors import MissingPackageError, installing
 from envs.settings import own_settings
@@ -23,10 +23,7 @@ class BraxEnvironment(PhysicsEnvironment):
     "positional", "spring" or "mjx"); "spring" is the fast one on a CPU.
     """
 
-    @property
-    def library(self) -> str:
-        """The prefix `brax`."""
-        return "brax"
+    library = "brax"
 
     @property
     def inner(self) -> Any:
@@ -73,7 +70,7 @@ def make(env_id: str, **fields: object) -> BraxEnvironment:
     """
     parameters = inspect.signature(_brax()._envs[env_id].__init__).parameters
     known = *(name for name in parameters if name not in ("self", "kwargs")), "n_frames"
-    return physics.make(BraxEnvironment, env_id, fields, known)
+    return suite.make(BraxEnvironment, env_id, fields, known)
 
 
 @functools.cache

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from envs.adapters.incoming import physics
+from envs.adapters.incoming import suite
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
 from envs.errors import MissingPackageError, installing
 from envs.settings import own_settings
@@ -23,10 +23,7 @@ class PlaygroundEnvironment(PhysicsEnvironment):
     critic, see `jaxrl.PPOConfig`.
     """
 
-    @property
-    def library(self) -> str:
-        """The prefix `playground`."""
-        return "playground"
+    library = "playground"
 
     @property
     def inner(self) -> Any:
@@ -70,7 +67,7 @@ def make(env_id: str, **fields: object) -> PlaygroundEnvironment:
       TypeError: A field's value cannot be hashed.
     """
     known = tuple(_flat(_playground().get_default_config(env_id)))
-    return physics.make(PlaygroundEnvironment, env_id, fields, known)
+    return suite.make(PlaygroundEnvironment, env_id, fields, known)
 
 
 @functools.cache

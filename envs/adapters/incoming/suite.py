@@ -1,0 +1,230 @@
+"""The base of adapters of other libraries, called suites, whose step is a function of a state."""
+
+import functools
+import importlib
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, ClassVar, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+from packaging.requirements import Requirement
+
+from envs import base
+from envs.base import spaces
+from envs.casting import cast, held_types
+from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
+from envs.settings import own_settings
+from envs.spelling import near
+
+Kind = TypeVar("Kind", bound="SuiteEnvironment")
+
+
+@struct.dataclass
+class SuiteParams(base.EnvParams):
+    """The time limit, for tasks whose other parameters are static.
+
+    Attributes:
+      max_steps_in_episode: Time limit.
+    """
+
+    max_steps_in_episode: int = 1000
+
+
+@struct.dataclass
+class SuiteState(base.EnvState):
+    """The state of an episode.
+
+    Attributes:
+      time: Number of steps taken, int32 `[]`.
+      inner: State of the suite.
+    """
+
+    time: jax.Array
+    inner: Any
+
+
+class Transition(NamedTuple):
+    """What a suite's step returns, in the words of the contract.
+
+    Attributes:
+      obs: Observation after the step, before any reset.
+      inner: State of the suite.
+      reward: Reward, a number.
+      terminated: Whether the episode ended for another reason than a time limit.
+      metrics: Numbers that the suite reports, by name.
+    """
+
+    obs: Any
+    inner: Any
+    reward: Any
+    terminated: Any
+    metrics: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class SuiteEnvironment(base.Environment):
+    """A task of a suite; a subclass defines the suite.
+
+    Dynamics, rewards and observations are the suite's own, for equal keys. Its automatic reset and its time limit are
+    left out: `terminated` is any other end of an episode, and `max_steps_in_episode` alone truncates. States,
+    observations and rewards get the same strong dtypes from a reset and from a step.
+
+    Attributes:
+      env_id: Name of the task in the suite.
+      fields: Arguments with which the task is made, as sorted (name, value) pairs.
+    """
+
+    env_id: str
+    fields: tuple[tuple[str, Hashable], ...] = ()
+
+    library: ClassVar[str]  # the prefix of the names that `envs.make` takes
+
+    @property
+    def inner(self) -> Any:
+        """The task as its suite creates it, the same object every time."""
+        raise NotImplementedError
+
+    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """First observation, and first state of the suite."""
+        raise NotImplementedError
+
+    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+        """The suite's step, without its reset and its time limit."""
+        raise NotImplementedError
+
+    @property
+    def time_limit(self) -> int:
+        """The suite's own time limit, or a default for tasks that have none."""
+        return SuiteParams.max_steps_in_episode
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes."""
+        return f"{self.library}/{self.env_id}"
+
+    @property
+    def default_params(self) -> Any:
+        """The suite's own time limit."""
+        return SuiteParams(max_steps_in_episode=self.time_limit)
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, SuiteState]:
+        """The suite's reset."""
+        obs, inner = cast(self.begin(key, params), _types(self))
+        return obs, SuiteState(jnp.zeros((), jnp.int32), inner)
+
+    def step_env(
+        self, key: jax.Array, state: SuiteState, action: Any, params: Any
+    ) -> tuple[Any, SuiteState, jax.Array, jax.Array, dict[Any, Any]]:
+        """The suite's step, without its reset and its time limit."""
+        step = self.advance(key, state.inner, action, params)
+        obs, inner = cast((step.obs, step.inner), _types(self))
+        info = {"metrics": {name: jnp.float32(value) for name, value in step.metrics.items()}} if step.metrics else {}
+        reward = jnp.asarray(step.reward, jnp.float32).reshape(())
+        terminated = jnp.asarray(step.terminated, bool).reshape(())
+        return obs, SuiteState(state.time + 1, inner), reward, terminated, info
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """The space of the observations' types: whole numbers have the bounds of their type, real ones have none."""
+        del params
+        return space_of(_types(self)[0])
+
+
+def make(kind: Callable[..., Kind], env_id: str, fields: Mapping[str, object], known: tuple[str, ...]) -> Kind:
+    """Create a task of a suite after checking that it accepts these fields.
+
+    Args:
+      kind: Subclass for the suite.
+      env_id: Name of the task.
+      fields: Static fields.
+      known: Names of the fields that the task takes.
+
+    Raises:
+      ValueError: The task does not accept such a field, or a field's value.
+      TypeError: A field's value cannot be hashed.
+    """
+    env = kind(env_id, tuple(sorted((name, _hashable(value)) for name, value in fields.items())))
+    for name, value in env.fields:
+        if name not in known:
+            takes = f"; its static fields are {', '.join(known)}." if known else "; it has no static fields."
+            raise UserValueError(
+                f"The environment {env.name!r} has no static field {name!r}{near(name, known) or takes}"
+            )
+        if not isinstance(value, Hashable):
+            raise UserTypeError(f"{env.name}: the static field {name!r} is {value!r}, which cannot be hashed.")
+    _ = env.inner
+    return env
+
+
+def imported(module: str, extra: str, requirement: str) -> Any:
+    """A module of a suite, imported outside of any trace and in this package's settings of JAX.
+
+    Args:
+      module: Name of the module.
+      extra: Name of the extra of `pyproject.toml` that installs it.
+      requirement: Name and versions of its distribution, as the extra requires them.
+
+    Raises:
+      ImportError: The package is not installed, or has another version.
+    """
+    needed = Requirement(requirement)
+    try:
+        with own_settings(), jax.ensure_compile_time_eval():
+            loaded = importlib.import_module(module)
+        version = metadata.version(needed.name)
+    except ImportError as error:
+        raise MissingPackageError(f"{extra}/... needs an extra: {installing(extra)} ({error}).") from error
+    if not needed.specifier.contains(version, prereleases=True):
+        raise MissingPackageError(
+            f"{extra}/... takes {needed.name} {needed.specifier}, and {version} is installed: {installing(extra)}."
+        )
+    return loaded
+
+
+def space_of(types: Any) -> spaces.Space:
+    """The space of all values of these types.
+
+    Args:
+      types: Pytree of dictionaries and tuples of `jax.ShapeDtypeStruct`.
+    """
+    if isinstance(types, Mapping):
+        return spaces.Dict({name: space_of(part) for name, part in types.items()})
+    if isinstance(types, tuple):
+        return spaces.Tuple(tuple(map(space_of, types)))
+    if types.dtype == bool:
+        return spaces.Box(0, 1, types.shape, types.dtype)
+    if jnp.issubdtype(types.dtype, np.integer):
+        ends = jnp.iinfo(types.dtype)
+        return spaces.Box(ends.min, ends.max, types.shape, types.dtype)
+    return spaces.Box(-jnp.inf, jnp.inf, types.shape, types.dtype)
+
+
+def show(ax: Any, image: Any) -> None:
+    """Draw a suite's own image of a state on Matplotlib axes, as `draw` of an environment does."""
+    image = np.asarray(image)
+    ax.imshow(image, interpolation="nearest")
+    ax.set_xlim(-0.5, image.shape[1] - 0.5)
+    ax.set_ylim(image.shape[0] - 0.5, -0.5)
+
+
+def _hashable(value: Any) -> Any:
+    return tuple(map(_hashable, value)) if isinstance(value, list) else value
+
+
+@functools.cache
+@own_settings()
+def _types(env: SuiteEnvironment) -> tuple[Any, Any]:
+    """The types of the observation and of the suite's state that hold a reset's values and any step's."""
+    with jax.ensure_compile_time_eval():
+        params = env.default_params
+        key = jax.eval_shape(lambda: jax.random.key(0))
+
+        def step(held: Any, key: jax.Array) -> Any:
+            taken = env.advance(key, held[1], env.action_space(params).sample(key), params)
+            return taken.obs, taken.inner
+
+        first = jax.eval_shape(env.begin, key, params)
+        return held_types(first, lambda held: jax.eval_shape(step, held, key))

@@ -1,0 +1,143 @@
+"""XLand-MiniGrid's environments: `envs.make("xminigrid/MiniGrid-Empty-6x6")`."""
+
+import dataclasses
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from flax import struct
+
+from envs import base
+from envs.adapters.incoming import suite
+from envs.adapters.incoming.suite import SuiteEnvironment, SuiteParams, Transition
+from envs.base import spaces
+from envs.choices import MultiDiscrete
+from envs.settings import own_settings
+
+_EXTRA, REQUIREMENT = "xminigrid", "xminigrid>=0.9.3,<0.10"
+
+
+@struct.dataclass
+class XLandParams(base.EnvParams):
+    """The parameters of an XLand task.
+
+    Attributes:
+      ruleset: Goal, rules and initial tiles, as `xminigrid.load_benchmark(...).sample_ruleset(key)` draws them; by
+        default there is no goal.
+      max_steps_in_episode: Time limit.
+    """
+
+    ruleset: Any = None
+    max_steps_in_episode: int = 1000
+
+
+@dataclass(frozen=True)
+class XMiniGridEnvironment(SuiteEnvironment):
+    """One of XLand-MiniGrid's environments, see `SuiteEnvironment`.
+
+    An observation has the kind and the colour of each cell that the agent sees, both choices. The goal terminates. The
+    reward at the goal falls with the time relative to the suite's `max_steps`, which is also the default of
+    `max_steps_in_episode`, and a static field.
+
+    The entries of the suite's `EnvParams` are static fields, `envs.make("xminigrid/XLand-MiniGrid-R4-9x9",
+    view_size=5)`. In XLand tasks the ruleset is the traced parameter `ruleset`, so that runs may differ in it.
+    """
+
+    library = "xminigrid"
+
+    @property
+    def inner(self) -> Any:
+        """The environment and its parameters as XLand-MiniGrid creates them."""
+        return _inner(self)
+
+    @property
+    def time_limit(self) -> int:
+        """The suite's `max_steps`, by default a multiple of the number of cells."""
+        return self.inner[1].max_steps
+
+    @property
+    def default_params(self) -> Any:
+        """The suite's time limit, and in XLand tasks its ruleset."""
+        own = self.inner[1]
+        if hasattr(own, "ruleset"):
+            return XLandParams(ruleset=own.ruleset, max_steps_in_episode=self.time_limit)
+        return SuiteParams(max_steps_in_episode=self.time_limit)
+
+    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """The suite's reset."""
+        task, own = self._with(params)
+        timestep = task.reset(own, key)
+        return timestep.observation, timestep
+
+    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+        """The suite's step; an end with a discount of 1 is its time limit."""
+        del key
+        task, own = self._with(params)
+        timestep = task.step(own, inner, action)
+        terminated = timestep.last() & (timestep.discount == 0)
+        return Transition(timestep.observation, timestep, timestep.reward, terminated)
+
+    def action_space(self, params: Any = None) -> spaces.Discrete:
+        """Forward, right, left, pick up, put down, toggle."""
+        task, own = self.inner
+        return spaces.Discrete(task.num_actions(own))
+
+    def observation_space(self, params: Any) -> MultiDiscrete:
+        """The kinds and colours of the visible cells, `[view_size, view_size, 2]`."""
+        from xminigrid.core.constants import NUM_COLORS, NUM_TILES
+
+        task, own = self.inner
+        counts = np.broadcast_to((NUM_TILES, NUM_COLORS), task.observation_shape(own))
+        return MultiDiscrete(counts, dtype=np.uint8)
+
+    def draw(self, ax: Any, state: Any, params: Any) -> None:
+        """The suite's own image."""
+        task, own = self._with(params)
+        suite.show(ax, task.render(own, state.inner))
+
+    def _with(self, params: Any) -> Any:
+        """The suite's environment, and its parameters with the traced ones of these."""
+        task, own = self.inner
+        return task, own.replace(ruleset=params.ruleset) if hasattr(own, "ruleset") else own
+
+
+def environment_ids() -> tuple[str, ...]:
+    """The suite's names.
+
+    Raises:
+      ImportError: XLand-MiniGrid is not installed, or has another version.
+    """
+    return tuple(_xminigrid().registered_environments())
+
+
+def make(env_id: str, **fields: object) -> XMiniGridEnvironment:
+    """The adapter of one environment; see `envs.make`.
+
+    Raises:
+      ImportError: XLand-MiniGrid is not installed, or has another version.
+      ValueError: The suite's parameters have no such entry.
+      TypeError: A field's value cannot be hashed.
+    """
+    own = _xminigrid().make(env_id)[1]
+    known = tuple(field.name for field in dataclasses.fields(own) if field.name not in ("ruleset", "render_mode"))
+    return suite.make(XMiniGridEnvironment, env_id, fields, known)
+
+
+@functools.cache
+@own_settings()
+def _inner(env: XMiniGridEnvironment) -> tuple[Any, Any]:
+    xminigrid, fields = _xminigrid(), dict(env.fields)
+    with jax.ensure_compile_time_eval():
+        task, own = xminigrid.make(env.env_id)
+        return task, task.default_params(**_arguments(xminigrid, env.env_id) | fields) if fields else own
+
+
+def _arguments(xminigrid: Any, env_id: str) -> dict[str, Any]:
+    """The arguments that the suite's registry has for a task."""
+    return dict(xminigrid.registration._REGISTRY[env_id].kwargs)
+
+
+def _xminigrid() -> Any:
+    return suite.imported("xminigrid", _EXTRA, REQUIREMENT)

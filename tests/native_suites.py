@@ -1,0 +1,105 @@
+"""Tasks by their suites' own functions, and their comparison with the adapters over the same keys and actions."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import envs
+
+STEPS = 500
+
+
+class Native(NamedTuple):
+    """A task by its suite's own functions, without any automatic reset.
+
+    Attributes:
+      reset: Function of a key, to an observation and a state of any kind.
+      step: Function of a key, a state and an action, to an observation, a state, a reward, whether the episode
+        terminated, and whether the suite's time limit ended it.
+    """
+
+    reset: Callable[[jax.Array], tuple[Any, Any]]
+    step: Callable[[jax.Array, Any, Any], tuple[Any, Any, Any, Any, Any]]
+
+
+class Record(NamedTuple):
+    """Steps of a rollout, leaves `[T, ...]`: the observation after each step before any reset, and what it returned."""
+
+    obs: Any
+    reward: Any
+    terminated: Any
+    truncated: Any
+
+
+def adapted(env: envs.Environment) -> Native:
+    """The adapter, as a `Native`."""
+    params = env.default_params
+
+    def step(key: jax.Array, state: Any, action: Any) -> Any:
+        obs, state, reward, terminated, _ = env.step_env(key, state, action, params)
+        return obs, state, reward, terminated, env.is_truncated(state, params)
+
+    return Native(lambda key: env.reset_env(key, params), step)
+
+
+def played(task: Native, key: jax.Array, actions: Any) -> tuple[Any, Record]:
+    """The first observation, and the record of these actions, by a new episode after each end."""
+
+    def body(carry: Any, x: Any) -> Any:
+        key, action = x
+        step_key, reset_key = jax.random.split(key)
+        obs, state, reward, terminated, truncated = task.step(step_key, carry, action)
+        ended = jnp.asarray(terminated | truncated, bool)
+        fresh = task.reset(reset_key)[1]
+        state = jax.tree.map(lambda new, old: jnp.where(ended, new, old).astype(new.dtype), fresh, state)
+        return state, Record(obs, jnp.float32(reward), jnp.bool_(terminated), jnp.bool_(truncated))
+
+    first_key, steps_key = jax.random.split(key)
+    obs, state = task.reset(first_key)
+    return obs, jax.lax.scan(body, state, (jax.random.split(steps_key, len(jax.tree.leaves(actions)[0])), actions))[1]
+
+
+def allowed_actions(env: envs.Environment, key: jax.Array, steps: int = STEPS) -> Any:
+    """Random actions, leaves `[T, ...]`, that the masks of the adapter allow in the episodes which they make."""
+    params = env.default_params
+    space = env.action_space(params)
+
+    def body(state: Any, key: jax.Array) -> Any:
+        action_key, step_key, reset_key = jax.random.split(key, 3)
+        mask = env.action_mask(state, params)
+        action = space.sample(action_key)
+        if mask is not None:
+            action = jnp.asarray(jax.random.categorical(action_key, jnp.where(mask, 0.0, -jnp.inf)), action.dtype)
+        _, state, _, terminated, _ = env.step_env(step_key, state, action, params)
+        ended = terminated | env.is_truncated(state, params)
+        fresh = env.reset_env(reset_key, params)[1]
+        return jax.tree.map(lambda new, old: jnp.where(ended, new, old), fresh, state), action
+
+    first_key, steps_key = jax.random.split(key)
+    return jax.lax.scan(body, env.reset_env(first_key, params)[1], jax.random.split(steps_key, steps))[1]
+
+
+def random_actions(env: envs.Environment, key: jax.Array, steps: int = STEPS) -> Any:
+    """Random actions of the adapter's action space, leaves `[T, ...]`."""
+    return jax.vmap(env.action_space(env.default_params).sample)(jax.random.split(key, steps))
+
+
+def assert_parity(env: envs.Environment, native: Native, key: jax.Array, steps: int = STEPS) -> Record:
+    """The record of the adapter, which equals that of the suite in every observation, reward and flag.
+
+    When a step both terminates and reaches the time limit, only the termination is compared: suites differ in what
+    they report of the limit, and the contract gives precedence to the termination.
+    """
+    actions = random_actions(env, key, steps)
+    first, ours = jax.jit(lambda key: played(adapted(env), key, actions))(key)
+    their_first, theirs = jax.jit(lambda key: played(native, key, actions))(key)
+    jax.tree.map(np.testing.assert_array_equal, first, their_first)
+    jax.tree.map(np.testing.assert_array_equal, ours.obs, theirs.obs)
+    np.testing.assert_array_equal(ours.reward, theirs.reward)
+    np.testing.assert_array_equal(ours.terminated, theirs.terminated)
+    cut = ~np.asarray(ours.terminated)
+    np.testing.assert_array_equal(np.asarray(ours.truncated)[cut], np.asarray(theirs.truncated)[cut])
+    return ours
