@@ -130,7 +130,7 @@ PROGRAMS: dict[str, Program] = {
         {"policy_delay": 1, "target_smoothing": False, "num_critics": 1, "noise": "ornstein-uhlenbeck"},
     ),
     "td3, quantiles": Program("td3", "pendulum", {"value_loss": "quantile", "num_atoms": 5, "dropped_atoms": 1}),
-    "td3, memory": Program("td3", "pendulum", SEQUENCES | PRIORITISED | NORMALISED | {"burn_in": 2}),
+    "td3, memory": Program("td3", "pendulum", SEQUENCES | PRIORITISED | NORMALISED | {"burn_in": 1}),
     "evolve": Program("evolve", "cartpole", {}),
     "evolve, memory": Program("evolve", "pendulum", GRU | NORMALISED | {"strategy": "snes"}),
     "evolve, crowd": Program("evolve", "game/climbing", {"common_random_numbers": True, "strategy": "simple-ga"}),
