@@ -1,7 +1,8 @@
 """Environments as pure JAX functions, behind one contract.
 
 `make(name)` builds an environment, `names()` lists them, `check(env)` tests any environment. A custom environment is
-built from `Environment`, `EnvParams`, `EnvState` and `spaces`. `wrappers` modify environments, and `probes` are tiny
+built from `Environment`, `EnvParams`, `EnvState` and `spaces`, or by `from_functions`; `adapt` takes objects of other
+interfaces. `wrappers` modify environments, and `probes` are tiny
 environments with closed-form values. Keys of `unrolled` speed up random draws on CPUs.
 """
 
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from envs import probes, wrappers
+    from envs.adapters.incoming.adapting import adapt
+    from envs.adapters.incoming.functions import from_functions
     from envs.base import Environment, EnvParams, EnvState, MetricRule, spaces
     from envs.checking import ContractError, check
     from envs.choices import MultiDiscrete
@@ -23,7 +26,9 @@ __all__ = [
     "Environment",
     "MetricRule",
     "MultiDiscrete",
+    "adapt",
     "check",
+    "from_functions",
     "make",
     "names",
     "probes",
@@ -39,7 +44,9 @@ _HOME = {
     "Environment": "envs.base",
     "MetricRule": "envs.base",
     "MultiDiscrete": "envs.choices",
+    "adapt": "envs.adapters.incoming.adapting",
     "check": "envs.checking",
+    "from_functions": "envs.adapters.incoming.functions",
     "make": "envs.registry",
     "names": "envs.registry",
     "spaces": "envs.base",

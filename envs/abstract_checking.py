@@ -40,7 +40,10 @@ def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ..
       TypeError: `env` is not an `envs.Environment`.
     """
     if not isinstance(env, base.Environment):
-        raise UserTypeError(f"env is {env!r}; it must be an instance of a subclass of envs.Environment.")
+        raise UserTypeError(
+            f"env is {env!r}; it must be an instance of a subclass of envs.Environment; envs.adapt takes objects of "
+            "other interfaces."
+        )
     _check_methods(env)
     _check_hash(env)
     params = env.default_params if params is None else params

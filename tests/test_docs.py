@@ -240,6 +240,7 @@ def test_every_public_name_is_once_in_the_reference(package: Any) -> None:
 INSIDE_ADAPTERS = {
     "incoming.from_gymnasium",
     "incoming.simulators",
+    "incoming.their_spaces",
     "outgoing.agents",
     "outgoing.gymnasium_spaces",
     "outgoing.gymnasium_stepping",

@@ -15,6 +15,7 @@ from gymnasium.experimental.functional import FuncEnv
 
 from envs import base
 from envs.adapters.incoming import from_gymnasium
+from envs.adapters.incoming.suite import LIMIT, params_with
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
@@ -23,7 +24,6 @@ from envs.spelling import near
 
 _PREFIXES = ("phys2d/", "tabular/")
 _TIME_LIMIT = 1000
-_LIMIT = "max_steps_in_episode"
 
 
 @struct.dataclass
@@ -84,7 +84,8 @@ class FunctionalEnvironment(base.Environment):
         """The environment's own floats, and the time limit."""
         own: Any = self.func_env.default_params
         numbers = {name: getattr(own, name) for name in _traced(own)}
-        return _params({_LIMIT: self.time_limit, **numbers})
+        time_limit = numbers.pop(LIMIT, self.time_limit)
+        return params_with(numbers, time_limit)
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, FunctionalState]:
         """`initial`, then `observation`."""
@@ -198,28 +199,11 @@ def _traced(own: Any) -> list[str]:
     if not dataclasses.is_dataclass(own):
         return []
     names = [each.name for each in dataclasses.fields(own)]
-    return [name for name in names if name == _LIMIT or jnp.issubdtype(_dtype(getattr(own, name)), np.inexact)]
+    return [name for name in names if name == LIMIT or jnp.issubdtype(_dtype(getattr(own, name)), np.inexact)]
 
 
 def _dtype(value: Any) -> Any:
     return np.asarray(value).dtype
-
-
-@functools.cache
-def _params_class(names: tuple[str, ...]) -> Any:
-    """A subclass of `EnvParams` with these numbers in addition to the time limit."""
-    annotations = dict.fromkeys(names, Any)
-    body = {"__annotations__": annotations, "__reduce__": _reduced, **dict.fromkeys(annotations, 0.0)}
-    return struct.dataclass(type("FunctionalParams", (base.EnvParams,), body))
-
-
-def _params(numbers: dict[str, Any]) -> Any:
-    return _params_class(tuple(name for name in numbers if name != _LIMIT))(**numbers)
-
-
-def _reduced(params: Any) -> tuple[Any, ...]:
-    """The reduction for `pickle`, which cannot find a class created here by its name."""
-    return _params, ({each.name: getattr(params, each.name) for each in dataclasses.fields(params)},)
 
 
 def _hashable(env: FunctionalEnvironment, name: str, value: Any) -> Hashable:

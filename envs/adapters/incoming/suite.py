@@ -1,5 +1,6 @@
 """The base of adapters of other libraries, called suites, whose step is a function of a state."""
 
+import dataclasses
 import functools
 import importlib
 from collections.abc import Callable, Hashable, Mapping
@@ -21,6 +22,7 @@ from envs.settings import own_settings
 from envs.spelling import near
 
 Kind = TypeVar("Kind", bound="SuiteEnvironment")
+LIMIT = "max_steps_in_episode"
 
 
 @struct.dataclass
@@ -40,7 +42,7 @@ class SuiteState(base.EnvState):
 
     Attributes:
       time: Number of steps taken, int32 `[]`.
-      inner: State of the suite.
+      inner: State in the other interface.
     """
 
     time: jax.Array
@@ -65,13 +67,50 @@ class Transition(NamedTuple):
     metrics: Mapping[str, Any] = {}
 
 
+class Adapter(base.Environment):
+    """An environment in terms of functions of another interface; a subclass is a frozen dataclass and defines them.
+
+    Their automatic reset and their time limit are left out: `terminated` is any other end of an episode, and
+    `max_steps_in_episode` alone truncates. States, observations and rewards get the same strong dtypes from a reset
+    and from a step.
+    """
+
+    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """First observation, and first state of their own."""
+        raise NotImplementedError
+
+    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+        """Their step, without a reset and a time limit."""
+        raise NotImplementedError
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, SuiteState]:
+        """Their reset."""
+        obs, inner = cast(self.begin(key, params), types_of(self))
+        return obs, SuiteState(jnp.zeros((), jnp.int32), inner)
+
+    def step_env(
+        self, key: jax.Array, state: SuiteState, action: Any, params: Any
+    ) -> tuple[Any, SuiteState, jax.Array, jax.Array, dict[Any, Any]]:
+        """Their step, without a reset and a time limit."""
+        step = self.advance(key, state.inner, action, params)
+        obs, inner = cast((step.obs, step.inner), types_of(self))
+        info = {"metrics": {name: jnp.float32(value) for name, value in step.metrics.items()}} if step.metrics else {}
+        reward = jnp.asarray(step.reward, jnp.float32).reshape(())
+        terminated = jnp.asarray(step.terminated, bool).reshape(())
+        return obs, SuiteState(state.time + 1, inner), reward, terminated, info
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """The space of the observations' types: whole numbers have the bounds of their type, real ones have none."""
+        del params
+        return space_of(types_of(self)[0])
+
+
 @dataclass(frozen=True)
-class SuiteEnvironment(base.Environment):
+class SuiteEnvironment(Adapter):
     """A task of a suite; a subclass defines the suite.
 
     Dynamics, rewards and observations are the suite's own, for equal keys. Its automatic reset and its time limit are
-    left out: `terminated` is any other end of an episode, and `max_steps_in_episode` alone truncates. States,
-    observations and rewards get the same strong dtypes from a reset and from a step.
+    left out, see `Adapter`.
 
     Attributes:
       env_id: Name of the task in the suite.
@@ -88,14 +127,6 @@ class SuiteEnvironment(base.Environment):
         """The task as its suite creates it, the same object every time."""
         raise NotImplementedError
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
-        """First observation, and first state of the suite."""
-        raise NotImplementedError
-
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
-        """The suite's step, without its reset and its time limit."""
-        raise NotImplementedError
-
     @property
     def time_limit(self) -> int:
         """The suite's own time limit, or a default for tasks that have none."""
@@ -110,27 +141,6 @@ class SuiteEnvironment(base.Environment):
     def default_params(self) -> Any:
         """The suite's own time limit."""
         return SuiteParams(max_steps_in_episode=self.time_limit)
-
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, SuiteState]:
-        """The suite's reset."""
-        obs, inner = cast(self.begin(key, params), _types(self))
-        return obs, SuiteState(jnp.zeros((), jnp.int32), inner)
-
-    def step_env(
-        self, key: jax.Array, state: SuiteState, action: Any, params: Any
-    ) -> tuple[Any, SuiteState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The suite's step, without its reset and its time limit."""
-        step = self.advance(key, state.inner, action, params)
-        obs, inner = cast((step.obs, step.inner), _types(self))
-        info = {"metrics": {name: jnp.float32(value) for name, value in step.metrics.items()}} if step.metrics else {}
-        reward = jnp.asarray(step.reward, jnp.float32).reshape(())
-        terminated = jnp.asarray(step.terminated, bool).reshape(())
-        return obs, SuiteState(state.time + 1, inner), reward, terminated, info
-
-    def observation_space(self, params: Any) -> spaces.Space:
-        """The space of the observations' types: whole numbers have the bounds of their type, real ones have none."""
-        del params
-        return space_of(_types(self)[0])
 
 
 def make(kind: Callable[..., Kind], env_id: str, fields: Mapping[str, object], known: tuple[str, ...]) -> Kind:
@@ -214,10 +224,35 @@ def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
+def params_with(numbers: Mapping[str, Any], time_limit: Any) -> Any:
+    """Parameters of an environment with these numbers, of a class that pickles, and one for each set of names.
+
+    Args:
+      numbers: Traced parameters by name.
+      time_limit: Number of steps of an episode, `max_steps_in_episode`.
+    """
+    return _params_class(tuple(numbers))(**numbers, **{LIMIT: time_limit})
+
+
+@functools.cache
+def _params_class(names: tuple[str, ...]) -> Any:
+    """A subclass of `EnvParams` with these numbers in addition to the time limit."""
+    annotations = dict.fromkeys((*names, LIMIT), Any)
+    body = {"__annotations__": annotations, "__reduce__": _reduced, **dict.fromkeys(names, 0.0), LIMIT: 1000}
+    return struct.dataclass(type("NumberedParams", (base.EnvParams,), body))
+
+
+def _reduced(params: Any) -> tuple[Any, ...]:
+    """The reduction for `pickle`, which cannot find a class created here by its name."""
+    fields = {each.name: getattr(params, each.name) for each in dataclasses.fields(params)}
+    time_limit = fields.pop(LIMIT)
+    return params_with, (fields, time_limit)
+
+
 @functools.cache
 @own_settings()
-def _types(env: SuiteEnvironment) -> tuple[Any, Any]:
-    """The types of the observation and of the suite's state that hold a reset's values and any step's."""
+def types_of(env: Adapter) -> tuple[Any, Any]:
+    """The types of the observation and of the inner state that hold a reset's values and any step's."""
     with jax.ensure_compile_time_eval():
         params = env.default_params
         key = jax.eval_shape(lambda: jax.random.key(0))

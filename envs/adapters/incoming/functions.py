@@ -1,0 +1,155 @@
+"""Environments from two functions, a reset and a step: `envs.from_functions(reset, step, ...)`."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from envs.adapters.incoming.suite import LIMIT, Adapter, Transition, params_with, types_of
+from envs.arguments import check_count, described
+from envs.base import spaces
+from envs.errors import UserTypeError, UserValueError
+from envs.settings import in_own_settings
+
+
+@dataclass(frozen=True)
+class FunctionEnvironment(Adapter):
+    """An environment whose reset and step are functions; create it by `envs.from_functions`.
+
+    Attributes:
+      reset, step, action_mask_of: Functions, see `envs.from_functions`.
+      actions: Number of actions, or action space.
+      time_limit: Default of `max_steps_in_episode`.
+      numbers: Default parameters, as sorted (name, value) pairs.
+      observations: Observation space, or None for that of the observations' types.
+    """
+
+    reset_of: Callable[..., Any]
+    step_of: Callable[..., Any]
+    actions: Any
+    time_limit: int
+    numbers: tuple[tuple[str, float], ...] = ()
+    observations: Any = None
+    action_mask_of: Callable[..., Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The names of both functions."""
+        return f"from_functions({_name(self.reset_of)}, {_name(self.step_of)})"
+
+    @property
+    def default_params(self) -> Any:
+        """The default parameters and the time limit."""
+        return params_with(dict(self.numbers), self.time_limit)
+
+    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+        """`reset`."""
+        return _unpacked(self._call(self.reset_of, (key,), params), self.reset_of, ("obs", "state"))
+
+    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+        """`step`."""
+        returned = self._call(self.step_of, (key, inner, action), params)
+        return Transition(*_unpacked(returned, self.step_of, ("obs", "state", "reward", "terminated")))
+
+    def action_mask(self, state: Any, params: Any) -> Any:
+        """`action_mask`, or None."""
+        return None if self.action_mask_of is None else self._call(self.action_mask_of, (state.inner,), params)
+
+    def action_space(self, params: Any = None) -> spaces.Space:
+        """The action space."""
+        return spaces.Discrete(self.actions) if isinstance(self.actions, int) else self.actions
+
+    def observation_space(self, params: Any) -> spaces.Space:
+        """The observation space."""
+        return super().observation_space(params) if self.observations is None else self.observations
+
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], params: Any) -> Any:
+        return function(*arguments, params) if self.numbers else function(*arguments)
+
+
+@in_own_settings
+def from_functions(
+    reset: Callable[..., Any],
+    step: Callable[..., Any],
+    *,
+    actions: int | spaces.Space,
+    time_limit: int,
+    params: Mapping[str, float] | None = None,
+    observations: spaces.Space | None = None,
+    action_mask: Callable[..., Any] | None = None,
+) -> FunctionEnvironment:
+    """An environment from a reset and a step in JAX, with time limit, automatic reset and vectorisation added.
+
+    Equal arguments make equal environments, which share one compilation. A result can be loaded by another process if
+    the functions are in a module and `actions` is a number.
+
+    Args:
+      reset: Function `reset(key) -> (obs, state)`; states are pytrees of arrays.
+      step: Function `step(key, state, action) -> (obs, state, reward, terminated)`, where `terminated` does not include
+        the time limit.
+      actions: Number of actions, or action space of `envs.spaces`.
+      time_limit: Number of steps after which an episode is truncated.
+      params: Numbers by name, traced, so that settings of a sweep can differ in them. With them, every function takes
+        one more argument, an object with these numbers as attributes.
+      observations: Observation space; None for that of the observations' types without bounds.
+      action_mask: Function `action_mask(state)` to the allowed actions, bool `[num_actions]`; None if all are allowed.
+
+    Raises:
+      TypeError: An argument has another type, or a function takes or returns other values.
+      ValueError: `actions` or `time_limit` is below 1, or a parameter has an invalid name or value.
+    """
+    functions = {"reset": reset, "step": step} | ({} if action_mask is None else {"action_mask": action_mask})
+    numbers = _checked_numbers(params)
+    for name, function in functions.items():
+        _check_function(name, function, bool(numbers))
+    if not isinstance(actions, spaces.Space):
+        check_count("actions", actions, why=", or an action space of envs.spaces")
+    check_count("time_limit", time_limit)
+    if observations is not None and not isinstance(observations, spaces.Space):
+        raise UserTypeError(f"observations must be a space of envs.spaces, or None, got {observations!r}")
+    env = FunctionEnvironment(reset, step, actions, time_limit, numbers, observations, action_mask)
+    types_of(env)  # which traces both functions
+    return env
+
+
+_ARGUMENTS = {"reset": ("key",), "step": ("key", "state", "action"), "action_mask": ("state",)}
+
+
+def _check_function(name: str, function: Any, with_params: bool) -> None:
+    wanted = (*_ARGUMENTS[name], "params") if with_params else _ARGUMENTS[name]
+    takes = f"{name} must be a function of ({', '.join(wanted)})"
+    if not callable(function):
+        raise UserTypeError(f"{takes}, got {function!r}")
+    try:
+        inspect.signature(function).bind(*wanted)
+    except TypeError as error:
+        raise UserTypeError(f"{takes}, got {_name(function)}{inspect.signature(function)}") from error
+    except ValueError:  # built-in functions without a signature
+        pass
+
+
+def _checked_numbers(params: Any) -> tuple[tuple[str, float], ...]:
+    if params is None:
+        return ()
+    if not isinstance(params, Mapping):
+        raise UserTypeError(f"params must be a dictionary of numbers by name, or None, got {params!r}")
+    for name, value in params.items():
+        if not isinstance(name, str) or not name.isidentifier() or name == LIMIT:
+            raise UserValueError(f"params must have names that Python allows for attributes, got {name!r}")
+        if isinstance(value, bool) or np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
+            raise UserValueError(f"params must be numbers, got {value!r} for {name!r}")
+    return tuple(sorted((name, float(value)) for name, value in params.items()))
+
+
+def _unpacked(returned: Any, function: Callable[..., Any], wanted: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(returned, tuple) and len(returned) == len(wanted):
+        return returned
+    got = described(returned) if not isinstance(returned, tuple) else f"{len(returned)} values"
+    raise UserTypeError(f"{_name(function)} must return ({', '.join(wanted)}), got {got}")
+
+
+def _name(function: Any) -> str:
+    return getattr(function, "__name__", type(function).__name__)
