@@ -8,7 +8,7 @@ import envs
 from envs.bandits.base import Bandit
 from envs.base import Environment, spaces
 from envs.gymnax_environment import DOWNLOADED
-from envs.registry import ROWS
+from envs.registry import LIBRARIES, ROWS
 from envs.wrappers.wrapper import limit
 from jaxrl.results.text_tables import aligned, plain_lines
 
@@ -27,8 +27,25 @@ def environments_text() -> str:
             "bar: return that counts as solved; each under the default parameters, as are the sizes of observations",
             "and actions, of one agent. The optimum of a bandit depends on its instance; jaxrl bandit reports regret.",
             "An environment that downloads data when it is made has no sizes here.",
+            "",
+            *_libraries(),
         ]
     )
+
+
+def _libraries() -> list[str]:
+    """Lines on the environments of other libraries."""
+    lines = ["Environments of other libraries, which `jaxrl envs LIBRARY` lists:"]
+    for library in LIBRARIES:
+        if library == "gymnax":
+            continue
+        try:
+            known = envs.names(library)
+            text = f"{len(known)} environments, such as {known[0]}"
+        except ImportError as error:
+            text = str(error)
+        lines.append(f"  {library}/...  {text}")
+    return lines
 
 
 def _row(name: str) -> tuple[str, ...]:

@@ -15,8 +15,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import tyro
+
+import envs
 import jaxrl
 from jaxrl.cli.exit_status import exit_status
 from jaxrl.cli.parsing import Allow, CommandError, KeptPolicy, RunDirectory, Setting, Trust, parse
@@ -60,13 +63,16 @@ class Render:
 
 @dataclass(frozen=True)
 class Envs:
-    """List the environments, with their spaces, time limits and known optima."""
+    """List the environments, with their spaces, time limits and known optima, or those of another library."""
+
+    library: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[LIBRARY]")] = None
+    """Prefix of a library, such as brax, to list the names of its environments."""
 
     def run_command(self) -> None:
-        """Prints the table."""
+        """Prints the table, or one name per line."""
         from jaxrl.cli.environments import environments_text
 
-        print(environments_text())
+        print(environments_text() if self.library is None else "\n".join(envs.names(self.library)))
 
 
 @dataclass(frozen=True)

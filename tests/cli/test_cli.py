@@ -124,7 +124,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("plot no/such/run", "no/such/run"),
         ("evaluate no/such/run", "no/such/run"),
         ("render no/such/run --at lr", "no/such/run"),
-        ("envs cartpole", "unrecognized options: cartpole"),
+        ("envs brax ant", "unrecognized options: ant"),
     ],
 )
 def test_bad_input_gets_one_sentence(args: str, sentence: str, capsys: pytest.CaptureFixture[str]):
@@ -425,10 +425,18 @@ def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[st
     assert f"usage: jaxrl {command}" in capsys.readouterr().out
 
 
+def test_envs_lists_the_environments_of_a_library(capsys: pytest.CaptureFixture[str]):
+    assert cli.main(["envs", "xminigrid"]) == 0
+    assert capsys.readouterr().out.splitlines() == list(envs.names("xminigrid"))
+    assert cli.main(["envs", "xminigrd"]) == 2
+    assert "library is 'xminigrd'; did you mean 'xminigrid'?" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
     assert cli.main(["envs"]) == 0
-    table, note = capsys.readouterr().out.strip().split("\n\n")
+    table, note, libraries = capsys.readouterr().out.strip().split("\n\n")
+    assert "  xminigrid/...  44 environments, such as xminigrid/XLand-MiniGrid-R1-9x9" in libraries.splitlines()
     header, *rows = table.splitlines()
     assert header.split() == ["name", "observation", "action", "limit", "optimum", "bar"]
     by_name = {row.split()[0]: row.split()[1:] for row in rows}

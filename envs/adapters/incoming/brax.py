@@ -9,8 +9,9 @@ import jax
 
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
-from envs.errors import MissingPackageError, installing
 from envs.settings import own_settings
+
+REQUIREMENT = "brax>=0.14.2,<0.15"
 
 # Brax's own wrapper has this limit by default.
 _TIME_LIMIT = 1000
@@ -81,8 +82,4 @@ def _inner(env: BraxEnvironment) -> Any:
 
 
 def _brax() -> Any:
-    try:
-        from brax import envs as brax_envs
-    except ImportError as error:
-        raise MissingPackageError(f"Brax environments need an extra: {installing('brax')} ({error}).") from error
-    return brax_envs
+    return suite.imported("brax.envs", "brax", REQUIREMENT)

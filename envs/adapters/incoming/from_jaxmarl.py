@@ -13,13 +13,15 @@ import numpy as np
 from flax import struct
 
 from envs import base
+from envs.adapters.incoming import suite
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.choices import MultiDiscrete
-from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
+from envs.errors import UserTypeError, UserValueError
 from envs.settings import own_settings
 from envs.spelling import near
 
+REQUIREMENT = "jaxmarl>=0.2,<0.3"
 # Environments with a time limit, the argument `max_steps`, which their own counters reach one step late.
 _LIMITED = ("jaxmarl.environments.mpe", "jaxmarl.environments.smax")
 _ENEMIES = "jaxmarl.environments.smax.heuristic_enemy_smax_env"
@@ -287,7 +289,4 @@ def _types(env: JaxMARLEnvironment) -> tuple[Any, Any, bool]:
 
 
 def _jaxmarl() -> Any:
-    try:
-        return importlib.import_module("jaxmarl.registration")
-    except ImportError as error:
-        raise MissingPackageError(f"JaxMARL environments need an extra: {installing('jaxmarl')} ({error}).") from error
+    return suite.imported("jaxmarl.registration", "jaxmarl", REQUIREMENT)

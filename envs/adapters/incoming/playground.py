@@ -2,15 +2,15 @@
 
 import copy
 import functools
-import importlib
 from typing import Any
 
 import jax
 
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
-from envs.errors import MissingPackageError, installing
 from envs.settings import own_settings
+
+REQUIREMENT = "playground>=0.2,<0.3"
 
 
 class PlaygroundEnvironment(PhysicsEnvironment):
@@ -89,9 +89,4 @@ def _flat(config: Any, prefix: str = "") -> list[str]:
 
 
 def _playground() -> Any:
-    try:
-        return importlib.import_module("mujoco_playground").registry
-    except ImportError as error:
-        raise MissingPackageError(
-            f"MuJoCo Playground environments need an extra: {installing('playground')} ({error})."
-        ) from error
+    return suite.imported("mujoco_playground", "playground", REQUIREMENT).registry

@@ -1,9 +1,12 @@
 """The base of adapters of other libraries, called suites, whose step is a function of a state."""
 
+import contextlib
 import dataclasses
 import functools
 import importlib
-from collections.abc import Callable, Hashable, Mapping
+import io
+import sys
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -170,7 +173,7 @@ def make(kind: Callable[..., Kind], env_id: str, fields: Mapping[str, object], k
 
 
 def imported(module: str, extra: str, requirement: str) -> Any:
-    """A module of a suite, imported outside of any trace and in this package's settings of JAX.
+    """A module of a suite, imported outside of any trace, in this package's settings of JAX and without output.
 
     Args:
       module: Name of the module.
@@ -182,7 +185,7 @@ def imported(module: str, extra: str, requirement: str) -> Any:
     """
     needed = Requirement(requirement)
     try:
-        with own_settings(), jax.ensure_compile_time_eval():
+        with own_settings(), jax.ensure_compile_time_eval(), _quiet():
             loaded = importlib.import_module(module)
         version = metadata.version(needed.name)
     except ImportError as error:
@@ -192,6 +195,13 @@ def imported(module: str, extra: str, requirement: str) -> Any:
             f"{extra}/... takes {needed.name} {needed.specifier}, and {version} is installed: {installing(extra)}."
         )
     return loaded
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Discard what a package prints when it is imported; JaxMARL also replaces the streams."""
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(sys.stderr):
+        yield
 
 
 def space_of(types: Any) -> spaces.Space:
