@@ -129,6 +129,7 @@ LIBRARIES = {
     "gymnasium": "envs.adapters.incoming.host",
     "jaxmarl": "envs.adapters.incoming.from_jaxmarl",
     "xminigrid": "envs.adapters.incoming.xminigrid",
+    "jumanji": "envs.adapters.incoming.jumanji",
 }
 
 

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import envs
+from envs.choices import in_space
 
 STEPS = 500
 
@@ -72,7 +73,11 @@ def allowed_actions(env: envs.Environment, key: jax.Array, steps: int = STEPS) -
         mask = env.action_mask(state, params)
         action = space.sample(action_key)
         if mask is not None:
-            action = jnp.asarray(jax.random.categorical(action_key, jnp.where(mask, 0.0, -jnp.inf)), action.dtype)
+            masks = jax.tree.leaves(mask)
+            keys = [action_key] if len(masks) == 1 else jax.random.split(action_key, len(masks))
+            logits = [jnp.where(each, 0.0, -jnp.inf) for each in masks]
+            parts = [jax.random.categorical(key, each) for key, each in zip(keys, logits, strict=True)]
+            action = jnp.asarray(in_space(space, parts), action.dtype)
         _, state, _, terminated, _ = env.step_env(step_key, state, action, params)
         ended = terminated | env.is_truncated(state, params)
         fresh = env.reset_env(reset_key, params)[1]
@@ -87,13 +92,17 @@ def random_actions(env: envs.Environment, key: jax.Array, steps: int = STEPS) ->
     return jax.vmap(env.action_space(env.default_params).sample)(jax.random.split(key, steps))
 
 
-def assert_parity(env: envs.Environment, native: Native, key: jax.Array, steps: int = STEPS) -> Record:
+def assert_parity(
+    env: envs.Environment, native: Native, key: jax.Array, steps: int = STEPS, *, actions: Any = None
+) -> Record:
     """The record of the adapter, which equals that of the suite in every observation, reward and flag.
+
+    The actions, leaves `[T, ...]`, are random ones if there are none.
 
     When a step both terminates and reaches the time limit, only the termination is compared: suites differ in what
     they report of the limit, and the contract gives precedence to the termination.
     """
-    actions = random_actions(env, key, steps)
+    actions = random_actions(env, key, steps) if actions is None else actions
     first, ours = jax.jit(lambda key: played(adapted(env), key, actions))(key)
     their_first, theirs = jax.jit(lambda key: played(native, key, actions))(key)
     jax.tree.map(np.testing.assert_array_equal, first, their_first)
