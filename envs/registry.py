@@ -130,6 +130,7 @@ LIBRARIES = {
     "jaxmarl": "envs.adapters.incoming.from_jaxmarl",
     "xminigrid": "envs.adapters.incoming.xminigrid",
     "jumanji": "envs.adapters.incoming.jumanji",
+    "navix": "envs.adapters.incoming.navix",
 }
 
 

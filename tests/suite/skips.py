@@ -44,6 +44,11 @@ ALLOWED = (
         "takes Stable-Baselines3: ",
         "slow tests that take PyTorch, of gigabytes; make test-sb3 runs them in an environment of their own",
     ),
+    Allowed(
+        "tests/suites/",
+        r"takes \w+: ",
+        "tests that take suites with many dependencies; make test-suites installs them",
+    ),
 )
 
 
