@@ -131,6 +131,7 @@ LIBRARIES = {
     "xminigrid": "envs.adapters.incoming.xminigrid",
     "jumanji": "envs.adapters.incoming.jumanji",
     "navix": "envs.adapters.incoming.navix",
+    "targetgym": "envs.adapters.incoming.targetgym",
 }
 
 
