@@ -6,6 +6,7 @@
 #   make test-all PART=3/12         the third of twelve parts of all tests
 #   make test-all MARKS=slow        the slow tests only
 #   make accelerators OPTIONS="--only ppo --targets h100"   some of the programs
+#   make test-suites SUITES="navix pgx"   some of the suites that the extra test leaves out
 #   make bench NAMES="train envs"   benchmarks (default: all of them)
 #   make study NAME=pathworld OPTIONS="--out runs/x"   a study (default: list them)
 
@@ -19,6 +20,7 @@ PART ?=
 MARKS ?=
 NAMES ?=
 NAME ?=
+SUITES ?= navix pgx craftax targetgym octax
 OPTIONS ?=
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 \
@@ -38,7 +40,7 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 bench study lint format notebook \
+.PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 test-suites bench study lint format notebook \
 	docs clean
 
 help:  ## list the targets
@@ -84,6 +86,9 @@ test-rliable: $(call stamp,test) $(VENV)-rliable/.installed  ## statistics compa
 
 test-sb3: $(VENV)-sb3/.installed-test  ## Stable-Baselines3's checker and PPO on jaxrl's environments (PyTorch, a quarter of an hour)
 	$(VENV)-sb3/bin/python -m pytest -m slow -s tests/envs/test_stable_baselines.py
+
+test-suites: $(SUITES:%=$(VENV)-suite-%/.installed)  ## suites that the extra test leaves out, each in an environment of its own
+	$(foreach suite,$(SUITES),$(VENV)-suite-$(suite)/bin/python -m pytest -m "" tests/suites/test_$(suite).py &&) true
 
 REJAX := $(VENV)-rejax/.installed$(if $(EXTRA),-$(subst $(comma),-,$(EXTRA)))
 REJAX012 := $(subst -rejax,-rejax012,$(REJAX))
@@ -172,6 +177,12 @@ $(VENV)-peers/.installed: $(call stamp,test)
 	$(PYTHON) -m venv $(VENV)-peers
 	@$(call pip,$(VENV)-peers/bin/python,jupedsim==1.4.2 pysocialforce==1.1.2 mabwiser==2.7.4)
 	@$(call pip,$(VENV)-peers/bin/python,--no-deps SMPyBandits==0.9.7)
+	@touch '$@'
+
+# The stem is the extra of a suite.
+$(VENV)-suite-%/.installed: pyproject.toml | $(BIN)/python
+	@$(PYTHON) -m venv $(VENV)-suite-$*
+	@$(call pip,$(VENV)-suite-$*/bin/python,--editable '.[$*]' hypothesis pytest pytest-xdist)
 	@touch '$@'
 
 # The stem is the list of extras; the stamp makes the second time fast.

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +38,9 @@ class XLandParams(base.EnvParams):
 class XMiniGridEnvironment(SuiteEnvironment):
     """One of XLand-MiniGrid's environments, see `SuiteEnvironment`.
 
-    An observation has the kind and the colour of each cell that the agent sees, both choices. The goal terminates. The
-    reward at the goal falls with the time relative to the suite's `max_steps`, which is also the default of
-    `max_steps_in_episode`, and a static field.
+    An observation has the kind and the colour of each cell that the agent sees, both choices. The goal terminates, and
+    is the metric `success`. The reward at the goal falls with the time relative to the suite's `max_steps`, which is
+    also the default of `max_steps_in_episode`, and a static field.
 
     The entries of the suite's `EnvParams` are static fields, `envs.make("xminigrid/XLand-MiniGrid-R4-9x9",
     view_size=5)`. In XLand tasks the ruleset is the traced parameter `ruleset`, so that runs may differ in it.
@@ -65,6 +66,11 @@ class XMiniGridEnvironment(SuiteEnvironment):
             return XLandParams(ruleset=own.ruleset, max_steps_in_episode=self.time_limit)
         return SuiteParams(max_steps_in_episode=self.time_limit)
 
+    @property
+    def metric_rules(self) -> Mapping[str, base.MetricRule]:
+        """Whether an episode ended at its goal."""
+        return {"success": "last"}
+
     def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """The suite's reset."""
         task, own = self._with(params)
@@ -77,7 +83,7 @@ class XMiniGridEnvironment(SuiteEnvironment):
         task, own = self._with(params)
         timestep = task.step(own, inner, action)
         terminated = timestep.last() & (timestep.discount == 0)
-        return Transition(timestep.observation, timestep, timestep.reward, terminated)
+        return Transition(timestep.observation, timestep, timestep.reward, terminated, {"success": terminated})
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
         """Forward, right, left, pick up, put down, toggle."""
