@@ -267,6 +267,8 @@ LEAST_STEPS = {
     "memory/t-maze": 8,
     "gymnax/Breakout-MinAtar": 6,
     "gymnax/SpaceInvaders-MinAtar": 8,
+    "jumanji/Game2048-v1": 8,
+    "jumanji/Snake-v1": 5,
     "brax/ant": 8,
     "brax/inverted_pendulum": 3,
 }
@@ -302,11 +304,11 @@ def test_a_preset_has_a_first_state_for_every_episode(preset: Any):
 
 @pytest.mark.slow_rows(
     *("acrobot", "mountain-car-continuous", "memory/cartpole"),
-    *("gymnax/Breakout-MinAtar", "gymnax/SpaceInvaders-MinAtar"),
+    *("gymnax/Breakout-MinAtar", "gymnax/SpaceInvaders-MinAtar", "jumanji/Game2048-v1"),
 )
 @pytest.mark.parametrize("name", [name for name in LEAST_STEPS if not name.startswith("brax/")])
 def test_no_episode_has_fewer_steps(name: str):
-    """Under every sequence of actions, of which those in intervals are their ends, from four first states."""
+    """Under every sequence of legal actions, of which those in intervals are their ends, from four first states."""
     env = envs.make(name)
     params, space = env.default_params, env.action_space(env.default_params)
     discrete = isinstance(space, envs.spaces.Discrete)
@@ -316,13 +318,16 @@ def test_no_episode_has_fewer_steps(name: str):
     actions = choices[np.array(list(itertools.product(range(len(choices)), repeat=steps)))]
 
     def ends(key: jax.Array, actions: jax.Array) -> jax.Array:
-        def step(state: Any, inputs: Any) -> Any:
+        def step(carry: Any, inputs: Any) -> Any:
+            state, legal = carry
+            mask = env.action_mask(state, params)
+            legal &= True if mask is None else mask[inputs[1]]
             _, state, _, terminated, _ = env.step_env(inputs[0], state, inputs[1], params)
-            return state, terminated | env.is_truncated(state, params)
+            return (state, legal), legal & (terminated | env.is_truncated(state, params))
 
         reset_key, step_key = jax.random.split(key)
-        _, state = env.reset_env(reset_key, params)
-        return jnp.any(jax.lax.scan(step, state, (jax.random.split(step_key, steps), actions))[1])
+        first = env.reset_env(reset_key, params)[1], jnp.bool_(True)
+        return jnp.any(jax.lax.scan(step, first, (jax.random.split(step_key, steps), actions))[1])
 
     of_all = quick_jit(jax.vmap(jax.vmap(ends, (None, 0)), (0, None)))
     assert not np.any(of_all(jax.random.split(jax.random.key(0), 4), jnp.asarray(actions)))

@@ -95,7 +95,9 @@ class JumanjiEnvironment(SuiteEnvironment):
         task = tasks.with_numbers(self.inner, params)
         if type(task).__name__ in tasks.JOINT:
             action = jnp.stack(jnp.unravel_index(action, tuple(task.action_spec.num_values.tolist())))
-        state, timestep = task.step(inner.state, action)
+        with warnings.catch_warnings():  # of BinPack, which writes real numbers to whole ones
+            warnings.filterwarnings("ignore", "scatter inputs have incompatible types", FutureWarning)
+            state, timestep = task.step(inner.state, action)
         held = Held(state, _mask(timestep))
         return Transition(entries(timestep.observation), held, timestep.reward, timestep.last(), timestep.extras)
 
@@ -138,6 +140,7 @@ class JumanjiEnvironment(SuiteEnvironment):
 
     def draw(self, ax: Any, state: Any, params: Any) -> None:
         """The suite's own image."""
+        del params
         import matplotlib
 
         viewers = suite.imported("jumanji.viewer", _EXTRA, REQUIREMENT)
@@ -145,8 +148,7 @@ class JumanjiEnvironment(SuiteEnvironment):
         viewer._display = viewer._display_rgb_array
         with matplotlib.rc_context(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
-            image = tasks.with_numbers(self.inner, params).render(jax.device_get(state.inner.state))
-            suite.show(ax, image)
+            suite.show(ax, viewer.render(jax.device_get(state.inner.state)))
             viewer.close()
 
 
