@@ -132,6 +132,7 @@ LIBRARIES = {
     "jumanji": "envs.adapters.incoming.jumanji",
     "navix": "envs.adapters.incoming.navix",
     "targetgym": "envs.adapters.incoming.targetgym",
+    "pgx": "envs.adapters.incoming.pgx",
 }
 
 

@@ -64,12 +64,16 @@ def played(task: Native, key: jax.Array, actions: Any) -> tuple[Any, Record]:
 
 
 def allowed_actions(env: envs.Environment, key: jax.Array, steps: int = STEPS) -> Any:
-    """Random actions, leaves `[T, ...]`, that the masks of the adapter allow in the episodes which they make."""
+    """Random actions, leaves `[T, ...]`, that the masks of the adapter allow in the episodes which they make.
+
+    They are those of `played` with the same key, as the keys of steps and resets are the same.
+    """
     params = env.default_params
     space = env.action_space(params)
 
     def body(state: Any, key: jax.Array) -> Any:
-        action_key, step_key, reset_key = jax.random.split(key, 3)
+        step_key, reset_key = jax.random.split(key)
+        action_key = jax.random.fold_in(key, 2)
         mask = env.action_mask(state, params)
         action = space.sample(action_key)
         if mask is not None:
@@ -99,6 +103,11 @@ def assert_parity(
 
     The actions are random by default. Numbers may differ by `rtol`, for suites whose arithmetic the compiler orders
     in another way in another program.
+    env: envs.Environment, native: Native, key: jax.Array, steps: int = STEPS, *, actions: Any = None
+) -> Record:
+    """The record of the adapter, which equals that of the suite in every observation, reward and flag.
+
+    The actions, leaves `[T, ...]`, are random ones if there are none.
 
     When a step both terminates and reaches the time limit, only the termination is compared: suites differ in what
     they report of the limit, and the contract gives precedence to the termination.
