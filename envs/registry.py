@@ -133,6 +133,7 @@ LIBRARIES = {
     "navix": "envs.adapters.incoming.navix",
     "targetgym": "envs.adapters.incoming.targetgym",
     "pgx": "envs.adapters.incoming.pgx",
+    "craftax": "envs.adapters.incoming.craftax",
 }
 
 

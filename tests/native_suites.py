@@ -49,17 +49,21 @@ def adapted(env: envs.Environment) -> Native:
 def played(task: Native, key: jax.Array, actions: Any) -> tuple[Any, Record]:
     """The first observation, and the record of these actions, by a new episode after each end."""
 
+    def reset(key: jax.Array) -> Any:
+        obs, state = task.reset(key)
+        return obs, jax.tree.map(jnp.asarray, state)  # suites begin with Python's own numbers
+
     def body(carry: Any, x: Any) -> Any:
         key, action = x
         step_key, reset_key = jax.random.split(key)
         obs, state, reward, terminated, truncated = task.step(step_key, carry, action)
         ended = jnp.asarray(terminated | truncated, bool)
-        fresh = task.reset(reset_key)[1]
+        fresh = reset(reset_key)[1]
         state = jax.tree.map(lambda new, old: jnp.where(ended, new, old).astype(new.dtype), fresh, state)
         return state, Record(obs, jnp.float32(reward), jnp.bool_(terminated), jnp.bool_(truncated))
 
     first_key, steps_key = jax.random.split(key)
-    obs, state = task.reset(first_key)
+    obs, state = reset(first_key)
     return obs, jax.lax.scan(body, state, (jax.random.split(steps_key, len(jax.tree.leaves(actions)[0])), actions))[1]
 
 
