@@ -134,6 +134,7 @@ LIBRARIES = {
     "targetgym": "envs.adapters.incoming.targetgym",
     "pgx": "envs.adapters.incoming.pgx",
     "craftax": "envs.adapters.incoming.craftax",
+    "octax": "envs.adapters.incoming.octax",
 }
 
 

@@ -105,13 +105,8 @@ def assert_parity(
 ) -> Record:
     """The record of the adapter, which equals that of the suite in every observation, reward and flag.
 
-    The actions are random by default. Numbers may differ by `rtol`, for suites whose arithmetic the compiler orders
-    in another way in another program.
-    env: envs.Environment, native: Native, key: jax.Array, steps: int = STEPS, *, actions: Any = None
-) -> Record:
-    """The record of the adapter, which equals that of the suite in every observation, reward and flag.
-
-    The actions, leaves `[T, ...]`, are random ones if there are none.
+    The actions, leaves `[T, ...]`, are random by default. Numbers may differ by `rtol`, for suites whose arithmetic the
+    compiler orders in another way in another program.
 
     When a step both terminates and reaches the time limit, only the termination is compared: suites differ in what
     they report of the limit, and the contract gives precedence to the termination.
