@@ -239,6 +239,7 @@ def test_every_public_name_is_once_in_the_reference(package: Any) -> None:
 # Modules of `envs.adapters` that users neither call nor get objects from.
 INSIDE_ADAPTERS = {
     "incoming.from_gymnasium",
+    "incoming.interfaces",
     "incoming.jumanji_making",
     "incoming.jumanji_spaces",
     "incoming.simulators",
