@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.extend
 import numpy as np
 from flax import struct
 
@@ -81,7 +82,8 @@ class XMiniGridEnvironment(SuiteEnvironment):
         """The suite's step; an end with a discount of 1 is its time limit."""
         del key
         task, own = self._with(params)
-        timestep = task.step(own, inner, action)
+        # As constants, they leave one of the suite's branches for all kinds of goals and rules.
+        timestep = task.step(own, inner.replace(state=inner.state.replace(**_constants(self))), action)
         terminated = timestep.last() & (timestep.discount == 0)
         return Transition(timestep.observation, timestep, timestep.reward, terminated, {"success": terminated})
 
@@ -138,6 +140,26 @@ def _inner(env: XMiniGridEnvironment) -> tuple[Any, Any]:
     with jax.ensure_compile_time_eval():
         task, own = xminigrid.make(env.env_id)
         return task, task.default_params(**_arguments(xminigrid, env.env_id) | fields) if fields else own
+
+
+@functools.cache
+@own_settings()
+def _constants(env: XMiniGridEnvironment) -> dict[str, np.ndarray]:
+    """The goal and the rules, by their names in the suite's state, where they do not depend on the key of a reset."""
+    if hasattr(env.inner[1], "ruleset"):
+        return {}
+    with jax.ensure_compile_time_eval():
+        task, own = env.inner
+        names = ("goal_encoding", "rule_encoding")
+        reset = jax.make_jaxpr(lambda key: [getattr(task.reset(own, key).state, name) for name in names])
+        program = reset(jax.eval_shape(lambda: jax.random.key(0))).jaxpr
+        drawn = set(program.invars)
+        for equation in program.eqns:
+            if any(not isinstance(each, jax.extend.core.Literal) and each in drawn for each in equation.invars):
+                drawn |= set(equation.outvars)
+        state = task.reset(own, jax.random.key(0)).state
+        fixed = [name for name, out in zip(names, program.outvars, strict=True) if out not in drawn]
+        return {name: np.asarray(getattr(state, name)) for name in fixed}
 
 
 def _arguments(xminigrid: Any, env_id: str) -> dict[str, Any]:
