@@ -62,14 +62,16 @@ def seated(env_id: str, moves: int, seat: int | None = None, **fields: Any) -> N
     task = type(pgx.make(env_id))(**fields) if fields else pgx.make(env_id)
 
     def answered(key: jax.Array, state: Any, player: Any) -> Any:
-        reward = jnp.float32(0)
-        for _ in range(moves):
+        def move(_: Any, carry: Any) -> Any:
+            key, state, reward = carry
             key, choice, own = jax.random.split(key, 3)
             action = jax.random.categorical(choice, jnp.where(state.legal_action_mask, 0.0, -jnp.inf))
             after = task.step(state, action, own)
             theirs = (state.current_player != player) & ~state.terminated
             reward += jnp.where(theirs, after.rewards[player], 0.0)
-            state = jax.tree.map(lambda new, old, theirs=theirs: jnp.where(theirs, new, old), after, state)
+            return key, jax.tree.map(lambda new, old: jnp.where(theirs, new, old), after, state), reward
+
+        _, state, reward = jax.lax.fori_loop(0, moves, move, (key, state, jnp.float32(0)))
         return state, reward
 
     def observed(state: Any, player: Any) -> Any:
