@@ -135,6 +135,7 @@ LIBRARIES = {
     "pgx": "envs.adapters.incoming.pgx",
     "craftax": "envs.adapters.incoming.craftax",
     "octax": "envs.adapters.incoming.octax",
+    "popgym_arcade": "envs.adapters.incoming.popgym_arcade",
 }
 
 
