@@ -14,7 +14,9 @@ from envs.adapters.incoming import suite
 from envs.registry import LIBRARIES
 
 EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-SUITES = [library for library in LIBRARIES if library not in ("gymnax", "functional", "gymnasium")]
+# gymnax and Gymnasium are no extras, and POPGym Arcade is installed without the requirements that replace gymnax.
+OTHERS = ("gymnax", "functional", "gymnasium", "popgym_arcade")
+SUITES = [library for library in LIBRARIES if library not in OTHERS]
 
 
 @pytest.mark.parametrize("library", SUITES)
