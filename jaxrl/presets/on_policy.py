@@ -48,16 +48,12 @@ MINATAR = tuple(
     for game, lr in _STEP_SIZES.items()
 )
 
-# PPO with action masks, on games of Jumanji.
+# PPO with action masks, on a game of Jumanji.
 JUMANJI = (
     Preset("ppo", "jumanji/Game2048-v1",
            PPOConfig(num_envs=32, num_steps=64, num_epochs=4, num_minibatches=4, hidden=(256, 256),
                      normalise_reward=True),
            {"lr": 5e-4, "lr_end": 0.0, "discount": 0.99, "lam": 0.9}, 501_760),
-    # The number of steps, up to 4,000, is left out. No episode of legal actions ends within 4 steps.
-    Preset("ppo", "jumanji/Snake-v1",
-           dataclasses.replace(_CONVOLUTIONS, actor_sees="grid", critic_sees="own", reset_pool=13),
-           {"lr": 2e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95, "entropy_coef": 0.003}, 501_760),
 )
 
 # PPO with a memory.

@@ -27,7 +27,8 @@ NAMES = presets.names()
 # were 500, -153, -84.1, -100.0 and 93.4 greedy, so that each leaves room for an unlucky eight; the success of crowds is
 # in docs/results/presets-crowds.md. The bounds in MinAtar, where 2 seeds are run, lie below the worst of 8 seeds: 7.0
 # in Breakout, 21.9 in Freeway and 64 in SpaceInvaders, where a seed's greedy return is that of one episode, repeated:
-# at least 142 on one processor, and 64 to 163, of mean 132, by the rounding of another.
+# at least 142 on one processor, and 64 to 163, of mean 132, by the rounding of another. The worst of 4 seeds in 2048
+# has 5,156.
 BOUNDS = {
     "cartpole": {"return": 495.0, "return_sampled": 470.0},
     "pendulum": {"return": -220.0},
@@ -38,6 +39,7 @@ BOUNDS = {
     "gymnax/Breakout-MinAtar": {"return": 5.0},
     "gymnax/Freeway-MinAtar": {"return": 20.0},
     "gymnax/SpaceInvaders-MinAtar": {"return": 60.0},
+    "jumanji/Game2048-v1": {"return": 4000.0},
     "crowd/circle": {"success": 0.98},
     "crowd/corridor": {"success": 0.95},
     "crowd/crossway": {"success": 0.9},
@@ -75,7 +77,7 @@ NOISE_OF_MEAN = 4 / (16 * 128) ** 0.5
 
 # 8 seeds of 128 episodes, except where a run takes minutes. Of four ants the returns were 3,382 to 6,365. A quarter of
 # the crowds at a crossing and at a door are below their bounds, which are on the mean, so that these have 8 seeds, too.
-FEW = {"brax/ant": (2, 128), **{name: (2, 16) for name in BOUNDS if name.startswith(("crowd/", "gymnax/"))}}
+FEW = {"brax/ant": (2, 128), **{name: (2, 16) for name in BOUNDS if name.startswith(("crowd/", "gymnax/", "jumanji/"))}}
 FEW |= {"crowd/crossway": (8, 16), "crowd/choke": (8, 16)}
 
 
@@ -268,7 +270,6 @@ LEAST_STEPS = {
     "gymnax/Breakout-MinAtar": 6,
     "gymnax/SpaceInvaders-MinAtar": 8,
     "jumanji/Game2048-v1": 8,
-    "jumanji/Snake-v1": 5,
     "brax/ant": 8,
     "brax/inverted_pendulum": 3,
 }
@@ -308,7 +309,7 @@ def test_a_preset_has_a_first_state_for_every_episode(preset: Any):
 )
 @pytest.mark.parametrize("name", [name for name in LEAST_STEPS if not name.startswith("brax/")])
 def test_no_episode_has_fewer_steps(name: str):
-    """Under every sequence of legal actions, of which those in intervals are their ends, from four first states."""
+    """Under every sequence of actions, of which those in intervals are their ends, from four first states."""
     env = envs.make(name)
     params, space = env.default_params, env.action_space(env.default_params)
     discrete = isinstance(space, envs.spaces.Discrete)
@@ -318,16 +319,13 @@ def test_no_episode_has_fewer_steps(name: str):
     actions = choices[np.array(list(itertools.product(range(len(choices)), repeat=steps)))]
 
     def ends(key: jax.Array, actions: jax.Array) -> jax.Array:
-        def step(carry: Any, inputs: Any) -> Any:
-            state, legal = carry
-            mask = env.action_mask(state, params)
-            legal &= True if mask is None else mask[inputs[1]]
+        def step(state: Any, inputs: Any) -> Any:
             _, state, _, terminated, _ = env.step_env(inputs[0], state, inputs[1], params)
-            return (state, legal), legal & (terminated | env.is_truncated(state, params))
+            return state, terminated | env.is_truncated(state, params)
 
         reset_key, step_key = jax.random.split(key)
-        first = env.reset_env(reset_key, params)[1], jnp.bool_(True)
-        return jnp.any(jax.lax.scan(step, first, (jax.random.split(step_key, steps), actions))[1])
+        _, state = env.reset_env(reset_key, params)
+        return jnp.any(jax.lax.scan(step, state, (jax.random.split(step_key, steps), actions))[1])
 
     of_all = quick_jit(jax.vmap(jax.vmap(ends, (None, 0)), (0, None)))
     assert not np.any(of_all(jax.random.split(jax.random.key(0), 4), jnp.asarray(actions)))

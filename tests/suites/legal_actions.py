@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 import jaxrl
-
-Step = Mapping[str, np.ndarray]
+from jaxrl.presets.registry import find
 
 # Changes of row and column by each action of Snake.
 _MOVES = np.array([(-1, 0), (0, 1), (1, 0), (0, -1)])
@@ -56,7 +55,8 @@ def illegal_actions(policy: Any, game: str, *, steps: int = 100_000, num_envs: i
     """
     entry, rule = RULES[game]
     data = jaxrl.collect(policy, steps=steps // num_envs, num_envs=num_envs, greedy=False)
-    boards = np.asarray(data[f"observation.{entry}"])
+    seen = f"observation.{entry}"
+    boards = np.asarray(data[seen if seen in data else "observation"])  # of an actor that sees the entry alone
     legal = rule(boards.reshape(-1, *boards.shape[2:]))
     taken = np.take_along_axis(legal, np.asarray(data["action"]).reshape(-1, 1), axis=1)[:, 0]
     none = ~legal.any(axis=1)
@@ -66,7 +66,7 @@ def illegal_actions(policy: Any, game: str, *, steps: int = 100_000, num_envs: i
 def main() -> None:
     """Print the returns, and the numbers of illegal actions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("game", choices=sorted(RULES))
+    parser.add_argument("game", choices=[game for game in RULES if find("ppo", game)])
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--episodes", type=int, default=16)
     arguments = parser.parse_args()

@@ -52,7 +52,8 @@ class JumanjiEnvironment(SuiteEnvironment):
     Jumanji reports every end as a termination, time limits included. Cleaner, Maze, MMST, PacMan, RobotWarehouse,
     RubiksCube, SlidingTilePuzzle, Snake and Tetris have a time limit, which here truncates; other tasks end by
     themselves, and the default of `max_steps_in_episode` is the length of their longest episode, or 10,000 in Game2048.
-    The moves of FlatPack, as many as there are blocks, belong to its rules.
+    The moves of FlatPack, as many as there are blocks, belong to its rules. MMST keeps `time_limit` nodes for each
+    agent, so that longer episodes take a higher static field `time_limit`, too.
 
     Static fields are the numbers that Jumanji's classes and their generators take, such as `num_cities`, and
     `reward_fn`, the name of one of its classes of rewards. Further numbers are traced: `penalty_per_timestep` of
