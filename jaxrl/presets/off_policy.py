@@ -58,6 +58,10 @@ _SEQUENCES: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 4, "batch_size"
                    "buffer_size": 65_536, "prefill": 4_096, "memory": "gru", "memory_size": 32, "hidden": (32,)}
 _ROLLOUTS: Any = {"num_envs": 16, "num_steps": 64, "num_epochs": 4, "num_minibatches": 4, "memory": "gru",
                   "memory_size": 32, "hidden": (32,)}
+# Values are in the hundreds and units of this memory at most 1, hence a layer after it, and large steps for critics.
+_SWINGS: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 16, "batch_size": 256, "buffer_size": 65_536,
+                "prefill": 1_024, "memory": "gru", "memory_size": 32, "hidden": (32,), "memory_hidden": (64,)}
+_ON_SWINGS = {"lr": 3e-3, "lr_end": 0.0, "discount": 0.97, "target_rate": 0.02}
 _SELDOM = {"lr": 1e-3, "lr_end": 0.0, "epsilon_start": 0.3, "epsilon_end": 0.01}
 REMEMBERING_Q = (
     Preset("dqn", "memory/chain", DQNConfig(**_SEQUENCES), {**_SELDOM, "epsilon_anneal_env_steps": 30_000.0}, 98_304),
@@ -66,6 +70,8 @@ REMEMBERING_Q = (
            DQNConfig(**_SEQUENCES | {"num_updates": 8, "sequence_length": 64, "prefill": 1_024}),
            {"lr": 1e-3, "lr_end": 0.0, "discount": 0.5, "epsilon_end": 0.02, "epsilon_anneal_env_steps": 20_000.0},
            98_304),
+    # With the prefill, 25,600 environment steps, and a gradient step for every four of the others.
+    Preset("sac", "memory/pendulum", SACConfig(**_SWINGS), _ON_SWINGS, 24_576),
     Preset("pqn", "memory/chain", PQNConfig(**_ROLLOUTS),
            {"lr": 1e-3, "lr_end": 0.0, "lam": 0.95, "epsilon_end": 0.01}, 299_008),
     Preset("pqn", "memory/t-maze", PQNConfig(**_ROLLOUTS),
