@@ -56,6 +56,14 @@ JUMANJI = (
            {"lr": 5e-4, "lr_end": 0.0, "discount": 0.99, "lam": 0.9}, 501_760),
 )
 
+# PPO on one-hot tiles and colours, on grid worlds of XLand-MiniGrid.
+_GRID = PPOConfig(num_envs=16, num_steps=64, num_epochs=4, num_minibatches=4, hidden=(64, 64))
+_ON_GRID = {"lr": 2e-3, "lr_end": 0.0, "entropy_coef": 0.01}
+GRIDS = (
+    Preset("ppo", "xminigrid/MiniGrid-Empty-6x6", _GRID, _ON_GRID, 100_352),
+    Preset("ppo", "xminigrid/MiniGrid-DoorKey-5x5", _GRID, _ON_GRID, 200_704),
+)
+
 # PPO with a memory.
 _SHORT: Any = {"num_envs": 16, "num_steps": 64, "num_minibatches": 4, "hidden": (32,), "memory_size": 32}
 REMEMBERING = (

@@ -7,11 +7,22 @@ from envs.spelling import near
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.presets.off_policy import EVOLUTION, OFF_POLICY, REMEMBERING_Q
-from jaxrl.presets.on_policy import JUMANJI, MINATAR, ON_POLICY, PPO_CONTROL, REMEMBERING
+from jaxrl.presets.on_policy import GRIDS, JUMANJI, MINATAR, ON_POLICY, PPO_CONTROL, REMEMBERING
 from jaxrl.presets.preset import Preset
 from jaxrl.presets.walking import CROWDS
 
-PRESETS = (*PPO_CONTROL, *CROWDS, *MINATAR, *JUMANJI, *REMEMBERING, *ON_POLICY, *OFF_POLICY, *REMEMBERING_Q, *EVOLUTION)
+PRESETS = (
+    *PPO_CONTROL,
+    *CROWDS,
+    *MINATAR,
+    *JUMANJI,
+    *GRIDS,
+    *REMEMBERING,
+    *ON_POLICY,
+    *OFF_POLICY,
+    *REMEMBERING_Q,
+    *EVOLUTION,
+)
 
 
 def names() -> tuple[tuple[str, str], ...]:

@@ -75,8 +75,11 @@ def test_the_mask_leaves_the_observation(key: jax.Array):
     env: Any = envs.adapt(corridor.Jumanji())
     obs, state = env.reset_env(key, env.default_params)
     assert obs.shape == (1,)
-    mask = env.action_mask(state, env.default_params)
-    np.testing.assert_array_equal(mask, [obs[0] > 0, True, True])
+    for action in (2, 2, 0, 0, 0, 0):
+        mask = env.action_mask(state, env.default_params)
+        np.testing.assert_array_equal(mask, [obs[0] > 0, True, True])
+        obs, state, *_ = env.step_env(key, state, jnp.int32(action), env.default_params)
+    np.testing.assert_array_equal(env.action_mask(state, env.default_params), [False, True, True])
 
 
 def test_objects_of_the_libraries(key: jax.Array):

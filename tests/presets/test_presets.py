@@ -40,6 +40,8 @@ BOUNDS = {
     "gymnax/Freeway-MinAtar": {"return": 20.0},
     "gymnax/SpaceInvaders-MinAtar": {"return": 60.0},
     "jumanji/Game2048-v1": {"return": 4000.0},
+    "xminigrid/MiniGrid-Empty-6x6": {"success": 0.95},
+    "xminigrid/MiniGrid-DoorKey-5x5": {"success": 0.9},
     "crowd/circle": {"success": 0.98},
     "crowd/corridor": {"success": 0.95},
     "crowd/crossway": {"success": 0.9},

@@ -1,7 +1,7 @@
 """XLand-MiniGrid's environments under the contract."""
 
 import copy
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from xminigrid.registration import make
 
 import envs
 import jaxrl
+from envs.adapters.incoming.xminigrid import _constants
 from jaxrl.algorithms.registry import build, describe
 
 TASKS = (
@@ -133,6 +134,12 @@ def test_rulesets_are_traced(key: jax.Array):
     held, goals = ball(stacked)
     np.testing.assert_array_equal(held, [False, True])
     np.testing.assert_array_equal(goals[1], goal)
+
+
+def test_drawn_goals_stay_in_the_state():
+    assert set(_constants(cast(Any, envs.make("xminigrid/MiniGrid-Empty-5x5")))) == {"goal_encoding", "rule_encoding"}
+    assert set(_constants(cast(Any, envs.make("xminigrid/MiniGrid-Unlock")))) == {"rule_encoding"}
+    assert not _constants(cast(Any, envs.make("xminigrid/XLand-MiniGrid-R1-9x9")))
 
 
 def test_errors_are_one_sentence():
