@@ -126,6 +126,8 @@ class JumanjiEnvironment(SuiteEnvironment):
         if type(task).__name__ == "Game2048":  # the largest tile of n x n cells is 2 ** (n * n + 1)
             shape = space.spaces["board"].shape
             space.spaces["board"] = choices.MultiDiscrete(np.full(shape, np.prod(shape) + 2))
+        if type(task).__name__ == "TSP":  # the position is -1 before the first city
+            space.spaces["position"] = spaces.Box(-1, task.num_cities - 1, (), jnp.int32)
         return space
 
     def return_range(self, params: Any) -> tuple[Any, Any] | None:
@@ -149,7 +151,7 @@ class JumanjiEnvironment(SuiteEnvironment):
         viewer._display = viewer._display_rgb_array
         with matplotlib.rc_context(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "FigureCanvasAgg is non-interactive")
-            suite.show(ax, viewer.render(jax.device_get(state.inner.state)))
+            suite.show(ax, viewer.render(jax.tree.map(jnp.asarray, state.inner.state)))
             viewer.close()
 
 

@@ -31,7 +31,7 @@ CODES: Mapping[str, tuple[str, ...]] = {
     "RubiksCube": ("cube",),
     "SlidingTilePuzzle": ("puzzle",),
     "Sudoku": ("board",),
-    "TSP": ("position", "trajectory"),
+    "TSP": ("trajectory",),
 }
 
 # By class: tasks whose masks are joint, with one entry for each combination of an action's numbers.
