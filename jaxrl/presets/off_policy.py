@@ -58,6 +58,10 @@ _SEQUENCES: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 4, "batch_size"
                    "buffer_size": 65_536, "prefill": 4_096, "memory": "gru", "memory_size": 32, "hidden": (32,)}
 _ROLLOUTS: Any = {"num_envs": 16, "num_steps": 64, "num_epochs": 4, "num_minibatches": 4, "memory": "gru",
                   "memory_size": 32, "hidden": (32,)}
+# Velocities are small differences of observations: the memory is computed anew from the first steps of a sequence.
+_VELOCITIES: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 8, "sequence_length": 24, "burn_in": 8,
+                    "buffer_size": 102_400, "prefill": 4_096, "memory": "mingru", "memory_size": 32,
+                    "normalise_observation": True}
 # Values are in the hundreds and units of this memory at most 1, hence a layer after it, and large steps for critics.
 _SWINGS: Any = {"num_envs": 8, "num_steps": 8, "num_updates": 16, "batch_size": 256, "buffer_size": 65_536,
                 "prefill": 1_024, "memory": "gru", "memory_size": 32, "hidden": (32,), "memory_hidden": (64,)}
@@ -69,6 +73,9 @@ REMEMBERING_Q = (
     Preset("dqn", "memory/repeat-first",
            DQNConfig(**_SEQUENCES | {"num_updates": 8, "sequence_length": 64, "prefill": 1_024}),
            {"lr": 1e-3, "lr_end": 0.0, "discount": 0.5, "epsilon_end": 0.02, "epsilon_anneal_env_steps": 20_000.0},
+           98_304),
+    Preset("dqn", "memory/cartpole", DQNConfig(**_VELOCITIES, n_step=5, dueling=True, batch_size=768, hidden=(32,)),
+           {"lr": 5e-3, "lr_end": 0.0, "discount": 0.98, "epsilon_end": 0.02, "epsilon_anneal_env_steps": 20_000.0},
            98_304),
     # With the prefill, 25,600 environment steps, and a gradient step for every four of the others.
     Preset("sac", "memory/pendulum", SACConfig(**_SWINGS), _ON_SWINGS, 24_576),

@@ -59,6 +59,7 @@ BOUNDS_OF_OTHERS = {
     "memory/repeat-first": 0.98 * 52 / 51,
     "memory/chain": 1.0,
     "memory/t-maze": 1.0,
+    "memory/cartpole": 475.0,
     "memory/pendulum": -250.0,
     "brax/inverted_pendulum": 950.0,
 }
