@@ -39,7 +39,7 @@ def cast(tree: Any, types: Any) -> Any:
 def _wider(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
     if a == b:
         return a
-    return jax.ShapeDtypeStruct(np.broadcast_shapes(a.shape, b.shape), np.promote_types(a.dtype, b.dtype))
+    return jax.ShapeDtypeStruct(np.broadcast_shapes(a.shape, b.shape), jnp.promote_types(a.dtype, b.dtype))
 
 
 def _cast(leaf: Any, target: jax.ShapeDtypeStruct) -> jax.Array:

@@ -13,6 +13,7 @@ from jumanji.registration import make as make_jumanji
 
 import envs
 import jaxrl
+from envs.adapters.incoming.their_spaces import value_of
 from envs.base import spaces
 
 INTERFACES = {
@@ -94,11 +95,36 @@ def test_objects_of_the_libraries(key: jax.Array):
         for env in (cartpole, ours)
     ]
     jax.tree.map(np.testing.assert_array_equal, results[0][0], results[1][0])
-    snake: Any = envs.adapt(make_jumanji("Snake-v1"))
-    obs, state = jax.jit(snake.reset_env)(key, snake.default_params)
-    assert obs["grid"].shape == (12, 12, 5) and "action_mask" not in obs
-    assert snake.action_mask(state, snake.default_params).shape == (4,)
-    assert snake.default_params.max_steps_in_episode == 4000
+    # Its observations show the share of the limit that has passed.
+    chains = [envs.adapt(gymnax.make("DiscountingChain-bsuite")[0]), envs.make("gymnax/DiscountingChain-bsuite")]
+    jax.tree.map(np.testing.assert_array_equal, *(steps(env, key, [1, 0, 1]) for env in chains))
+    with pytest.raises(TypeError, match=r"^Snake reports its time limit as a termination; envs.make\('jumanji/...'\)"):
+        envs.adapt(make_jumanji("Snake-v1"))
+
+
+class Limited(corridor.Timesteps):
+    """Timesteps whose limit has another name."""
+
+    max_steps: Any = None
+
+
+def test_an_end_that_the_object_reports_truncates(key: jax.Array):
+    for env in (envs.adapt(Limited()), envs.adapt(corridor.Timesteps(), time_limit=100)):
+        *_, (_, _, terminated, truncated) = steps(env, key, [0] * 8)
+        np.testing.assert_array_equal(truncated, [False] * 7 + [True])
+        assert not np.any(terminated)
+
+
+def test_equal_bounds_make_equal_environments():
+    task = corridor.Brax()
+
+    def pushed(high: float) -> Any:
+        return envs.adapt(task, actions=spaces.Box(-1.0, high, (1,)))
+
+    assert pushed(1.0) == pushed(1.0) and pushed(1.0) != pushed(2.0)
+    assert pushed(1.0) != envs.adapt(corridor.Brax(), actions=spaces.Box(-1.0, 1.0, (1,)))
+    assert value_of(envs.MultiDiscrete([3, 3])) == value_of(envs.MultiDiscrete([3, 3]))
+    assert value_of(envs.MultiDiscrete([3, 3])) != value_of(envs.MultiDiscrete([3, 3], low=-1))
 
 
 def test_ours_are_returned_unchanged():
@@ -126,6 +152,12 @@ class NoActions(corridor.Timesteps):
     num_actions: Any = property()
 
 
+class Unlimited(corridor.Timesteps):
+    """Timesteps with a limit that is not a number of steps."""
+
+    max_steps: Any = 2.5
+
+
 @pytest.mark.parametrize(
     ("env", "message"),
     [
@@ -133,10 +165,11 @@ class NoActions(corridor.Timesteps):
         (Stateful(), r"^Stateful has none of the interfaces .*: reset\(key\) fails \(TypeError: .*\); envs.from_f"),
         (corridor.Brax, r"^env is the class Brax; it must be an object, such as Brax\(\)\.$"),
         (corridor.AutoResetWrapper(corridor.Brax()), r"^AutoResetWrapper resets episodes inside step, which hides"),
+        (Unlimited(), r"^Unlimited: max_steps is 2.5; pass time_limit=, a whole number\.$"),
         (gymnasium.make("CartPole-v1"), r"^TimeLimit|^OrderEnforcing runs on the host; envs.make\('gymnasium/ID'\)"),
         (NoActions(), r"^NoActions has no action space; pass actions=, a number of actions or a space of envs.spaces"),
     ],
-    ids=["nothing", "stateful", "class", "auto-reset", "gymnasium", "no-actions"],
+    ids=["nothing", "stateful", "class", "auto-reset", "limit", "gymnasium", "no-actions"],
 )
 def test_errors_are_one_sentence(env: Any, message: str):
     with pytest.raises(TypeError, match=message):

@@ -50,12 +50,62 @@ def bad_step(key: Any, state: Any, action: Any) -> Any:
     return jnp.zeros(1), state, 0.0
 
 
+def push(key: jax.Array, level: jax.Array, action: jax.Array) -> Any:
+    """A step by a number in place of a choice."""
+    return step(key, level, action[0])
+
+
+def test_spaces_are_compared_by_value(key: jax.Array):
+    """gymnax compares them by identity, so that each copy of an environment would be compiled again."""
+
+    def pushed(high: float) -> Any:
+        box = envs.spaces.Box(-1.0, high, (1,), jnp.float32)
+        return envs.from_functions(reset, push, actions=box, time_limit=5, observations=envs.spaces.Box(-9, 9, (1,)))
+
+    assert pushed(1.0) == pushed(1.0) and pushed(1.0) != pushed(2.0)
+    envs.check(pushed(1.0), progress=False)
+
+
+def whole_reset(key: jax.Array) -> Any:
+    """A level as a whole number, which steps make a float."""
+    del key
+    return jnp.zeros(1, jnp.int32), jnp.int32(0)
+
+
+def test_whole_numbers_and_floats_become_floats(key: jax.Array):
+    env: Any = envs.from_functions(whole_reset, step, actions=2, time_limit=5)
+    obs, state = env.reset_env(key, env.default_params)
+    assert (obs.dtype, state.inner.dtype) == (jnp.float32, jnp.float32)
+
+
+def wide_step(key: jax.Array, level: jax.Array, action: jax.Array) -> Any:
+    obs, level, reward, terminated = step(key, level, action)
+    return jnp.tile(obs, 4), level, reward, terminated
+
+
+def two_rewards(key: jax.Array, level: jax.Array, action: jax.Array) -> Any:
+    obs, level, reward, terminated = step(key, level, action)
+    return obs, level, jnp.stack([reward, reward]), terminated
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "message"),
     [
         ({"reset": 3}, TypeError, r"^reset must be a function of \(key\), got 3$"),
         ({"step": reset}, TypeError, r"^step must be a function of \(key, state, action\), got reset\(key.*\).*$"),
         ({"step": bad_step}, TypeError, r"^bad_step must return \(obs, state, reward, terminated\), got 3 values"),
+        (
+            {"step": wide_step},
+            TypeError,
+            r"^wide_step must return an obs of the shapes that reset returns, fl",
+        ),
+        ({"step": two_rewards}, TypeError, r"^two_rewards must return a reward of shape \[\], got float32\[2\]"),
+        (
+            {"params": {"class": 1.0}},
+            ValueError,
+            "^params must have names that Python allows for attributes, got ",
+        ),
+        ({"params": {"c": 1j}}, ValueError, "^params must be numbers, got 1j for 'c'$"),
         ({"actions": 0}, ValueError, "^actions must be a whole number of at least 1, or an action space of envs.space"),
         ({"time_limit": 0}, ValueError, "^time_limit must be a whole number of at least 1, got 0$"),
         ({"observations": 3}, TypeError, "^observations must be a space of envs.spaces, or None, got 3$"),

@@ -39,6 +39,7 @@ def test_a_module_of_this_name_without_its_distribution_is_missing(monkeypatch: 
     def absent(name: str) -> Any:
         raise metadata.PackageNotFoundError(name)
 
+    suite.imported.cache_clear()
     monkeypatch.setattr(metadata, "version", absent)
     with pytest.raises(ImportError, match=r"^xminigrid/\.\.\. needs an extra: "):
         envs.names("xminigrid")

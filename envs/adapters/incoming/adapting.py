@@ -4,10 +4,10 @@ import dataclasses
 import inspect
 import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 from flax import struct
 
 from envs import base
@@ -21,15 +21,13 @@ from envs.adapters.incoming.interfaces import (
     without_mask,
 )
 from envs.adapters.incoming.suite import LIMIT, Adapter, SuiteParams, Transition, types_of
-from envs.adapters.incoming.their_spaces import as_space
+from envs.adapters.incoming.their_spaces import as_space, value_of
 from envs.arguments import check_count
 from envs.base import spaces
 from envs.errors import UserTypeError
 from envs.settings import in_own_settings
 
 __all__ = ["AdaptedEnvironment", "AdaptedParams", "adapt"]
-
-_LATER = np.iinfo(np.int32).max
 
 
 @struct.dataclass
@@ -45,7 +43,21 @@ class AdaptedParams(base.EnvParams):
     max_steps_in_episode: int = 1000
 
 
-@dataclass(frozen=True)
+class Held(NamedTuple):
+    """What an adapter holds of an object.
+
+    Attributes:
+      state: State of the object.
+      mask: Allowed actions, bool `[num_actions]`; None if all are.
+      truncated: Whether the object ended the episode by a time limit of its own, bool `[]`.
+    """
+
+    state: Any
+    mask: Any
+    truncated: jax.Array
+
+
+@dataclass(frozen=True, eq=False)
 class AdaptedEnvironment(Adapter):
     """An environment object of another interface; create it by `envs.adapt`.
 
@@ -68,14 +80,14 @@ class AdaptedEnvironment(Adapter):
         return self
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AdaptedEnvironment) and self._contents == other._contents
+        return isinstance(other, AdaptedEnvironment) and self.task is other.task and self._contents == other._contents
 
     def __hash__(self) -> int:
-        return hash(self._contents)
+        return hash((id(self.task), self._contents))
 
     @property
     def _contents(self) -> tuple[Any, ...]:
-        return id(self.task), self.interface, self.time_limit, repr(self.actions)
+        return self.interface, self.time_limit, value_of(self.actions)
 
     @property
     def name(self) -> str:
@@ -99,21 +111,24 @@ class AdaptedEnvironment(Adapter):
     def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """The object's reset."""
         obs, inner = INTERFACES[self.interface][0](self.task, key, _theirs(params))
-        return without_mask(obs)[0], (inner, without_mask(obs)[1])
+        obs, mask = without_mask(obs, self.actions, self.name)
+        return obs, Held(inner, mask, jnp.zeros((), bool))
 
     def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
         """The object's step."""
-        step = INTERFACES[self.interface][1](self.task, key, inner[0], action, _theirs(params))
-        obs, mask = without_mask(step.obs)
-        return step._replace(obs=obs, inner=(step.inner, mask))
+        step = INTERFACES[self.interface][1](self.task, key, inner.state, action, _theirs(params))
+        obs, mask = without_mask(step.obs, self.actions, self.name)
+        held = Held(step.inner, mask, jnp.asarray(step.truncated, bool).reshape(()))
+        return Transition(obs, held, step.reward, step.terminated)
+
+    def is_truncated(self, state: Any, params: Any) -> jax.Array:
+        """The time limit, or the end of an episode that the object reports as one."""
+        return super().is_truncated(state, params) | state.inner.truncated
 
     def action_mask(self, state: Any, params: Any) -> Any:
-        """The entry `action_mask` of the object's observations, of one number of choices; otherwise None."""
+        """The entry `action_mask` of the object's observations; None without one."""
         del params
-        mask = state.inner[1]
-        if mask is None or not isinstance(self.actions, spaces.Discrete):
-            return None
-        return mask if mask.shape == (self.actions.n,) else None
+        return state.inner.mask
 
     def action_space(self, params: Any = None) -> spaces.Space:
         """The object's action space."""
@@ -128,8 +143,9 @@ def adapt(
 
     Recognised are objects in JAX with the methods of gymnax 1.x and 0.x, Brax, jumanji, and of interfaces whose
     timestep holds the state; an automatic reset inside `step` must be left out, so pass the environment without such
-    a wrapper. What ends an episode terminates it, except for the limit `max_steps_in_episode` of gymnax's parameters
-    and for the end of a timestep whose discount is above 0.
+    a wrapper. What ends an episode terminates it, except for the limit `max_steps_in_episode` of gymnax's parameters,
+    the truncations of Brax's `EpisodeWrapper`, and the last timestep with a discount above 0, which truncate. The
+    object is kept as long as the process.
 
     Args:
       env: Environment object; an `envs.Environment` is returned unchanged.
@@ -142,7 +158,8 @@ def adapt(
       The environment. Numbers in gymnax's parameters are traced.
 
     Raises:
-      TypeError: The object has none of these interfaces, or its action space is not known.
+      TypeError: The object has none of these interfaces, its action space or its mask is not supported, or it is a task
+        that `envs.make` takes by its name.
       ValueError: `time_limit` or `actions` is below 1.
     """
     if isinstance(env, base.Environment):
@@ -165,7 +182,7 @@ def adapt(
 
 
 def _theirs(params: Any) -> Any:
-    """The parameters in the object's interface: gymnax's without a limit, so that it is no termination."""
+    """The parameters in the object's interface."""
     if isinstance(params, SuiteParams):
         return None
-    return params.inner if isinstance(params, AdaptedParams) else dataclasses.replace(params, **{LIMIT: _LATER})
+    return params.inner if isinstance(params, AdaptedParams) else params

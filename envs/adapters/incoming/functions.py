@@ -1,6 +1,7 @@
 """Environments from two functions, a reset and a step: `envs.from_functions(reset, step, ...)`."""
 
 import inspect
+import keyword
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,18 +10,19 @@ import jax
 import numpy as np
 
 from envs.adapters.incoming.suite import LIMIT, Adapter, Transition, params_with, types_of
+from envs.adapters.incoming.their_spaces import value_of
 from envs.arguments import check_count, described
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FunctionEnvironment(Adapter):
     """An environment whose reset and step are functions; create it by `envs.from_functions`.
 
     Attributes:
-      reset, step, action_mask_of: Functions, see `envs.from_functions`.
+      reset_of, step_of, action_mask_of: Functions, see `envs.from_functions`.
       actions: Number of actions, or action space.
       time_limit: Default of `max_steps_in_episode`.
       numbers: Default parameters, as sorted (name, value) pairs.
@@ -34,6 +36,22 @@ class FunctionEnvironment(Adapter):
     numbers: tuple[tuple[str, float], ...] = ()
     observations: Any = None
     action_mask_of: Callable[..., Any] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, FunctionEnvironment) and self._contents == other._contents
+
+    def __hash__(self) -> int:
+        return hash(self._contents)
+
+    def __repr__(self) -> str:
+        """The functions, and the time limit."""
+        return f"<{self.name}, at most {self.time_limit} steps>"
+
+    @property
+    def _contents(self) -> tuple[Any, ...]:
+        observations = None if self.observations is None else value_of(self.observations)
+        functions = self.reset_of, self.step_of, self.action_mask_of
+        return *functions, value_of(self.action_space()), self.time_limit, self.numbers, observations
 
     @property
     def name(self) -> str:
@@ -111,10 +129,40 @@ def from_functions(
     if observations is not None and not isinstance(observations, spaces.Space):
         raise UserTypeError(f"observations must be a space of envs.spaces, or None, got {observations!r}")
     env = FunctionEnvironment(reset, step, actions, time_limit, numbers, observations, action_mask)
-    types_of(env)  # which traces both functions
+    _check_returned(env)
     return env
 
 
+def _check_returned(env: FunctionEnvironment) -> None:
+    """Reject functions whose values have other shapes than the contract, or than those of the reset."""
+    params, key = env.default_params, jax.eval_shape(lambda: jax.random.key(0))
+    first = jax.eval_shape(env.begin, key, params)
+    for leaf in jax.tree.leaves(first):
+        if not hasattr(leaf, "dtype"):
+            raise UserTypeError(f"{_name(env.reset_of)} must return arrays, got {described(leaf)}")
+
+    def step(held: Any, key: jax.Array) -> Transition:
+        return env.advance(key, held[1], env.action_space(params).sample(key), params)
+
+    taken = jax.eval_shape(step, first, key)
+    for name, before, after in (("obs", first[0], taken.obs), ("state", first[1], taken.inner)):
+        if _shapes(before) != _shapes(after):
+            raise UserTypeError(
+                f"{_name(env.step_of)} must return an {name} of the shapes that {_name(env.reset_of)} returns, "
+                f"{described(before)}, got {described(after)}"
+            )
+    for name, value in (("reward", taken.reward), ("terminated", taken.terminated)):
+        if np.shape(value):
+            raise UserTypeError(f"{_name(env.step_of)} must return a {name} of shape [], got {described(value)}")
+    types_of(env)
+
+
+def _shapes(tree: Any) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [np.shape(leaf) for leaf in leaves]
+
+
+_TAKEN = (LIMIT, "replace")
 _ARGUMENTS = {"reset": ("key",), "step": ("key", "state", "action"), "action_mask": ("state",)}
 
 
@@ -137,9 +185,9 @@ def _checked_numbers(params: Any) -> tuple[tuple[str, float], ...]:
     if not isinstance(params, Mapping):
         raise UserTypeError(f"params must be a dictionary of numbers by name, or None, got {params!r}")
     for name, value in params.items():
-        if not isinstance(name, str) or not name.isidentifier() or name == LIMIT:
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name in _TAKEN:
             raise UserValueError(f"params must have names that Python allows for attributes, got {name!r}")
-        if isinstance(value, bool) or np.ndim(value) or not np.issubdtype(np.asarray(value).dtype, np.number):
+        if isinstance(value, bool) or np.ndim(value) or np.asarray(value).dtype.kind not in "iuf":
             raise UserValueError(f"params must be numbers, got {value!r} for {name!r}")
     return tuple(sorted((name, float(value)) for name, value in params.items()))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from envs.adapters.incoming.suite import LIMIT, Transition
 from envs.base import spaces
@@ -15,6 +16,7 @@ from envs.errors import UserTypeError
 __all__ = ["INTERFACES", "interface_of", "own_actions", "own_limit", "own_params", "refuse", "without_mask"]
 
 _TIME_LIMIT = 1000
+_FAR = 2**30  # steps
 _KNOWN = """gymnax 1.x or 0.x (reset_env, step_env, default_params), Brax (reset(key) -> state with obs, reward and
  done; step(state, action)), jumanji (reset(key) -> (state, timestep)) and timesteps that hold their state
  (reset(key) -> timestep; step(timestep, action))""".replace("\n", "")
@@ -25,9 +27,16 @@ def refuse(env: Any) -> None:
     name = type(env).__name__
     if any(kind.__module__.startswith("gymnasium.") for kind in type(env).__mro__):
         raise UserTypeError(f"{name} runs on the host; envs.make('gymnasium/ID') takes environments of Gymnasium.")
-    inner = env
-    while inner is not None:
-        if "autoreset" in type(inner).__name__.lower():
+    if type(env).__module__.startswith("jumanji.environments"):
+        raise UserTypeError(
+            f"{name} reports its time limit as a termination; envs.make('jumanji/...') tells them apart, and "
+            "jaxrl envs jumanji lists the names."
+        )
+    inner, seen = env, set()
+    while inner is not None and id(inner) not in seen:
+        seen.add(id(inner))
+        kind = type(inner).__name__.lower().replace("_", "")
+        if "autoreset" in kind and "noautoreset" not in kind:
             raise UserTypeError(
                 f"{type(inner).__name__} resets episodes inside step, which hides their last observations; pass the "
                 "environment without it."
@@ -44,7 +53,9 @@ def interface_of(env: Any) -> str:
             with jax.ensure_compile_time_eval():
                 first = jax.eval_shape(env.reset, jax.eval_shape(lambda: jax.random.key(0)))
         except Exception as error:
-            raise _unknown(env, f"reset(key) fails ({type(error).__name__}: {str(error).splitlines()[0]})") from error
+            raise _unknown(
+                env, f"reset(key) fails ({type(error).__name__}: {str(error).partition(chr(10))[0]})"
+            ) from error
         if isinstance(first, tuple) and len(first) == 2 and _is_timestep(first[1]):
             return "jumanji"
         if _is_timestep(first):
@@ -63,20 +74,30 @@ def _unknown(env: Any, why: str) -> UserTypeError:
 
 
 def _is_timestep(value: Any) -> bool:
-    return all(hasattr(value, name) for name in ("step_type", "reward", "observation"))
+    return all(hasattr(value, name) for name in ("step_type", "reward", "observation", "last"))
 
 
 def own_params(task: Any) -> Any:
+    """The parameters of an object with gymnax's functions, or None."""
     params = getattr(task, "default_params", None)
-    return None if callable(params) else params
+    return params() if callable(params) else params
 
 
 def own_limit(task: Any) -> int:
-    """The limit in gymnax's parameters, or an attribute `time_limit`, `max_steps` or `episode_length`; or 1,000."""
-    limits = [getattr(own_params(task), LIMIT, None)]
-    limits += [getattr(task, name, None) for name in ("time_limit", "max_steps", "episode_length")]
-    known = [limit for limit in limits if isinstance(limit, int) and not isinstance(limit, bool) and limit > 0]
-    return known[0] if known else _TIME_LIMIT
+    """The limit in gymnax's parameters, or an attribute `time_limit`, `max_steps` or `episode_length`; or 1,000.
+
+    Raises:
+      TypeError: The limit is not a whole number.
+    """
+    limits = {LIMIT: getattr(own_params(task), LIMIT, None)}
+    limits |= {name: getattr(task, name, None) for name in ("time_limit", "max_steps", "episode_length")}
+    for name, limit in limits.items():
+        if limit is None or callable(limit):
+            continue
+        if np.ndim(limit) or float(limit) != int(limit) or limit < 1:
+            raise UserTypeError(f"{type(task).__name__}: {name} is {limit!r}; pass time_limit=, a whole number.")
+        return int(limit)
+    return _TIME_LIMIT
 
 
 def own_actions(task: Any, name: str) -> Any:
@@ -100,6 +121,15 @@ def _advance_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: 
     return Transition(obs, inner, reward, terminated)
 
 
+def _advance_old_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    """The step, of which only `done` comes from the same step with a limit that is far away."""
+    step = _advance_gymnax(task, key, inner, action, params)
+    if not hasattr(params, LIMIT):
+        return step
+    later = dataclasses.replace(params, **{LIMIT: _FAR})
+    return step._replace(terminated=_advance_gymnax(task, key, inner, action, later).terminated)
+
+
 def _begin_brax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
     del params
     state = task.reset(key)
@@ -109,8 +139,8 @@ def _begin_brax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
 def _advance_brax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     del key, params
     state = task.step(inner, action)
-    terminated = (state.done > 0) & ~jnp.asarray(state.info.get("truncation", 0), bool)  # of Brax's EpisodeWrapper
-    return Transition(state.obs, state, state.reward, terminated)
+    truncated = jnp.asarray(state.info.get("truncation", 0), bool)  # of Brax's EpisodeWrapper
+    return Transition(state.obs, state, state.reward, (state.done > 0) & ~truncated, truncated=truncated)
 
 
 def _begin_jumanji(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
@@ -122,7 +152,8 @@ def _begin_jumanji(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
 def _advance_jumanji(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     del key, params
     state, timestep = task.step(inner, action)
-    return Transition(timestep.observation, state, timestep.reward, _terminated(timestep))
+    terminated = _terminated(timestep)
+    return Transition(timestep.observation, state, timestep.reward, terminated, truncated=timestep.last() & ~terminated)
 
 
 def _begin_timestep(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
@@ -134,7 +165,10 @@ def _begin_timestep(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
 def _advance_timestep(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     del key, params
     timestep = task.step(inner, action)
-    return Transition(timestep.observation, timestep, timestep.reward, _terminated(timestep))
+    terminated = _terminated(timestep)
+    return Transition(
+        timestep.observation, timestep, timestep.reward, terminated, truncated=timestep.last() & ~terminated
+    )
 
 
 def _terminated(timestep: Any) -> jax.Array:
@@ -143,13 +177,30 @@ def _terminated(timestep: Any) -> jax.Array:
     return last & jnp.all(timestep.discount == 0) if hasattr(timestep, "discount") else last
 
 
-def without_mask(obs: Any) -> tuple[Any, Any]:
-    """An observation as dictionaries, without its entry `action_mask`, and that entry or None."""
+def without_mask(obs: Any, actions: spaces.Space, name: str) -> tuple[Any, Any]:
+    """An observation as dictionaries, without its entry `action_mask`, and that entry.
+
+    Args:
+      obs: Observation of an object.
+      actions: Action space.
+      name: Name of the object, for the error message.
+
+    Returns:
+      The observation, and the allowed actions, bool `[num_actions]`, all where none is; None without an entry.
+
+    Raises:
+      TypeError: The mask is not one of the actions.
+    """
     named = _as_dictionaries(obs)
     if not isinstance(named, dict) or "action_mask" not in named:
         return named, None
-    mask = named.pop("action_mask")
-    return (next(iter(named.values())) if len(named) == 1 else named), mask
+    mask = jnp.asarray(named.pop("action_mask"), bool)
+    if not isinstance(actions, spaces.Discrete) or mask.shape != (actions.n,):
+        raise UserTypeError(
+            f"{name}: the mask has the shape {list(mask.shape)}, and the actions are {actions!r}; masks of a single "
+            "number of choices are supported."
+        )
+    return (next(iter(named.values())) if len(named) == 1 else named), mask | ~jnp.any(mask)
 
 
 def _as_dictionaries(obs: Any) -> Any:
@@ -164,7 +215,7 @@ def _as_dictionaries(obs: Any) -> Any:
 
 INTERFACES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "gymnax 1.x": (_begin_gymnax, _advance_gymnax),
-    "gymnax 0.x": (_begin_gymnax, _advance_gymnax),
+    "gymnax 0.x": (_begin_gymnax, _advance_old_gymnax),
     "Brax": (_begin_brax, _advance_brax),
     "jumanji": (_begin_jumanji, _advance_jumanji),
     "timesteps": (_begin_timestep, _advance_timestep),

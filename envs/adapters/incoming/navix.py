@@ -11,6 +11,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.suite import SuiteEnvironment, Transition
+from envs.arguments import check_count
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
@@ -176,12 +177,17 @@ def _inner(env: NavixEnvironment) -> Any:
 
 def _value(navix: Any, name: str, value: Any) -> Any:
     """The value of a field, with the suite's function in place of its name."""
-    if name not in _FIELDS or not isinstance(value, str):
+    if name == "max_steps":
+        check_count(f"{name} of NAVIX", value)
+    if _FIELDS.get(name) is None or not isinstance(value, str):
         return value
-    known = vars(getattr(navix, str(_FIELDS[name])))
+    parts = vars(getattr(navix, str(_FIELDS[name])))
+    if name == "action_set":
+        known = {each: part for each, part in parts.items() if isinstance(part, tuple)}
+    else:
+        known = {each: part for each, part in parts.items() if getattr(part, "__module__", "").startswith("navix.")}
     if value not in known:
-        public = [each for each, part in known.items() if getattr(part, "__module__", "").startswith("navix.")]
-        raise UserValueError(f"{name} of NAVIX is {value!r}{near_or_all(value, public)}")
+        raise UserValueError(f"{name} of NAVIX is {value!r}{near_or_all(value, known)}")
     return known[value]
 
 

@@ -6,6 +6,7 @@ import functools
 import importlib
 import io
 import sys
+import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
@@ -26,6 +27,7 @@ from envs.spelling import near
 
 Kind = TypeVar("Kind", bound="SuiteEnvironment")
 LIMIT = "max_steps_in_episode"
+_IMPORTING = threading.RLock()  # while the streams are replaced
 
 
 @struct.dataclass
@@ -61,6 +63,8 @@ class Transition(NamedTuple):
       reward: Reward, a number.
       terminated: Whether the episode ended for another reason than a time limit.
       metrics: Numbers that the suite reports, by name.
+      truncated: Whether the other interface ended the episode by a time limit of its own, which only adapters of
+        objects regard.
     """
 
     obs: Any
@@ -68,6 +72,7 @@ class Transition(NamedTuple):
     reward: Any
     terminated: Any
     metrics: Mapping[str, Any] = {}
+    truncated: Any = False
 
 
 class Adapter(base.Environment):
@@ -166,12 +171,17 @@ def make(kind: Callable[..., Kind], env_id: str, fields: Mapping[str, object], k
             raise UserValueError(
                 f"The environment {env.name!r} has no static field {name!r}{near(name, known) or takes}"
             )
-        if not isinstance(value, Hashable):
-            raise UserTypeError(f"{env.name}: the static field {name!r} is {value!r}, which cannot be hashed.")
+        try:
+            hash(value)
+        except TypeError as error:
+            raise UserTypeError(
+                f"{env.name}: the static field {name!r} is {value!r}, which cannot be hashed."
+            ) from error
     _ = env.inner
     return env
 
 
+@functools.cache
 def imported(module: str, extra: str, requirement: str) -> Any:
     """A module of a suite, imported outside of any trace, in this package's settings of JAX and without output.
 
@@ -185,7 +195,7 @@ def imported(module: str, extra: str, requirement: str) -> Any:
     """
     needed = Requirement(requirement)
     try:
-        with own_settings(), jax.ensure_compile_time_eval(), _quiet():
+        with _IMPORTING, own_settings(), jax.ensure_compile_time_eval(), _quiet():
             loaded = importlib.import_module(module)
         version = metadata.version(needed.name)
     except ImportError as error:

@@ -76,16 +76,17 @@ class XMiniGridEnvironment(SuiteEnvironment):
         """The suite's reset."""
         task, own = self._with(params)
         timestep = task.reset(own, key)
-        return timestep.observation, timestep
+        return timestep.observation, _without(timestep, self._rules(params))
 
     def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
         """The suite's step; an end with a discount of 1 is its time limit."""
         del key
         task, own = self._with(params)
-        # As constants, they leave one of the suite's branches for all kinds of goals and rules.
-        timestep = task.step(own, inner.replace(state=inner.state.replace(**_constants(self))), action)
+        rules = self._rules(params)
+        timestep = task.step(own, inner.replace(state=inner.state.replace(**rules)), action)
         terminated = timestep.last() & (timestep.discount == 0)
-        return Transition(timestep.observation, timestep, timestep.reward, terminated, {"success": terminated})
+        held = _without(timestep, rules)
+        return Transition(timestep.observation, held, timestep.reward, terminated, {"success": terminated})
 
     def action_space(self, params: Any = None) -> spaces.Discrete:
         """Forward, right, left, pick up, put down, toggle."""
@@ -104,6 +105,16 @@ class XMiniGridEnvironment(SuiteEnvironment):
         """The suite's own image."""
         task, own = self._with(params)
         suite.show(ax, task.render(own, state.inner))
+
+    def _rules(self, params: Any) -> dict[str, Any]:
+        """The goal and the rules that no episode changes, which are not held in its state.
+
+        As constants they leave one of the suite's branches for all kinds of goals, and those of a ruleset may be of
+        any number.
+        """
+        if hasattr(self.inner[1], "ruleset"):
+            return {"goal_encoding": params.ruleset.goal, "rule_encoding": params.ruleset.rules}
+        return _constants(self)
 
     def _with(self, params: Any) -> Any:
         """The suite's environment, and its parameters with the traced ones of these."""
@@ -146,8 +157,6 @@ def _inner(env: XMiniGridEnvironment) -> tuple[Any, Any]:
 @own_settings()
 def _constants(env: XMiniGridEnvironment) -> dict[str, np.ndarray]:
     """The goal and the rules, by their names in the suite's state, where they do not depend on the key of a reset."""
-    if hasattr(env.inner[1], "ruleset"):
-        return {}
     with jax.ensure_compile_time_eval():
         task, own = env.inner
         names = ("goal_encoding", "rule_encoding")
@@ -160,6 +169,11 @@ def _constants(env: XMiniGridEnvironment) -> dict[str, np.ndarray]:
         state = task.reset(own, jax.random.key(0)).state
         fixed = [name for name, out in zip(names, program.outvars, strict=True) if out not in drawn]
         return {name: np.asarray(getattr(state, name)) for name in fixed}
+
+
+def _without(timestep: Any, rules: dict[str, Any]) -> Any:
+    """A timestep without these entries of its state."""
+    return timestep.replace(state=timestep.state.replace(**dict.fromkeys(rules)))
 
 
 def _arguments(xminigrid: Any, env_id: str) -> dict[str, Any]:

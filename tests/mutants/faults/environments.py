@@ -405,9 +405,9 @@ FAULTS = (
     ),
     Fault(
         "the-limit-of-gymnax-0-as-a-termination",
-        "envs/adapters/incoming/adapting.py",
-        "dataclasses.replace(params, **{LIMIT: _LATER})",
-        "params",
+        "envs/adapters/incoming/interfaces.py",
+        "return step._replace(terminated=_advance_gymnax(task, key, inner, action, later).terminated)",
+        "return step",
         "tests/envs/test_adapting.py::test_one_task_is_the_same_in_every_interface[gymnax 0.x]",
     ),
     Fault(
@@ -420,15 +420,15 @@ FAULTS = (
     Fault(
         "a-mask-of-the-first-state",
         "envs/adapters/incoming/adapting.py",
-        "return step._replace(obs=obs, inner=(step.inner, mask))",
-        "return step._replace(obs=obs, inner=(step.inner, inner[1]))",
+        "held = Held(step.inner, mask, ",
+        "held = Held(step.inner, inner.mask, ",
         "tests/envs/test_adapting.py::test_the_mask_leaves_the_observation",
     ),
     Fault(
         "the-limit-of-a-grid-world-as-a-termination",
         "envs/adapters/incoming/xminigrid.py",
-        "timestep.last() & (timestep.discount == 0)",
-        "timestep.last()",
+        "terminated = timestep.last() & (timestep.discount == 0)",
+        "terminated = timestep.last()",
         "tests/suites/test_xminigrid.py::test_the_goal_terminates_and_the_limit_truncates",
     ),
     Fault(
