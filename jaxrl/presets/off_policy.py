@@ -79,6 +79,7 @@ REMEMBERING_Q = (
            98_304),
     # With the prefill, 25,600 environment steps, and a gradient step for every four of the others.
     Preset("sac", "memory/pendulum", SACConfig(**_SWINGS), _ON_SWINGS, 24_576),
+    Preset("td3", "memory/pendulum", TD3Config(**_SWINGS), {**_ON_SWINGS, "lr": 4e-3, "noise_std": 0.2}, 40_960),
     Preset("pqn", "memory/chain", PQNConfig(**_ROLLOUTS),
            {"lr": 1e-3, "lr_end": 0.0, "lam": 0.95, "epsilon_end": 0.01}, 299_008),
     Preset("pqn", "memory/t-maze", PQNConfig(**_ROLLOUTS),
