@@ -1,12 +1,16 @@
 """`jaxrl envs`: table of the named environments."""
 
+import importlib
 import math
+from importlib import metadata
 
 import numpy as np
+from packaging.requirements import Requirement
 
 import envs
 from envs.bandits.base import Bandit
 from envs.base import Environment, spaces
+from envs.errors import installing
 from envs.gymnax_environment import DOWNLOADED
 from envs.registry import LIBRARIES, ROWS
 from envs.wrappers.wrapper import limit
@@ -34,18 +38,24 @@ def environments_text() -> str:
 
 
 def _libraries() -> list[str]:
-    """Lines on the environments of other libraries."""
+    """Lines on the environments of other libraries, none of which is imported."""
     lines = ["Environments of other libraries, which `jaxrl envs LIBRARY` lists:"]
-    for library in LIBRARIES:
-        if library == "gymnax":
-            continue
-        try:
-            known = envs.names(library)
-            text = f"{len(known)} environments, such as {known[0]}"
-        except ImportError as error:
-            text = str(error)
-        lines.append(f"  {library}/...  {text}")
+    for library, module in LIBRARIES.items():
+        if library != "gymnax":
+            requirement = vars(importlib.import_module(module)).get("REQUIREMENT")
+            lines.append(f"  {library}/...  {_installed(library, requirement)}")
     return lines
+
+
+def _installed(library: str, requirement: str | None) -> str:
+    """The version of a library, or how to install it."""
+    if requirement is None:
+        return "installed with jaxrl"
+    name = Requirement(requirement).name
+    try:
+        return f"{name} {metadata.version(name)}"
+    except metadata.PackageNotFoundError:
+        return f"not installed: {installing(library)}"
 
 
 def _row(name: str) -> tuple[str, ...]:
