@@ -16,7 +16,7 @@ from flax import struct
 
 import envs
 import jaxrl
-from envs.adapters.incoming import playground
+from envs.adapters.incoming import playground, suite
 from envs.adapters.incoming.physics import PhysicsParams
 from envs.adapters.incoming.suite import SuiteState
 from envs.checking import check_abstractly
@@ -207,6 +207,7 @@ def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
     ],
 )
 def test_a_missing_package_names_its_extra(package: str, do: Any, extra: str, monkeypatch: pytest.MonkeyPatch):
+    suite.imported.cache_clear()
     for name in [*sys.modules]:
         if name.partition(".")[0] == package or name == "envs.adapters.outgoing.pettingzoo_parallel":
             monkeypatch.delitem(sys.modules, name)

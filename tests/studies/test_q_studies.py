@@ -14,7 +14,7 @@ from bench.studies import STUDIES, run_study, time_limits, value_losses
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"tasks": ("cartpol",)}, "tasks has 'cartpol'; did you mean 'cartpole'?"),
+        ({"tasks": ("cartpol",)}, "tasks has 'cartpol'; did you mean 'cartpole' or 'memory/cartpole'?"),
         ({"losses": ("hl-gaus",)}, "losses has 'hl-gaus'; did you mean 'hl-gauss'?"),
         ({"losses": ("huber", "huber")}, "losses takes one or more different values, got huber huber"),
         ({"bins": 1}, "bins must be a whole number of at least 6, got 1"),

@@ -152,6 +152,9 @@ def test_errors_are_one_sentence():
         envs.make("xminigrid/MiniGrid-Emty-5x5")
     with pytest.raises(ValueError, match="has no static field 'view'; did you mean 'view_size'"):
         envs.make("xminigrid/MiniGrid-Empty-5x5", view=5)
+    for value in ("a", 0, 5.0):
+        with pytest.raises(ValueError, match=f"^view_size must be a whole number of at least 1, got {value!r}$"):
+            envs.make("xminigrid/MiniGrid-Empty-5x5", view_size=value)
     assert "xminigrid/MiniGrid-DoorKey-5x5" in envs.names("xminigrid")
 
 

@@ -22,7 +22,7 @@ from envs.adapters.incoming.interfaces import (
 )
 from envs.adapters.incoming.suite import LIMIT, Adapter, SuiteParams, Transition, types_of
 from envs.adapters.incoming.their_spaces import as_space, value_of
-from envs.arguments import check_count
+from envs.arguments import check_count, check_flag
 from envs.base import spaces
 from envs.errors import UserTypeError
 from envs.settings import in_own_settings
@@ -162,6 +162,7 @@ def adapt(
         that `envs.make` takes by its name.
       ValueError: `time_limit` or `actions` is below 1.
     """
+    check_flag("verbose", verbose)
     if isinstance(env, base.Environment):
         return env
     if inspect.isclass(env):

@@ -38,7 +38,7 @@ class ClassicParams(base.EnvParams):
     """
 
     day_length: int = 300
-    always_diamond: bool = True
+    always_diamond: Any = True
     zombie_health: int = 5
     cow_health: int = 3
     skeleton_health: int = 3
@@ -64,10 +64,10 @@ class CraftaxParams(base.EnvParams):
     """
 
     day_length: int = 300
-    always_diamond: bool = False
+    always_diamond: Any = False
     mob_despawn_distance: int = 14
     max_attribute: int = 5
-    god_mode: bool = False
+    god_mode: Any = False
     max_steps_in_episode: int = 100_000
 
 

@@ -68,5 +68,5 @@ def _rewards(task: Any, name: Any) -> Any:
     """The rewards of this name, of the classes of the task's package."""
     names = REWARDS[type(task).__name__]
     if name not in names:
-        raise ValueError(f"reward_fn takes {' or '.join(map(repr, names))}")
+        raise UserValueError(f"reward_fn takes {' or '.join(map(repr, names))}")
     return getattr(importlib.import_module(f"{type(task).__module__.rpartition('.')[0]}.reward"), name)()

@@ -14,7 +14,7 @@ from envs import base
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.pgx_players import PlayersEnvironment, held, num_actions
 from envs.adapters.incoming.suite import SuiteEnvironment, Transition
-from envs.arguments import check_at_least, check_choice
+from envs.arguments import check_at_least, check_choice, check_count, check_flag
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import own_settings
@@ -138,11 +138,21 @@ def make(env_id: str, **fields: object) -> PgxEnvironment | PgxGame:
     """
     if _pgx().make(env_id).num_players == 1:
         known = ("use_minimal_action_set",) if env_id.startswith("minatar") else ()
+        check_flag("use_minimal_action_set", fields.get("use_minimal_action_set", True))
         return suite.make(PgxEnvironment, env_id, fields, known)
     opponent = fields.get("opponent", "random")
     if opponent != "random" and not callable(opponent):
         raise UserTypeError(f"opponent must be 'random' or a function (key, obs, mask) -> action, got {opponent!r}")
-    check_choice("seat", fields.get("seat"), (None, *range(_pgx().make(env_id).num_players)))
+    seats = None, *range(_pgx().make(env_id).num_players)
+    if isinstance(fields.get("seat"), bool):
+        raise UserValueError(f"seat must be one of {', '.join(map(str, seats))}, got {fields['seat']!r}")
+    check_choice("seat", fields.get("seat"), seats)
+    komi = fields.get("komi", 0.0)
+    if isinstance(komi, bool) or not isinstance(komi, int | float):
+        raise UserValueError(f"komi must be a number, got {komi!r}")
+    for name in ("history_length", "max_terminal_steps"):
+        if fields.get(name) is not None:
+            check_count(name, fields[name])
     go = ("komi", "history_length", "max_terminal_steps") if env_id.startswith("go_") else ()
     return suite.make(PgxGame, env_id, fields, ("opponent", "seat", *go))
 

@@ -14,6 +14,7 @@ from flax import struct
 from envs import base
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.suite import SuiteEnvironment, SuiteParams, Transition
+from envs.arguments import check_count
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 from envs.settings import own_settings
@@ -136,11 +137,14 @@ def make(env_id: str, **fields: object) -> XMiniGridEnvironment:
 
     Raises:
       ImportError: XLand-MiniGrid is not installed, or has another version.
-      ValueError: The suite's parameters have no such entry.
+      ValueError: The suite's parameters have no such entry, or an entry is not a whole number of at least 1.
       TypeError: A field's value cannot be hashed.
     """
     own = _xminigrid().make(env_id)[1]
     known = tuple(field.name for field in dataclasses.fields(own) if field.name not in ("ruleset", "render_mode"))
+    for name, value in fields.items():
+        if isinstance(getattr(own, name, None), int):
+            check_count(name, value)
     return suite.make(XMiniGridEnvironment, env_id, fields, known)
 
 
