@@ -138,7 +138,7 @@ def test_records_that_do_not_fit_are_left_out():
     assert targetgym.published_returns("patrol_bearing_only") == targetgym.published_returns("reactor") == {}
     with_record = [env_id for env_id in TASKS if targetgym.published_returns(env_id)]
     assert len(with_record) == 19
-    with pytest.raises(ValueError, match="env_id is 'cst', which is no task of TargetGym; did you mean 'cstr'"):
+    with pytest.raises(ValueError, match="env_id is 'cst', which is not a task of TargetGym; did you mean 'cstr'"):
         targetgym.published_returns("cst")
 
 

@@ -23,7 +23,11 @@ _KNOWN = """gymnax 1.x or 0.x (reset_env, step_env, default_params), Brax (reset
 
 
 def refuse(env: Any) -> None:
-    """Reject objects on the host and those that reset themselves."""
+    """Reject objects on the host, tasks of Jumanji, and objects that reset themselves.
+
+    Raises:
+      TypeError: The object is one of these.
+    """
     name = type(env).__name__
     if any(kind.__module__.startswith("gymnasium.") for kind in type(env).__mro__):
         raise UserTypeError(f"{name} runs on the host; envs.make('gymnasium/ID') takes environments of Gymnasium.")
@@ -101,6 +105,15 @@ def own_limit(task: Any) -> int:
 
 
 def own_actions(task: Any, name: str) -> Any:
+    """The action space or its specification, or the number of actions, in the object's interface.
+
+    Args:
+      task: Object.
+      name: Name of the object, for the error message.
+
+    Raises:
+      TypeError: The object has none of these.
+    """
     for attribute in ("action_space", "action_spec", "num_actions", "action_size"):
         if not hasattr(task, attribute):
             continue
@@ -152,8 +165,7 @@ def _begin_jumanji(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
 def _advance_jumanji(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     del key, params
     state, timestep = task.step(inner, action)
-    terminated = _terminated(timestep)
-    return Transition(timestep.observation, state, timestep.reward, terminated, truncated=timestep.last() & ~terminated)
+    return _transition(timestep, state)
 
 
 def _begin_timestep(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
@@ -165,16 +177,14 @@ def _begin_timestep(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
 def _advance_timestep(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     del key, params
     timestep = task.step(inner, action)
-    terminated = _terminated(timestep)
-    return Transition(
-        timestep.observation, timestep, timestep.reward, terminated, truncated=timestep.last() & ~terminated
-    )
+    return _transition(timestep, timestep)
 
 
-def _terminated(timestep: Any) -> jax.Array:
-    """Whether a timestep is the last and has no value after it."""
+def _transition(timestep: Any, inner: Any) -> Transition:
+    """The transition of a timestep: the last one terminates if it has no value after it, and otherwise truncates."""
     last = timestep.last()
-    return last & jnp.all(timestep.discount == 0) if hasattr(timestep, "discount") else last
+    terminated = last & jnp.all(timestep.discount == 0) if hasattr(timestep, "discount") else last
+    return Transition(timestep.observation, inner, timestep.reward, terminated, truncated=last & ~terminated)
 
 
 def without_mask(obs: Any, actions: spaces.Space, name: str) -> tuple[Any, Any]:

@@ -134,7 +134,7 @@ def make(env_id: str, **fields: object) -> PgxEnvironment | PgxGame:
     Raises:
       ImportError: Pgx is not installed, or has another version.
       ValueError: The game has no such field, or the field does not take the value.
-      TypeError: A field's value cannot be hashed, or `opponent` is no function.
+      TypeError: A field's value cannot be hashed, or `opponent` is not a function.
     """
     if _pgx().make(env_id).num_players == 1:
         known = ("use_minimal_action_set",) if env_id.startswith("minatar") else ()

@@ -144,7 +144,7 @@ def published_returns(env_id: str) -> dict[str, np.ndarray]:
     """
     if env_id not in environment_ids():
         hint = near(env_id, environment_ids()) or "."
-        raise UserValueError(f"env_id is {env_id!r}, which is no task of TargetGym{hint}")
+        raise UserValueError(f"env_id is {env_id!r}, which is not a task of TargetGym{hint}")
     env = make(env_id)
     recorded = _imported("target_gym.provenance").load_recorded_baselines().get(env_id, {})
     if recorded.get("steps") != env.default_params.max_steps_in_episode:
