@@ -2,7 +2,9 @@
 
 import importlib
 import math
+from collections.abc import Mapping
 from importlib import metadata
+from typing import Any
 
 import numpy as np
 from packaging.requirements import Requirement
@@ -42,20 +44,19 @@ def _libraries() -> list[str]:
     lines = ["Environments of other libraries, which `jaxrl envs LIBRARY` lists:"]
     for library, module in LIBRARIES.items():
         if library != "gymnax":
-            requirement = vars(importlib.import_module(module)).get("REQUIREMENT")
-            lines.append(f"  {library}/...  {_installed(library, requirement)}")
+            lines.append(f"  {library}/...  {_installed(library, vars(importlib.import_module(module)))}")
     return lines
 
 
-def _installed(library: str, requirement: str | None) -> str:
-    """The version of a library, or how to install it."""
-    if requirement is None:
+def _installed(library: str, adapter: Mapping[str, Any]) -> str:
+    """The version of a library, or how to install it, by the names that its adapter's module defines."""
+    if "REQUIREMENT" not in adapter:
         return "installed with jaxrl"
-    name = Requirement(requirement).name
+    name = Requirement(adapter["REQUIREMENT"]).name
     try:
         return f"{name} {metadata.version(name)}"
     except metadata.PackageNotFoundError:
-        return f"not installed: {installing(library)}"
+        return f"not installed: {adapter.get('INSTALLING', installing(library))}"
 
 
 def _row(name: str) -> tuple[str, ...]:

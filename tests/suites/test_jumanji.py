@@ -320,6 +320,8 @@ def test_errors_are_one_sentence():
         envs.make("jumanji/TSP-v1", reward_fn="Sparse")
     with pytest.raises(ValueError, match=r"^jumanji/Tetris-v0 cannot be made with num_rows=2: "):
         envs.make("jumanji/Tetris-v0", num_rows=2)
+    with pytest.raises(ValueError, match=r"^time_limit must be a whole number of at least 1, got 0"):
+        envs.make("jumanji/Snake-v1", time_limit=0)
 
 
 @pytest.mark.fast_rows("Game2048-v1")

@@ -289,6 +289,8 @@ def test_errors_are_one_sentence():
         envs.make("pgx/2048", opponent="random")
     with pytest.raises(TypeError, match=r"opponent must be 'random' or a function .* got 'minimax'"):
         envs.make("pgx/hex", opponent="minimax")
+    with pytest.raises(TypeError, match=r"opponent must be 'random' or a function \(key, obs, mask\) -> action, got"):
+        envs.make("pgx/hex", opponent=lambda key, obs: 0)
     with pytest.raises(ValueError, match="seat must be one of None, 0, 1, got 2"):
         envs.make("pgx/hex", seat=2)
     assert "pgx/connect_four" in envs.names("pgx") and "pgx/bridge_bidding" not in envs.names("pgx")

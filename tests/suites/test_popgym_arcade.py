@@ -133,8 +133,10 @@ def test_errors_are_one_sentence():
         envs.make("popgym_arcade/CartPoleEsy")
     with pytest.raises(ValueError, match="has no static field 'partial'; did you mean 'partial_obs'"):
         envs.make("popgym_arcade/CartPoleEasy", partial=True)
-    with pytest.raises(ValueError, match="obs_size must be 128 or 256, got 64"):
+    with pytest.raises(ValueError, match="obs_size must be one of 128, 256, got 64"):
         envs.make("popgym_arcade/CartPoleEasy", obs_size=64)
+    with pytest.raises(TypeError, match="partial_obs takes True or False, got 'no'"):
+        envs.make("popgym_arcade/CartPoleEasy", partial_obs="no")
 
 
 def test_an_image_of_a_state(key: jax.Array):

@@ -20,7 +20,6 @@ from envs.settings import own_settings
 
 _EXTRA, REQUIREMENT = "craftax", "craftax>=1.6.1,<1.7"
 _NAMES = "Craftax-Classic-Symbolic-v1", "Craftax-Symbolic-v1"
-_NO_LIMIT = np.iinfo(np.int32).max
 
 
 @struct.dataclass
@@ -101,7 +100,7 @@ class CraftaxEnvironment(GymnaxLikeEnvironment):
         """The suite's parameters, without a time limit."""
         fields = (field.name for field in dataclasses.fields(params) if field.name != "max_steps_in_episode")
         return self.inner.default_params.replace(
-            max_timesteps=_NO_LIMIT, **{name: getattr(params, name) for name in fields}
+            max_timesteps=suite.NO_LIMIT, **{name: getattr(params, name) for name in fields}
         )
 
     def transition(self, obs: Any, inner: Any, reward: Any, done: Any, info: Any, params: Any) -> Transition:

@@ -25,7 +25,6 @@ REQUIREMENT = "jaxmarl>=0.2,<0.3"
 # Environments with a time limit, the argument `max_steps`, which their own counters reach one step late.
 _LIMITED = ("jaxmarl.environments.mpe", "jaxmarl.environments.smax")
 _ENEMIES = "jaxmarl.environments.smax.heuristic_enemy_smax_env"
-_NO_LIMIT = np.iinfo(np.int32).max
 _TIME_LIMIT = 1000
 _ALIKE = (
     "MPE_simple_v3",
@@ -239,7 +238,7 @@ def _inner(env: JaxMARLEnvironment) -> tuple[Any, int]:
     own = getattr(core, "max_steps", _TIME_LIMIT)
     if not type(core).__module__.startswith(_LIMITED):
         return inner, own
-    core.max_steps = _NO_LIMIT
+    core.max_steps = suite.NO_LIMIT
     return inner, own + 1
 
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.adapters.incoming import suite
 from envs.adapters.incoming.suite import LIMIT, Transition
 from envs.base import spaces
 from envs.errors import UserTypeError
@@ -201,7 +202,7 @@ def without_mask(obs: Any, actions: spaces.Space, name: str) -> tuple[Any, Any]:
     Raises:
       TypeError: The mask is not one of the actions.
     """
-    named = _as_dictionaries(obs)
+    named = suite.as_dictionaries(obs)
     if not isinstance(named, dict) or "action_mask" not in named:
         return named, None
     mask = jnp.asarray(named.pop("action_mask"), bool)
@@ -211,16 +212,6 @@ def without_mask(obs: Any, actions: spaces.Space, name: str) -> tuple[Any, Any]:
             "number of choices are supported."
         )
     return (next(iter(named.values())) if len(named) == 1 else named), mask | ~jnp.any(mask)
-
-
-def _as_dictionaries(obs: Any) -> Any:
-    if isinstance(obs, Mapping):
-        return {name: _as_dictionaries(part) for name, part in obs.items()}
-    if hasattr(obs, "_asdict"):
-        return _as_dictionaries(obs._asdict())
-    if dataclasses.is_dataclass(obs):
-        return {field.name: _as_dictionaries(getattr(obs, field.name)) for field in dataclasses.fields(obs)}
-    return obs
 
 
 INTERFACES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

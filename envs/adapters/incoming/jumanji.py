@@ -14,7 +14,7 @@ from envs import choices
 from envs.adapters.incoming import jumanji_tasks as tasks
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.jumanji_making import created, fields_of
-from envs.adapters.incoming.jumanji_spaces import entries, space_of
+from envs.adapters.incoming.jumanji_spaces import MASK, space_of
 from envs.adapters.incoming.jumanji_tasks import REFUSED
 from envs.adapters.incoming.suite import SuiteEnvironment, SuiteParams, Transition
 from envs.base import spaces
@@ -22,7 +22,6 @@ from envs.errors import UserValueError
 from envs.settings import own_settings
 
 _EXTRA, REQUIREMENT = "jumanji", "jumanji>=1.1.2,<1.2"
-_NEVER = np.iinfo(np.int32).max  # a time limit that no number of steps reaches
 
 
 class Held(NamedTuple):
@@ -88,7 +87,7 @@ class JumanjiEnvironment(SuiteEnvironment):
     def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """The suite's reset."""
         state, timestep = tasks.with_numbers(self.inner, params).reset(key)
-        return entries(timestep.observation), Held(state, _mask(timestep))
+        return _entries(timestep), Held(state, _mask(timestep))
 
     def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
         """The suite's step."""
@@ -100,7 +99,7 @@ class JumanjiEnvironment(SuiteEnvironment):
             warnings.filterwarnings("ignore", "scatter inputs have incompatible types", FutureWarning)
             state, timestep = task.step(inner.state, action)
         held = Held(state, _mask(timestep))
-        return Transition(entries(timestep.observation), held, timestep.reward, timestep.last(), timestep.extras)
+        return Transition(_entries(timestep), held, timestep.reward, timestep.last(), timestep.extras)
 
     def action_mask(self, state: Any, params: Any) -> Any:
         """The suite's mask; all actions where it allows none."""
@@ -186,13 +185,18 @@ def _inner(env: JumanjiEnvironment) -> tuple[Any, int, tuple[str, ...]]:
     with jax.ensure_compile_time_eval(), matplotlib.rc_context():  # viewers change the settings of Matplotlib
         task = created(_jumanji().make, env.env_id, dict(env.fields))
         limit = task.time_limit if hasattr(task, "time_limit") else tasks.LENGTHS[type(task).__name__](task)
-        task.time_limit = _NEVER
+        task.time_limit = suite.NO_LIMIT
         metrics = jax.eval_shape(lambda key: task.reset(key)[1].extras, jax.random.key(0))
     return task, int(limit), tuple(metrics)
 
 
+def _entries(timestep: Any) -> dict[str, Any]:
+    named = suite.as_dictionaries(timestep.observation)
+    return {name: part for name, part in named.items() if name != MASK}
+
+
 def _mask(timestep: Any) -> Any:
-    return getattr(timestep.observation, "action_mask", None)
+    return getattr(timestep.observation, MASK, None)
 
 
 def _jumanji() -> Any:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from envs.adapters.incoming.jumanji_tasks import traced
+from envs.arguments import check_count
 from envs.errors import UserValueError
 
 # By class: names of Jumanji's classes of rewards, the first being the task's own.
@@ -38,6 +39,8 @@ def created(make: Callable[..., Any], env_id: str, fields: Mapping[str, Any]) ->
     task, arguments = make(env_id), dict(fields)
     if not arguments:
         return task
+    if "time_limit" in fields:
+        check_count("time_limit", fields["time_limit"])
     generated = _numbers(_generator(task))
     if "max_step" in generated:  # MMST keeps the nodes that each agent has visited
         arguments["max_step"] = fields.get("time_limit", task.time_limit)

@@ -1,6 +1,5 @@
 """Observations of Jumanji as dictionaries, and their spaces."""
 
-import dataclasses
 from typing import Any
 
 import jax.numpy as jnp
@@ -9,22 +8,7 @@ import numpy as np
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 
-_MASK = "action_mask"
-
-
-def entries(value: Any) -> Any:
-    """An observation as nested dictionaries, without its mask.
-
-    Args:
-      value: Named tuple, or dataclass, of such values or of arrays.
-    """
-    if hasattr(value, "_asdict"):
-        parts = value._asdict()
-    elif dataclasses.is_dataclass(value):
-        parts = vars(value)
-    else:
-        return value
-    return {name: entries(part) for name, part in parts.items() if name != _MASK}
+MASK = "action_mask"  # the entry of an observation
 
 
 def space_of(name: str, spec: Any, codes: tuple[str, ...]) -> Any:
@@ -38,7 +22,7 @@ def space_of(name: str, spec: Any, codes: tuple[str, ...]) -> Any:
       codes: Names of entries that are choices.
     """
     if spec._specs:
-        return spaces.Dict({each: space_of(each, part, codes) for each, part in spec._specs.items() if each != _MASK})
+        return spaces.Dict({each: space_of(each, part, codes) for each, part in spec._specs.items() if each != MASK})
     low, high = getattr(spec, "minimum", None), getattr(spec, "maximum", None)
     if name in codes:
         low, high = int(np.min(np.asarray(low))), int(np.max(np.asarray(high)))

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +142,7 @@ def make(env_id: str, **fields: object) -> PgxEnvironment | PgxGame:
         check_flag("use_minimal_action_set", fields.get("use_minimal_action_set", True))
         return suite.make(PgxEnvironment, env_id, fields, known)
     opponent = fields.get("opponent", "random")
-    if opponent != "random" and not callable(opponent):
+    if opponent != "random" and not _takes_three(opponent):
         raise UserTypeError(f"opponent must be 'random' or a function (key, obs, mask) -> action, got {opponent!r}")
     seats = None, *range(_pgx().make(env_id).num_players)
     if isinstance(fields.get("seat"), bool):
@@ -155,6 +156,17 @@ def make(env_id: str, **fields: object) -> PgxEnvironment | PgxGame:
             check_count(name, fields[name])
     go = ("komi", "history_length", "max_terminal_steps") if env_id.startswith("go_") else ()
     return suite.make(PgxGame, env_id, fields, ("opponent", "seat", *go))
+
+
+def _takes_three(function: Any) -> bool:
+    """Whether this is a function of three arguments."""
+    try:
+        inspect.signature(function).bind(None, None, None)
+    except TypeError:
+        return False
+    except ValueError:  # a function that Python cannot inspect
+        return True
+    return True
 
 
 @functools.cache

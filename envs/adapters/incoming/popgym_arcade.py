@@ -14,13 +14,13 @@ from envs import base
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.gymnax_like import GymnaxLikeEnvironment
 from envs.adapters.incoming.suite import SuiteParams, Transition
-from envs.arguments import check_flag
+from envs.arguments import check_choice, check_flag
 from envs.base import spaces
-from envs.errors import MissingPackageError, UserValueError, installing
+from envs.errors import MissingPackageError, installing
 from envs.settings import own_settings
 
 _EXTRA, REQUIREMENT = "popgym_arcade", "popgym-arcade>=0.0.7,<0.1"
-_NO_LIMIT = np.iinfo(np.int32).max
+INSTALLING = f"{installing(_EXTRA)}, then pip install --no-deps '{REQUIREMENT}'"
 
 
 @struct.dataclass
@@ -84,7 +84,7 @@ class PopgymArcadeEnvironment(GymnaxLikeEnvironment):
         """The suite's parameters, without a time limit."""
         own = self.inner.default_params
         if not isinstance(params, ArcadeCartPoleParams):
-            return own.replace(max_steps_in_episode=_NO_LIMIT) if hasattr(own, "max_steps_in_episode") else own
+            return own.replace(max_steps_in_episode=suite.NO_LIMIT) if hasattr(own, "max_steps_in_episode") else own
         fields = (field.name for field in dataclasses.fields(params) if field.name != "max_steps_in_episode")
         return own.replace(
             total_mass=params.masscart + params.masspole,
@@ -125,19 +125,16 @@ def make(env_id: str, **fields: object) -> PopgymArcadeEnvironment:
       TypeError: A field's value cannot be hashed.
     """
     _arcade()
+    check_flag("partial_obs", fields.get("partial_obs", False))
+    check_choice("obs_size", fields.get("obs_size", 128), (128, 256))
     return suite.make(PopgymArcadeEnvironment, env_id, fields, ("obs_size", "partial_obs"))
 
 
 @functools.cache
 @own_settings()
 def _inner(env: PopgymArcadeEnvironment) -> Any:
-    fields = dict(env.fields)
-    if "partial_obs" in fields:
-        check_flag("partial_obs", fields["partial_obs"])
-    if fields.get("obs_size", 128) not in (128, 256):
-        raise UserValueError(f"obs_size must be 128 or 256, got {fields['obs_size']!r}")
     with jax.ensure_compile_time_eval():
-        task, _ = _arcade().make(env.env_id, **fields)
+        task, _ = _arcade().make(env.env_id, **dict(env.fields))
     # The suite was written for another base class. gymnax's `discount` asks for a method that the suite lacks; it is an
     # entry of `info` that nothing reads.
     task.discount = lambda state, params: 1.0
@@ -149,6 +146,6 @@ def _arcade() -> Any:
         return suite.imported("popgym_arcade.registration", _EXTRA, REQUIREMENT)
     except MissingPackageError as error:
         raise MissingPackageError(
-            f"{_EXTRA}/... takes {REQUIREMENT} without its requirement stable-gymnax, which replaces gymnax:"
-            f" {installing(_EXTRA)}, then pip install --no-deps popgym-arcade ({error})"
+            f"{_EXTRA}/... takes {REQUIREMENT} without its requirement stable-gymnax, which replaces gymnax: "
+            f"{INSTALLING} ({error.__cause__ or error})."
         ) from error

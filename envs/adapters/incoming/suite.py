@@ -27,6 +27,7 @@ from envs.spelling import near
 
 Kind = TypeVar("Kind", bound="SuiteEnvironment")
 LIMIT = "max_steps_in_episode"
+NO_LIMIT = int(np.iinfo(np.int32).max)  # a time limit that no number of steps reaches
 _IMPORTING = threading.RLock()  # while the streams are replaced
 
 
@@ -230,6 +231,19 @@ def space_of(types: Any) -> spaces.Space:
         ends = jnp.iinfo(types.dtype)
         return spaces.Box(ends.min, ends.max, types.shape, types.dtype)
     return spaces.Box(-jnp.inf, jnp.inf, types.shape, types.dtype)
+
+
+def as_dictionaries(obs: Any) -> Any:
+    """An observation of mappings, named tuples and dataclasses as nested dictionaries.
+
+    Args:
+      obs: Observation.
+    """
+    if dataclasses.is_dataclass(obs):
+        obs = {field.name: getattr(obs, field.name) for field in dataclasses.fields(obs)}
+    elif hasattr(obs, "_asdict"):
+        obs = obs._asdict()
+    return {name: as_dictionaries(part) for name, part in obs.items()} if isinstance(obs, Mapping) else obs
 
 
 def show(ax: Any, image: Any) -> None:
