@@ -407,6 +407,10 @@ def test_another_envs_is_named_when_jaxrl_is_imported(tmp_path: Path) -> None:
             r"^ppo takes .*, got hparams; they are .* of the training: train\(algo, hparams, \.\.\.\)$",
         ),
         ({"network": {"hidden": (8,)}}, r"^network takes your own flax module, got \{'hidden': \(8,\)\}$"),
+        (
+            {"network": jaxrl.PPOHParams()},
+            r"^network takes your own flax module, got PPOHParams; .* train\(algo, hparams, \.\.\.\)$",
+        ),
         ({"network": "cnn"}, r"^network takes your own flax module, got 'cnn'; .* PPOConfig\(network='cnn'\)"),
     ],
 )

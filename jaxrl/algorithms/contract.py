@@ -14,7 +14,7 @@ from envs.base import Environment
 from envs.checking import ContractError
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings
-from jaxrl.checks import carried_over, check_function, extends
+from jaxrl.checks import Settings, carried_over, check_function, extends
 from jaxrl.discounts.parsing import prepare
 from jaxrl.importing import imported
 from jaxrl.learning.actor import Actor
@@ -284,6 +284,11 @@ def with_hints(build: Build) -> Build:
             raise UserTypeError(
                 f"network takes your own flax module, got {network!r}; a network by name is a field of the "
                 f"configuration: {example.format(f'network={network!r}')}"
+            )
+        if isinstance(network, Settings):
+            raise UserTypeError(
+                f"network takes your own flax module, got {type(network).__name__}; hyper-parameters are an argument "
+                "of the training: train(algo, hparams, ...)"
             )
         algo, path = build(*values, **named), f"{build.__module__}:{build.__name__}"
         if algo.builder != path:
