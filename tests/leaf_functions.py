@@ -20,6 +20,7 @@ WITHOUT_ARRAYS = {
     "nn.Module",
     "spaces.Space",
     "ActionHead",
+    "LamWeights",
 }
 # Conversions, and checks of a user's arguments.
 BEFORE = (ast.Assign, ast.AnnAssign, ast.Delete, ast.If, ast.Import, ast.ImportFrom)

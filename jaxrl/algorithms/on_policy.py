@@ -464,7 +464,10 @@ def on_policy(
     """
     check_transformation(config.optimiser)
     head = action_head(env.action_space(env.default_params))
-    critic = mixture_critic(config.critic_heads) if config.critic == "mixture" else single_critic()
+    if config.critic == "mixture":
+        critic = mixture_critic(config.critic_heads, config.lam_weights)
+    else:
+        critic = single_critic(config.lam_weights)
     critic_sees = config.critic_sees
     if critic_sees == "auto" and (network is not None or belief is not None or not config.has_critic):
         critic_sees = "own"

@@ -11,6 +11,7 @@ from envs.errors import UserValueError
 from jaxrl.algorithms.rollout_config import INFINITE, SCALED_SLOTS, RolloutConfig, RolloutHParams
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.discounts.parsing import Exponential
+from jaxrl.learning.advantages import LAM_WEIGHTS, LamWeights
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Seen, Sees, View, check_sees
 from jaxrl.learning.beliefs import Belief, BelievingHeads
 from jaxrl.learning.networks import Module, check_network
@@ -35,6 +36,9 @@ class OnPolicyConfig(RolloutConfig):
         "all", whole observations; the name of an entry of observations, several names, or a function of an
         observation, or its path, for that part alone; or "auto", the entries that `actor_sees="auto"` hides where
         there are some, and otherwise "own".
+      lam_weights: Weights of the n-step estimators of the lambda-return near the end of an episode or of the rollout:
+        "truncated", by which the longest one has the weight of all that would be longer, or "finite-time", which scales
+        the weights of all of them to a sum of 1, see `jaxrl.ugae`.
       burn_in: Number of steps at the end of the previous rollout, at most `num_steps`, from which every minibatch
         recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
         they are the memories of the policy that acted, and the first probability ratio is 1. For recurrent policies.
@@ -53,6 +57,7 @@ class OnPolicyConfig(RolloutConfig):
     critic: Literal["single", "mixture"] = "single"
     critic_heads: int = 8
     critic_sees: Sees = "auto"
+    lam_weights: LamWeights = "truncated"
     burn_in: int = 0
 
     def __post_init__(self, gamma: None) -> None:
@@ -63,6 +68,7 @@ class OnPolicyConfig(RolloutConfig):
         object.__setattr__(self, "critic_sees", check_sees("critic_sees", self.critic_sees, CRITIC_WORDS))
         if self.critic_sees == "global":
             self._check_centralised()
+        check_choice("lam_weights", self.lam_weights, LAM_WEIGHTS)
         check_count("burn_in", self.burn_in, 0)
         if self.burn_in > self.num_steps:
             raise UserValueError(
@@ -107,7 +113,8 @@ class OnPolicyHParams(RolloutHParams):
       anneal_env_steps: Number of environment steps over which `lr_end` and other final fractions are reached; infinity
         means the whole run.
       discount: Discount of rewards: a number (exponential), a string such as "beta:mu=0.98,eta=0.5", or a Discount.
-      lam: Lambda of the advantage estimator, in [0, 1]; 1 is Monte Carlo.
+      lam: Lambda of the advantage estimator, in [0, 1]; 1 is Monte Carlo, or with `lam_weights="finite-time"` the mean
+        of all n-step estimators.
       value_coef: Weight of the value loss.
       entropy_coef: Weight of the entropy bonus.
       entropy_decay_env_steps: Number of environment steps in which the entropy bonus falls to a tenth; infinity keeps

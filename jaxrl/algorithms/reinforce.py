@@ -31,7 +31,7 @@ STEPS_OF_PART = 20  # of a rollout, whose layers an accelerator keeps at a time
 class ReinforceConfig(OnPolicyConfig):
     """Static configuration of REINFORCE: changing a field recompiles.
 
-    Rollouts should be longer than episodes, see `reinforce`.
+    Rollouts should be longer than episodes, see `reinforce`. `lam_weights` has no effect on Monte Carlo returns.
 
     Attributes:
       baseline: Baseline that is subtracted from returns: the "critic", which learns to predict them, or "off" for no
@@ -49,6 +49,7 @@ class ReinforceConfig(OnPolicyConfig):
         super().__post_init__(gamma)
         check_choice("baseline", self.baseline, ("critic", "off"))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "off"))
+        self._refuse_without_effect("lam_weights", "Monte Carlo returns", effect=False)
         for name, needed in (("time_limits", "terminal"), ("critic", "single"), ("critic_sees", "own")):
             if self.baseline == "off" and getattr(self, name) not in (needed, "auto"):
                 raise UserValueError(

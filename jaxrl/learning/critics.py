@@ -1,5 +1,6 @@
 """Critics under a discount: one value, or one value for each exponential of a mixture."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 
 from jaxrl.discounts.mixtures import head_sizes, with_nodes
 from jaxrl.discounts.parsing import Prepared, discount_name, prepare
-from jaxrl.learning.advantages import mixture_ugae, ugae
+from jaxrl.learning.advantages import LamWeights, mixture_ugae, ugae
 from jaxrl.learning.losses import clipped_value_loss
 
 
@@ -32,8 +33,12 @@ class Critic(NamedTuple):
     whole: Callable[[Prepared, jax.Array], jax.Array]
 
 
-def single_critic() -> Critic:
-    """Critic with one value; estimates bootstrap as if the discount restarted at each step (UGAE)."""
+def single_critic(lam_weights: LamWeights = "truncated") -> Critic:
+    """Critic with one value; estimates bootstrap as if the discount restarted at each step (UGAE).
+
+    Args:
+      lam_weights: Weights of the n-step estimators, as `weights` of `ugae`.
+    """
 
     def loss(
         discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Any
@@ -41,10 +46,11 @@ def single_critic() -> Critic:
         del discount
         return clipped_value_loss(value, old, target, weight, clip)
 
-    return Critic(None, prepare, ugae, loss, lambda discount, value: value)
+    estimate = functools.partial(ugae, weights=lam_weights)
+    return Critic(None, prepare, estimate, loss, lambda discount, value: value)
 
 
-def mixture_critic(num_heads: int) -> Critic:
+def mixture_critic(num_heads: int, lam_weights: LamWeights = "truncated") -> Critic:
     """Critic with one value for each exponential of the discount, each bootstrapping from itself.
 
     Values under a rate r grow with its horizon h, the sum of r^t over the steps of one rollout. The network therefore
@@ -59,6 +65,10 @@ def mixture_critic(num_heads: int) -> Critic:
     The exponentials fit the curve over one rollout; beyond it the slowest one determines the tail, which is exponential
     even if the curve has an infinite sum. Fitted over 8 rollouts, the slowest rate, whose head learns
     last, comes some 5 times closer to 1, and learning on CartPole was worse.
+
+    Args:
+      num_heads: Number of exponentials K.
+      lam_weights: Weights of the n-step estimators, as `weights` of `ugae`.
     """
 
     def prepare_heads(
@@ -73,7 +83,8 @@ def mixture_critic(num_heads: int) -> Critic:
         chex.assert_shape([value, next_value], (..., num_heads), custom_message="value, next_value")
         size = head_sizes(discount)
         rates, weights = discount.rates, discount.weights
-        advantage, target = mixture_ugae(rates, weights, lam, reward, value * size, next_value * size, *ends)
+        values = value * size, next_value * size
+        advantage, target = mixture_ugae(rates, weights, lam, reward, *values, *ends, lam_weights=lam_weights)
         return advantage, target / size
 
     def loss(

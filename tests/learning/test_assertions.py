@@ -146,6 +146,8 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "curve",
         lambda: advantages._lag_targets(ones(4), SCALAR, ones(4), ones(4), flags(4)),
     ),
+    ("advantages._finite_time", "size, last", lambda: advantages._finite_time(SCALAR, ones(4), flags(4, 1))),
+    ("advantages._finite_time", "lam", lambda: advantages._finite_time(ones(4), ones(4), flags(4))),
     (
         "advantages._lag_targets",
         "last",

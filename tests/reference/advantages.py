@@ -47,6 +47,27 @@ def ugae(gamma, lam, reward, value, next_value, terminated, done):
     return advantage, advantage + np.asarray(value, np.float64)
 
 
+def estimators(gamma, reward, next_value, terminated, done):
+    """R_1 ... R_N of each step of one column, float64: n rewards and the value after them, up to the end."""
+    reward, next_value = np.asarray(reward, np.float64), np.asarray(next_value, np.float64)
+    found = []
+    for t in range(len(reward)):
+        row, paid = [], 0.0
+        for j in range(t, len(reward)):
+            paid += gamma[j - t] * reward[j]
+            row.append(paid + (0.0 if terminated[j] else gamma[j - t + 1] * next_value[j]))
+            if terminated[j] or done[j]:
+                break
+        found.append(np.array(row))
+    return found
+
+
+def finite_time(gamma, lam, reward, next_value, terminated, done):
+    """Targets of finite-time weights: the mean of the estimators R_n of a step, weighted by lam^(n-1)."""
+    rows = estimators(gamma, reward, next_value, terminated, done)
+    return np.array([np.average(row, weights=np.float64(lam) ** np.arange(len(row))) for row in rows])
+
+
 def gae(gamma, lam, reward, value, next_value, terminated, done):
     """GAE by its recursion over temporal differences, one column, float64."""
     reward, value, next_value = (np.asarray(x, np.float64) for x in (reward, value, next_value))

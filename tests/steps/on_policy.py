@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from float64 import Nodes, Statistics, linear
 from recorded_env import ACTIONS, RecordedEnv, Walk
-from reference.advantages import ugae
+from reference.advantages import finite_time, ugae
 
 Array = np.ndarray
 
@@ -171,16 +171,25 @@ class OnPolicy:
             at = (slice(None), *column)
             ends = ended[at], done[at]
             if self.nodes is None:
-                advantage[at], target[at] = ugae(self.curve, lam, reward[at], value[at], next_value[at], *ends)
+                advantage[at], target[at] = self._estimate(
+                    self.curve, lam, reward[at], value[at], next_value[at], *ends
+                )
                 continue
             for k, (rate, weight, size) in enumerate(
                 zip(self.nodes.rates, self.nodes.weights, self.nodes.sizes, strict=True)
             ):
                 now, after = size * value[at][:, k], size * next_value[at][:, k]
-                part, returns = ugae(rate ** np.arange(len(now) + 1), lam, reward[at], now, after, *ends)
+                part, returns = self._estimate(rate ** np.arange(len(now) + 1), lam, reward[at], now, after, *ends)
                 advantage[at] += weight * part
                 target[at][:, k] = returns / size
         return advantage, target
+
+    def _estimate(self, curve: Array, lam: float, reward: Array, value: Array, *after: Array) -> tuple[Array, Array]:
+        """Advantages and targets of one column."""
+        if self.config.lam_weights == "truncated":
+            return ugae(curve, lam, reward, value, *after)
+        target = finite_time(curve, lam, reward, *after)
+        return target - value, target
 
     # --- learning ------------------------------------------------------------------------------------
 

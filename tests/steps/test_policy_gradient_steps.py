@@ -190,14 +190,16 @@ CASES = {
         SPO,
         jaxrl.spo,
         CROWD,
-        jaxrl.SPOConfig(**EPOCHS, **NETWORK, **MIXTURE, num_envs=2, num_steps=8, reset_pool=8),
+        jaxrl.SPOConfig(
+            **EPOCHS, **NETWORK, **MIXTURE, num_envs=2, num_steps=8, reset_pool=8, lam_weights="finite-time"
+        ),
         {"ratio_eps": 0.1, "ratio_eps_end": 0.5, "anneal_env_steps": 40},
     ),
     "mdpo": Case(
         MDPO,
         jaxrl.mdpo,
         SINGLE,
-        jaxrl.MDPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8),
+        jaxrl.MDPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8, lam_weights="finite-time"),
         {"step_size": 0.5, "anneal_env_steps": 40},
     ),
     "mdpo, continuous": Case(
