@@ -9,6 +9,7 @@ from bench.studies import (
     crowd_planners,
     crowd_rewards,
     estimator_bias,
+    finite_time_weights,
     mixture_critic,
     partners,
     pathworld,
@@ -30,6 +31,7 @@ STUDIES: dict[str, Study] = {
     for each in (
         ugae_vs_monte_carlo.STUDY,
         estimator_bias.STUDY,
+        finite_time_weights.STUDY,
         mixture_critic.STUDY,
         centralised_critic.STUDY,
         partners.STUDY,
