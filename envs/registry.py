@@ -47,6 +47,9 @@ ROWS: dict[str, Row] = {
     "mountain-car-continuous": Row(
         "envs.control.mountain_car_continuous", "MountainCarContinuous", "MountainCarContinuous-v0", bar=90.0
     ),
+    "cartpole-swing-up": Row("envs.control.cartpole_swing_up", "CartPoleSwingUp"),
+    "acrobot-continuous": Row("envs.control.acrobot_continuous", "ContinuousAcrobot", bar=-90.0),
+    "reacher": Row("envs.control.reacher", "Reacher"),
     "pathworld": Row("envs.decision.pathworld", "Pathworld"),
     "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice", optimum=1.75),
     "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal", optimum=1.75),

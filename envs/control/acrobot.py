@@ -101,7 +101,12 @@ class Acrobot(base.Environment):
     ) -> tuple[jax.Array, AcrobotState, jax.Array, jax.Array, dict[Any, Any]]:
         """One Runge-Kutta step under torque -max, 0 or max (actions 0, 1, 2)."""
         del key
-        torque = (action - 1) * jnp.float32(1) * params.max_torque
+        return self.under_torque(state, (action - 1) * jnp.float32(1) * params.max_torque, params)
+
+    def under_torque(
+        self, state: AcrobotState, torque: jax.Array, params: AcrobotParams
+    ) -> tuple[jax.Array, AcrobotState, jax.Array, jax.Array, dict[Any, Any]]:
+        """One Runge-Kutta step under a torque in N m; returns what `step_env` does."""
         # Without the barrier XLA on CPUs would repeat the integration for each output that reads it.
         angle_1, angle_2, velocity_1, velocity_2 = jax.lax.optimization_barrier(_runge_kutta(state, torque, params))
         state = AcrobotState(

@@ -88,17 +88,8 @@ class CartPole(base.Environment):
     ) -> tuple[jax.Array, CartPoleState, jax.Array, jax.Array, dict[Any, Any]]:
         """One Euler step under a push to the left (action 0) or to the right (1)."""
         del key
-        total_mass = params.masscart + params.masspole
-        polemass_length = params.masspole * params.length
         force = jnp.where(action == 1, params.force_mag, -params.force_mag)
-        sin, cos = sin_cos(state.theta)
-
-        push = (force + polemass_length * state.theta_dot * state.theta_dot * sin) / total_mass
-        theta_acc = (params.gravity * sin - cos * push) / (
-            params.length * (4 / 3 - params.masspole * cos * cos / total_mass)
-        )
-        x_acc = push - polemass_length * theta_acc * cos / total_mass
-
+        x_acc, theta_acc = accelerations(state.theta, state.theta_dot, force, params)
         state = CartPoleState(
             time=state.time + 1,
             x=state.x + params.tau * state.x_dot,
@@ -122,6 +113,26 @@ class CartPole(base.Environment):
         """x, x_dot, theta, theta_dot; the observation of a failing step is still inside."""
         high = jnp.array([2 * params.x_threshold, jnp.inf, 2 * params.theta_threshold_radians, jnp.inf], jnp.float32)
         return spaces.Box(-high, high, (4,), jnp.float32)
+
+
+def accelerations(theta: jax.Array, theta_dot: jax.Array, force: jax.Array, params: Any) -> tuple[jax.Array, jax.Array]:
+    """Accelerations of the cart, in m/s^2, and of the pole, in rad/s^2, without friction.
+
+    Args:
+      theta, theta_dot: Angle of the pole from upright, in rad, and its rate, in rad/s.
+      force: Force on the cart, in N.
+      params: Parameters with `gravity`, `masscart`, `masspole` and `length`, half the length of the pole.
+
+    Source: Florian (2007), "Correct equations for the dynamics of the cart-pole system".
+    """
+    total_mass = params.masscart + params.masspole
+    polemass_length = params.masspole * params.length
+    sin, cos = sin_cos(theta)
+    push = (force + polemass_length * theta_dot * theta_dot * sin) / total_mass
+    theta_acc = (params.gravity * sin - cos * push) / (
+        params.length * (4 / 3 - params.masspole * cos * cos / total_mass)
+    )
+    return push - polemass_length * theta_acc * cos / total_mass, theta_acc
 
 
 def _observe(state: CartPoleState) -> jax.Array:

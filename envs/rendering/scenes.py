@@ -11,6 +11,7 @@ from envs import probes
 from envs.bandits.base import Bandit
 from envs.control.acrobot import Acrobot
 from envs.control.cartpole import CartPole
+from envs.control.cartpole_swing_up import CartPoleSwingUp
 from envs.control.mountain_car import MountainCar
 from envs.control.mountain_car_continuous import MountainCarContinuous
 from envs.control.pendulum import Pendulum
@@ -259,6 +260,7 @@ _PROBES = (
 )
 _SCENES: dict[type, tuple[tuple[int, int], Callable[[Axes, Any, Any], Update]]] = {
     CartPole: ((400, 640), _cartpole),
+    CartPoleSwingUp: ((400, 640), _cartpole),
     Pendulum: ((400, 400), _pendulum),
     Acrobot: ((400, 400), _acrobot),
     MountainCar: ((400, 640), _mountain_car),

@@ -138,13 +138,13 @@ class Unknown(CartPole):
 
 
 def test_an_environment_without_a_drawing_is_refused(tmp_path):
-    control = ["cartpole", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous"]
+    control = ["cartpole", "cartpole-swing-up", "pendulum", "acrobot", "mountain-car", "mountain-car-continuous"]
     decisions = ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"]
     remembered = [f"memory/{task}" for task in ("repeat-first", "t-maze", "delayed-match", "chain", "bandit")]
     remembered += [f"memory/{task}" for task in ("autoencode", "count-recall", "concentration", "battleship-small")]
     games = ["game/climbing", "cooperation/levers", "cooperation/foraging", "cooperation/crowd"]
     assert drawable() == [*control, *decisions, *remembered, *games, "crowd/...", "bandit/...", "probe/..."]
-    with pytest.raises(ValueError, match="Crowd cannot be drawn; supported environments are cartpole, pendulum"):
+    with pytest.raises(ValueError, match="Crowd cannot be drawn; supported environments are cartpole, cartpole-swing-up"):
         render(agents.Crowd(), None, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())
 
