@@ -50,6 +50,8 @@ ROWS: dict[str, Row] = {
     "cartpole-swing-up": Row("envs.control.cartpole_swing_up", "CartPoleSwingUp"),
     "acrobot-continuous": Row("envs.control.acrobot_continuous", "ContinuousAcrobot", bar=-90.0),
     "reacher": Row("envs.control.reacher", "Reacher"),
+    "lander": Row("envs.control.lander", "Lander", bar=200.0),
+    "lander-continuous": Row("envs.control.lander", "Lander", None, (("continuous", True),), bar=200.0),
     "pathworld": Row("envs.decision.pathworld", "Pathworld"),
     "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice", optimum=1.75),
     "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal", optimum=1.75),

@@ -70,6 +70,8 @@ OTHERS_SLOW = [
     "cooperation/levers",
     "cooperation/levers-characters",
     "crowd/circle",
+    "lander",
+    "lander-continuous",
     "memory/acrobot",
     "memory/autoencode",
     "memory/bandit",

@@ -144,7 +144,9 @@ def test_an_environment_without_a_drawing_is_refused(tmp_path):
     remembered += [f"memory/{task}" for task in ("autoencode", "count-recall", "concentration", "battleship-small")]
     games = ["game/climbing", "cooperation/levers", "cooperation/foraging", "cooperation/crowd"]
     assert drawable() == [*control, *decisions, *remembered, *games, "crowd/...", "bandit/...", "probe/..."]
-    with pytest.raises(ValueError, match="Crowd cannot be drawn; supported environments are cartpole, cartpole-swing-up"):
+    with pytest.raises(
+        ValueError, match="Crowd cannot be drawn; supported environments are cartpole, cartpole-swing-up"
+    ):
         render(agents.Crowd(), None, tmp_path / "x.gif")
     assert not list(tmp_path.iterdir())
 
