@@ -20,7 +20,7 @@ PART ?=
 MARKS ?=
 NAMES ?=
 NAME ?=
-SUITES ?= navix pgx craftax targetgym octax popgym_arcade
+SUITES ?= navix pgx craftax targetgym octax popgym_arcade electric_motor
 OPTIONS ?=
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' >/dev/null 2>&1 \
@@ -182,7 +182,8 @@ $(VENV)-peers/.installed: $(call stamp,test)
 # The stem is the extra of a suite. POPGym Arcade without its dependencies, which replace gymnax.
 $(VENV)-suite-%/.installed: pyproject.toml | $(BIN)/python
 	@$(PYTHON) -m venv $(VENV)-suite-$*
-	@$(call pip,$(VENV)-suite-$*/bin/python,--editable '.[$*]' hypothesis pytest pytest-xdist)
+	@$(call pip,$(VENV)-suite-$*/bin/python,--editable $(if $(filter electric_motor,$*),. gym-electric-motor==3.0.3,'.[$*]') \
+		hypothesis pytest pytest-xdist)
 	$(if $(filter popgym_arcade,$*),$(VENV)-suite-$*/bin/pip install -q --no-deps popgym-arcade==0.0.7)
 	@touch '$@'
 
