@@ -54,6 +54,8 @@ ROWS: dict[str, Row] = {
     "motor/dc-finite": Row("envs.control.dc_motor", "DCMotor", None, (("finite", True),)),
     "motor/synchronous": Row("envs.control.synchronous_motor", "SynchronousMotor"),
     "motor/synchronous-finite": Row("envs.control.synchronous_motor", "SynchronousMotor", None, (("finite", True),)),
+    "quadrotor/hover": Row("envs.control.quadrotor", "Quadrotor"),
+    "quadrotor/tracking": Row("envs.control.quadrotor", "Quadrotor", None, (("task", "tracking"),)),
     "lander": Row("envs.control.lander", "Lander", bar=200.0),
     "lander-continuous": Row("envs.control.lander", "Lander", None, (("continuous", True),), bar=200.0),
     "pathworld": Row("envs.decision.pathworld", "Pathworld"),

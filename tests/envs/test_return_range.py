@@ -26,6 +26,8 @@ STATED = [
     "motor/dc-finite",
     "motor/synchronous",
     "motor/synchronous-finite",
+    "quadrotor/hover",
+    "quadrotor/tracking",
     "memory/repeat-first",
     "memory/t-maze",
     "memory/delayed-match",
