@@ -1,15 +1,16 @@
 """The environment contract: gymnax 1.0's, with additions that rollouts need."""
 
 import functools
+import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast, get_args
 
 import jax
 import numpy as np
 from jax.core import Tracer
 
-from envs.arguments import CheckedFlags
+from envs.arguments import CheckedFlags, check_choice
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import in_own_settings, methods_in_own_settings, own_settings
 
@@ -21,6 +22,8 @@ EnvParams = gymnax_environment.EnvParams
 EnvState = gymnax_environment.EnvState
 
 MetricRule = Literal["sum", "mean", "last"]
+OptimumKind = Literal["precommitted", "stationary", "sophisticated"]
+OPTIMUM_KINDS: tuple[OptimumKind, ...] = get_args(OptimumKind)
 
 # Methods that programs trace.
 _TRACED = (
@@ -36,7 +39,19 @@ _TRACED = (
     "observation_space",
 )
 
-__all__ = ["EnvParams", "EnvState", "Environment", "MetricRule", "agent_axes", "entries", "spaces"]
+__all__ = [
+    "OPTIMUM_KINDS",
+    "EnvParams",
+    "EnvState",
+    "Environment",
+    "MetricRule",
+    "OptimumKind",
+    "agent_axes",
+    "check_optimum_kind",
+    "entries",
+    "optimum_of",
+    "spaces",
+]
 
 
 def _with_strong_observations(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -56,6 +71,16 @@ def _with_strong_observations(method: Callable[..., Any]) -> Callable[..., Any]:
 
 def _strong(leaf: Any) -> Any:
     return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
+
+
+def check_optimum_kind(kind: str) -> OptimumKind:
+    """Return a kind of optimum, see `Environment.optimum`; reject anything else.
+
+    Raises:
+      ValueError: The kind is none of `OPTIMUM_KINDS`.
+    """
+    check_choice("kind", kind, OPTIMUM_KINDS)
+    return cast(OptimumKind, kind)
 
 
 def check_action(space: spaces.Space, action: Any, name: str = "action") -> None:
@@ -178,22 +203,52 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params
         return None
 
-    def optimum(self, params: Any = None, discount: Any = None) -> float | None:
-        """The best expected return of any policy, with or without memory, where it is known exactly.
+    def optimum(self, params: Any = None, discount: Any = None, kind: OptimumKind = "precommitted") -> float | None:
+        """The best expected return of an episode, discounted from its start, where it is known exactly.
+
+        Under a discount that is not exponential, what is best for the first step is not what later steps prefer, and
+        there are three kinds of optimum:
+
+          * `"precommitted"`: the best of all policies, with or without memory, which may depend on the time;
+          * `"stationary"`: the best of the policies that act by the current observation alone, at random or not;
+          * `"sophisticated"`: the return of the policy of which no change of a single step pays, if the decision at
+            each step t discounts the rewards after it by Gamma(0), Gamma(1), ... from there, and the later ones act
+            by the same policy.
+
+        The first and the third are equal under an exponential discount, and all three where one step decides alone.
 
         Args:
           params: Parameters, concrete; None for the defaults.
           discount: Number, curve Gamma(0) = 1, Gamma(1), ... or object with `curve(horizon)`, such as a
             discount of `jaxrl`; None for the undiscounted sum of the rewards.
+          kind: Kind of the optimum, one of `OPTIMUM_KINDS`.
 
         Returns:
           The mean return of an episode, per agent if there are several; None (the default) if it is not known.
+
+        Raises:
+          ValueError: There is no such kind, or the discount is invalid.
+        """
+        del params, discount
+        check_optimum_kind(kind)
+        return None
+
+    def bound(self, params: Any = None, discount: Any = None) -> float | None:
+        """An upper bound on the expected return of any policy, which no policy need attain: not an optimum.
+
+        Args:
+          params, discount: See `optimum`.
+
+        Returns:
+          The bound on the mean return of an episode; None (the default) if none is known.
         """
         del params, discount
         return None
 
     def memoryless(self, params: Any = None, discount: Any = None) -> float | None:
         """The best expected return of a policy without memory; None (the default) if it is not known exactly.
+
+        Tasks that require a memory define it; there it is the stationary `optimum`.
 
         Args:
           params, discount: See `optimum`.
@@ -292,6 +347,25 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
     def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """The first observation and state of an episode."""
         raise NotImplementedError
+
+
+def optimum_of(
+    env: Environment, params: Any = None, discount: Any = None, kind: OptimumKind = "precommitted"
+) -> float | None:
+    """The optimum of any environment, see `Environment.optimum`; None where its method is of another kind.
+
+    The method of a bandit takes a state, because its optimum is that of one pull. A method without `kind` returns the
+    precommitted optimum.
+
+    Args:
+      env: Environment.
+      params, discount, kind: See `Environment.optimum`.
+    """
+    check_optimum_kind(kind)
+    takes = inspect.signature(env.optimum).parameters
+    if "kind" in takes:
+        return env.optimum(params, discount, kind)
+    return env.optimum(params, discount) if "discount" in takes and kind == "precommitted" else None
 
 
 def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:

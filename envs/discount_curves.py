@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from envs.errors import UserValueError
 
-__all__ = ["at", "of"]
+__all__ = ["at", "is_exponential", "of"]
 
 
 def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
@@ -54,3 +54,13 @@ def of(discount: Any, steps: int) -> np.ndarray:
             f"discount is {discount!r}; it takes None, a number from 0 to 1, a curve, or an object with curve(horizon)."
         )
     return np.float64(table) ** np.arange(steps) if table.ndim == 0 else at(table, np.arange(steps))
+
+
+def is_exponential(curve: npt.ArrayLike) -> bool:
+    """Whether Gamma(t) = Gamma(1)^t for all t, to 1e-6, the rounding of a curve in float32.
+
+    Args:
+      curve: Discount curve `[n]`, Gamma(0) = 1, Gamma(1), ...
+    """
+    table = np.asarray(curve, np.float64)
+    return bool(np.all(np.abs(table - np.power(table[1] if len(table) > 1 else 1.0, np.arange(len(table)))) <= 1e-6))

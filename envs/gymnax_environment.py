@@ -74,8 +74,15 @@ class GymnaxEnvironment(base.Environment):
         """The number of actions according to gymnax."""
         return self.inner.num_actions
 
-    def optimum(self, params: Any = None, discount: Any = None) -> float | None:
-        """The best return where it follows from the definition, undiscounted and under the defaults; otherwise None."""
+    def optimum(
+        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
+        """The best return where it follows from the definition, undiscounted and under the defaults; otherwise None.
+
+        All kinds are equal, except in MemoryChain, which a policy without memory does not solve.
+        """
+        if base.check_optimum_kind(kind) == "stationary" and self.env_id == "MemoryChain-bsuite":
+            return None
         if self.fields or discount is not None:
             return None
         if params is not None:

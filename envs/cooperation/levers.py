@@ -131,22 +131,29 @@ class LeverGame(Pair):
         """One agent's space: two levers, one-hot, all 0 before the first step, and the share of remaining steps."""
         return spaces.Box(0.0, 1.0, (2 * self.num_levers + 3,), jnp.float32)
 
-    def optimum(self, params: LeverParams | None = None, discount: Any = None) -> float | None:
+    def optimum(
+        self, params: LeverParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
         """The best return: Bayes-optimal against the population, by `bayes.best_return`; the mean of the best responses
         to its members if they are revealed; or by the best lever in self-play.
 
-        None for partners that are not scripted. See `envs.Environment.optimum`.
+        None for partners that are not scripted. In self-play all kinds are equal, because no action changes a later
+        reward; a scripted partner may remember, and there the stationary one is not known, nor the sophisticated one
+        unless the discount is exponential. See `envs.Environment.optimum`.
 
         Raises:
           ValueError: Too many beliefs can be reached for an exact computation.
         """
+        base.check_optimum_kind(kind)
         params = self.default_params if params is None else params
         steps = min(int(params.num_steps), int(params.max_steps_in_episode))
         curve = discount_curves.of(discount, steps)
         payoffs = np.asarray(self._payoffs(params), np.float64)
         if self.inside is None:
             return float(payoffs.max() * curve.sum())
-        if type(self.inside) is not Scripted:
+        if type(self.inside) is not Scripted or kind == "stationary":
+            return None
+        if kind == "sophisticated" and not discount_curves.is_exponential(curve):
             return None
         weights = np.asarray(params.weights, np.float64)
         known = weights > 0

@@ -114,6 +114,19 @@ class DelayedChoice(base.Environment):
         rewards = np.array([params.first_reward, params.second_reward], np.float64)
         return rewards * discount_curves.at(curve, params.num_steps - 1)
 
+    def optimum(
+        self, params: DelayedChoiceParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
+        """The higher value of the two actions; 0 if the time limit is shorter. See `envs.Environment.optimum`.
+
+        All kinds are equal, because the first step decides alone.
+        """
+        base.check_optimum_kind(kind)
+        params = self.default_params if params is None else params
+        steps = int(params.num_steps)
+        values = self.values(discount_curves.of(discount, steps), params)
+        return float(np.max(values)) if int(params.max_steps_in_episode) >= steps else 0.0
+
 
 def _observe(state: DelayedChoiceState, params: DelayedChoiceParams) -> jax.Array:
     deciding = state.time == 0

@@ -135,8 +135,14 @@ class Pathworld(base.Environment):
         """The true mean reward of each path, not discounted: float64 `[num_paths]`."""
         return self.survival(self._lengths, mean_hazard) * np.arange(self.num_paths)
 
-    def optimum(self, params: PathworldParams | None = None, discount: Any = None) -> float:
-        """The best return, the highest Gamma(i^2) i times the survival; see `envs.Environment.optimum`."""
+    def optimum(
+        self, params: PathworldParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
+        """The best return, the highest Gamma(i^2) i times the survival; see `envs.Environment.optimum`.
+
+        All kinds are equal, because the first step decides alone.
+        """
+        base.check_optimum_kind(kind)
         params = self.default_params if params is None else params
         values = self.estimates(discount_curves.of(discount, int(self._lengths[-1]) + 1))
         in_time = self._lengths < int(params.max_steps_in_episode)

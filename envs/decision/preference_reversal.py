@@ -174,6 +174,24 @@ class PreferenceReversal(base.Environment):
             hold=params.later_reward * between,
         )
 
+    def optimum(
+        self,
+        params: PreferenceReversalParams | None = None,
+        discount: Any = None,
+        kind: base.OptimumKind = "precommitted",
+    ) -> float:
+        """The value of the best plan; the sophisticated one, of the best plan that the second choice carries out.
+
+        The stationary one is that of the best plan, because the two choices are observed apart. Indifferent second
+        choices wait. See `envs.Environment.optimum`.
+        """
+        base.check_optimum_kind(kind)
+        params = self.default_params if params is None else params
+        values = self.values(discount_curves.of(discount, int(params.later_step) + 1), params)
+        if kind == "sophisticated":
+            return float(max(values.sooner, values.switching if values.would_switch else values.later))
+        return float(max(values.sooner, values.later, values.switching))
+
 
 def _choices(state: PreferenceReversalState, params: PreferenceReversalParams) -> tuple[jax.Array, jax.Array]:
     first = state.time == 0

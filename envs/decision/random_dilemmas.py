@@ -102,11 +102,15 @@ class RandomDilemmas(base.Environment):
         high = jnp.stack([jnp.float32(params.max_reward)] * 2 + [jnp.float32(1)] * 2)
         return spaces.Box(jnp.zeros(4, jnp.float32), high, (4,), jnp.float32)
 
-    def optimum(self, params: RandomDilemmasParams | None = None, discount: Any = None) -> float:
+    def optimum(
+        self, params: RandomDilemmasParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
         """The best return, by choosing the higher value in each dilemma; see `envs.Environment.optimum`.
 
         For two rewards uniform in [0, m) with weights a >= b the mean of the higher value is m (a / 2 + b^2 / (6 a)).
+        All kinds are equal, because the first step decides alone.
         """
+        base.check_optimum_kind(kind)
         params = self.default_params if params is None else params
         delays = np.arange(int(params.max_delay))
         curve = np.asarray(discount_curves.of(discount, len(delays)), np.float64)

@@ -124,8 +124,14 @@ class ClimbingGame(base.Environment):
         del params
         return spaces.Box(0.0, 1.0, (NUM_ACTIONS + 1,), jnp.float32)
 
-    def optimum(self, params: ClimbingParams | None = None, discount: Any = None) -> float:
-        """The best return of an agent, by the best joint action at every step; see `envs.Environment.optimum`."""
+    def optimum(
+        self, params: ClimbingParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
+        """The best return of an agent, by the best joint action at every step; see `envs.Environment.optimum`.
+
+        All kinds are equal, because no action changes a later reward.
+        """
+        base.check_optimum_kind(kind)
         params = self.default_params if params is None else params
         steps = min(int(params.num_steps), int(params.max_steps_in_episode))
         chosen = itertools.combinations_with_replacement(range(NUM_ACTIONS), self.num_agents)

@@ -108,8 +108,15 @@ class Autoencode(base.Environment):
         del params
         return spaces.Box(0.0, 1.0, (1 + SUITS,), jnp.float32)
 
-    def optimum(self, params: AutoencodeParams | None = None, discount: Any = None) -> float:
-        """The best return, (Gamma(n - 1) + ... + Gamma(2 n - 2)) / n; see `envs.Environment.optimum`."""
+    def optimum(
+        self, params: AutoencodeParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
+        """The best return, (Gamma(n - 1) + ... + Gamma(2 n - 2)) / n; see `envs.Environment.optimum`.
+
+        The sophisticated one is the same, because no answer changes a later reward; the stationary one is `memoryless`.
+        """
+        if base.check_optimum_kind(kind) == "stationary":
+            return self.memoryless(params, discount)
         return float(np.sum(self._weights(params, discount)))
 
     def memoryless(self, params: AutoencodeParams | None = None, discount: Any = None) -> float:

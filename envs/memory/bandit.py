@@ -119,7 +119,9 @@ class BanditEpisode(base.Environment):
         del params
         return spaces.Box(0.0, 1.0, (self.num_arms + 2,), jnp.float32)
 
-    def optimum(self, params: BanditEpisodeParams | None = None, discount: Any = None) -> float | None:
+    def optimum(
+        self, params: BanditEpisodeParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
         """The best return, of the Bayesian policy, by dynamic programming over the successes and failures of each arm.
 
         After s successes and f failures an arm pays with probability (alpha + s) / (alpha + beta + s + f), and the
@@ -127,9 +129,14 @@ class BanditEpisode(base.Environment):
         None for more than 2^26 operations, which allow 90 pulls of 2 arms, 20 of 3 and 9 of 4; see `bound` then. The
         Gittins index would not be exact: its theorem requires an infinite horizon and a single discount factor.
 
-        See `envs.Environment.optimum`.
+        The stationary optimum is `memoryless`; the sophisticated one is None unless the discount is exponential. See
+        `envs.Environment.optimum`.
         """
+        if base.check_optimum_kind(kind) == "stationary":
+            return self.memoryless(params, discount)
         alpha, beta, curve = self._setting(params, discount)
+        if kind == "sophisticated" and not discount_curves.is_exponential(curve):
+            return None
         if len(curve) ** (2 * self.num_arms) > WORK:
             return None
         axes = 2 * self.num_arms - 1  # the failures of the last arm are the remaining pulls

@@ -154,7 +154,9 @@ class Battleship(base.Environment):
         del params
         return spaces.Box(0.0, 1.0, (1 + 2 * self.board_size,), jnp.float32)
 
-    def optimum(self, params: BattleshipParams | None = None, discount: Any = None) -> float | None:
+    def optimum(
+        self, params: BattleshipParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
         """The best return under a discount that never rises, for boards of one ship up to 4 x 4, and of up to 3 x 3.
 
         By dynamic programming over the cells that are known, and the hits among them. A shot at a cell that is known,
@@ -162,12 +164,17 @@ class Battleship(base.Environment):
         planned shots for afterwards, and gains its reward earlier. What matters are the possible targets, the hits and
         the time, up to the symmetries of the square. None for other boards, see `bound`.
 
-        See `envs.Environment.optimum`.
+        The stationary optimum is not known, nor the sophisticated one unless the discount is exponential. See
+        `envs.Environment.optimum`.
         """
+        if base.check_optimum_kind(kind) == "stationary":
+            return None
         if self.num_cells > 16 or (self.num_cells > 9 and len(self.ships) > 1):
             return None
         params = self.default_params if params is None else params
         curve = discount_curves.of(discount, min(self.num_cells, int(params.max_steps_in_episode)))
+        if kind == "sophisticated" and not discount_curves.is_exponential(curve):
+            return None
         boards = self._boards()
         gain, cost = 1 / self.num_targets, 1 / (self.num_cells - self.num_targets)
         cells, found = [1 << cell for cell in range(self.num_cells)], {}

@@ -81,8 +81,13 @@ class MemoryChain(base.Environment):
         """The share of remaining steps, the queried number, and the bits, each -1 or 1; 0 where not shown."""
         return self.inner.observation_space(params)
 
-    def optimum(self, params: Any = None, discount: Any = None) -> float:
-        """The best return, Gamma(length); 0 if the time limit is shorter. See `envs.Environment.optimum`."""
+    def optimum(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> float:
+        """The best return, Gamma(length); 0 if the time limit is shorter. See `envs.Environment.optimum`.
+
+        The sophisticated one is the same, because one step decides alone; the stationary one is `memoryless`.
+        """
+        if base.check_optimum_kind(kind) == "stationary":
+            return self.memoryless(params, discount)
         params = self.default_params if params is None else params
         length = int(params.memory_length)
         return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0

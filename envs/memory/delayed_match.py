@@ -123,8 +123,15 @@ class DelayedMatch(base.Environment):
         del params
         return spaces.Box(0.0, 1.0, (self.num_symbols + 2,), jnp.float32)
 
-    def optimum(self, params: DelayedMatchParams | None = None, discount: Any = None) -> float:
-        """The best return, the mean of Gamma at the tests; see `envs.Environment.optimum`."""
+    def optimum(
+        self, params: DelayedMatchParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
+        """The best return, the mean of Gamma at the tests; see `envs.Environment.optimum`.
+
+        The sophisticated one is the same, because no answer changes a later reward; the stationary one is `memoryless`.
+        """
+        if base.check_optimum_kind(kind) == "stationary":
+            return self.memoryless(params, discount)
         params = self.default_params if params is None else params
         steps, trials = int(params.delay) + 2, int(params.num_trials)
         tests = steps * np.arange(1, trials + 1) - 1

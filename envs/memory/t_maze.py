@@ -123,11 +123,16 @@ class TMaze(base.Environment):
         del params
         return spaces.Box(0.0, 1.0, (4,), jnp.float32)
 
-    def optimum(self, params: TMazeParams | None = None, discount: Any = None) -> float:
+    def optimum(
+        self, params: TMazeParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
         """The best return under a discount that never rises, Gamma(length); 0 if the time limit is shorter.
 
-        See `envs.Environment.optimum`.
+        The sophisticated one is the same, because every step prefers the earliest reward; the stationary one is
+        `memoryless`. See `envs.Environment.optimum`.
         """
+        if base.check_optimum_kind(kind) == "stationary":
+            return self.memoryless(params, discount)
         params = self.default_params if params is None else params
         length = int(params.length)
         return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0

@@ -98,6 +98,11 @@ class AsymmetricObservation(Wrapper):
             _check_part(name, getattr(self, name), space, self.inner.name)
             self._space(name, self.inner.default_params)
 
+    @property
+    def kept_optima(self) -> tuple[base.OptimumKind, ...]:
+        """All kinds where actors see everything, otherwise none."""
+        return base.OPTIMUM_KINDS if self.actor_sees is None else ()
+
     def inner_state(self, state: Any) -> Any:
         """The state of the inner environment."""
         return state if self.critic_sees is None else state.inner

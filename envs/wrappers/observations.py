@@ -177,6 +177,7 @@ class FlattenObservation(Wrapper):
 
     made_by: ClassVar[str] = "flatten_observation"
     keeps_returns: ClassVar[bool] = True
+    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = base.OPTIMUM_KINDS
 
     def observation_space(self, params: Any) -> spaces.Box:
         """The bounds of every part, one after the other."""

@@ -50,6 +50,7 @@ class TimeLimit(Wrapper):
     max_steps: int
     made_by: ClassVar[str] = "time_limit"
     keeps_returns: ClassVar[bool] = True
+    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = base.OPTIMUM_KINDS
     keeps_observations: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -96,6 +97,7 @@ class TimeFeature(Wrapper):
 
     made_by: ClassVar[str] = "time_feature"
     keeps_returns: ClassVar[bool] = True
+    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = ("precommitted", "sophisticated")  # a memory can count
 
     def __post_init__(self) -> None:
         super().__post_init__()

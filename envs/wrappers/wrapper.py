@@ -68,6 +68,8 @@ class Wrapper(base.Environment):
       inner: Inner environment.
       made_by: Name of the function that makes such environments, for names and messages.
       keeps_returns: Whether the sum of an episode's rewards is one that the inner environment can have.
+      keeps_optimum: Kinds of optimum that are those of the inner environment, under any discount; read of the class
+        itself, as `keeps_observations` is.
       keeps_observations: Whether every observation is that of the inner environment; read of the class itself, not of
         its bases, because a subclass may change `step_env`.
     """
@@ -75,6 +77,7 @@ class Wrapper(base.Environment):
     inner: base.Environment
     made_by: ClassVar[str] = "Wrapper"
     keeps_returns: ClassVar[bool] = False
+    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = ()
     keeps_observations: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -126,6 +129,27 @@ class Wrapper(base.Environment):
     def return_range(self, params: Any) -> tuple[Any, Any] | None:
         """The range of the inner environment's returns, where the wrapper keeps them."""
         return self.inner.stated_return_range(self.inner_params(params)) if self.keeps_returns else None
+
+    @property
+    def kept_optima(self) -> tuple[base.OptimumKind, ...]:
+        """Kinds of optimum that are those of the inner environment; by default `keeps_optimum` of the class itself."""
+        return vars(type(self)).get("keeps_optimum", ())
+
+    def optimum(
+        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
+        """The optimum of the inner environment where the wrapper keeps it; None elsewhere.
+
+        Where observations show more than the inner ones but not more than can be remembered, a stationary policy has a
+        return between the inner stationary and the inner precommitted optimum: it is known if these are equal.
+        """
+        base.check_optimum_kind(kind)
+        kept = self.kept_optima
+        if not kept:
+            return None
+        params = self.inner_params(self.default_params if params is None else params)
+        value = base.optimum_of(self.inner, params, discount, kind)
+        return value if kind in kept or value == base.optimum_of(self.inner, params, discount) else None
 
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's action mask."""

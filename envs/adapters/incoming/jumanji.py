@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from envs import choices
+from envs import base, choices
 from envs.adapters.incoming import jumanji_tasks as tasks
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.jumanji_making import created, fields_of
@@ -134,8 +134,14 @@ class JumanjiEnvironment(SuiteEnvironment):
         bounds = tasks.RETURNS.get(type(self.inner).__name__)
         return None if bounds is None or "reward_fn" in dict(self.fields) else bounds(self.inner)
 
-    def optimum(self, params: Any = None, discount: Any = None) -> float | None:
-        """1 in Maze and on cubes of 3 x 3 x 3 without a discount, if the time limit is long enough; else None."""
+    def optimum(
+        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
+        """1 in Maze and on cubes of 3 x 3 x 3 without a discount, if the time limit is long enough; else None.
+
+        All kinds are equal, because an observation shows the whole state.
+        """
+        base.check_optimum_kind(kind)
         within = tasks.SOLVED_WITHIN.get(type(self.inner).__name__, lambda task: None)(self.inner)
         limit = (self.default_params if params is None else params).max_steps_in_episode
         return 1.0 if discount is None and within is not None and int(limit) >= within else None

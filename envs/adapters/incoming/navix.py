@@ -115,11 +115,16 @@ class NavixEnvironment(SuiteEnvironment):
         most = penalty * limit / self.time_limit
         return np.minimum(0.0, -most), 1 + np.maximum(0.0, -most)
 
-    def optimum(self, params: Any = None, discount: Any = None) -> float | None:
+    def optimum(
+        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
         """The best return where start and goal are fixed and nothing is in the way; see `envs.Environment.optimum`.
 
-        The goal can be reached after the smallest number of steps and, by waiting, after every larger one.
+        The goal can be reached after the smallest number of steps and, by waiting, after every larger one. The
+        stationary optimum is not known, nor the sophisticated one unless the discount is exponential.
         """
+        if base.check_optimum_kind(kind) == "stationary":
+            return None
         if any(name not in ("max_steps", "observation_fn") for name, _ in self.fields):
             return None
         if self.env_id in (f"Navix-Empty-{size}x{size}-v0" for size in (5, 6, 8, 16)):
@@ -134,7 +139,10 @@ class NavixEnvironment(SuiteEnvironment):
             return 0.0
         steps = np.arange(least, limit + 1)
         rewards = 1 - float(params.penality_coeff) * steps / self.time_limit
-        return max(0.0, float(np.max(np.asarray(discount_curves.of(discount, limit))[steps - 1] * rewards)))
+        curve = discount_curves.of(discount, limit)
+        if kind == "sophisticated" and not discount_curves.is_exponential(curve):
+            return None
+        return max(0.0, float(np.max(curve[steps - 1] * rewards)))
 
     def draw(self, ax: Any, state: Any, params: Any) -> None:
         """The suite's own image."""
