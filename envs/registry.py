@@ -38,6 +38,15 @@ class Row(NamedTuple):
 
 
 _SCENARIOS = ("circle", "crossway", "corridor", "random", "circle-block", "choke", "car")
+_PLANTS = (
+    "scalar",
+    "double-integrator",
+    "lqg-double-integrator",
+    "chain-of-masses",
+    "unstable",
+    "he1",
+    "ac1",
+)
 
 ROWS: dict[str, Row] = {
     "cartpole": Row("envs.control.cartpole", "CartPole", "CartPole-v1", optimum=500.0, bar=475.0),
@@ -58,6 +67,7 @@ ROWS: dict[str, Row] = {
     "quadrotor/tracking": Row("envs.control.quadrotor", "Quadrotor", None, (("task", "tracking"),)),
     "lander": Row("envs.control.lander", "Lander", bar=200.0),
     "lander-continuous": Row("envs.control.lander", "Lander", None, (("continuous", True),), bar=200.0),
+    **{f"lq/{plant}": Row("envs.control.lq", "LinearQuadratic", fields=(("plant", plant),)) for plant in _PLANTS},
     "pathworld": Row("envs.decision.pathworld", "Pathworld"),
     "delayed-choice": Row("envs.decision.delayed_choice", "DelayedChoice"),
     "preference-reversal": Row("envs.decision.preference_reversal", "PreferenceReversal"),

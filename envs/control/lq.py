@@ -1,0 +1,243 @@
+"""Linear-quadratic control: hold a noisy linear plant at 0, with optima known exactly under any discount."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import struct
+
+from envs import base, discount_curves
+from envs.arguments import check_positive
+from envs.base import spaces
+from envs.control import riccati
+from envs.control.lq_plants import PLANTS, Plant, check_shapes
+from envs.errors import UserTypeError, UserValueError
+from envs.spelling import near_or_all
+
+__all__ = ["LinearQuadratic", "LinearQuadraticParams", "LinearQuadraticState"]
+
+
+@struct.dataclass
+class LinearQuadraticState(base.EnvState):
+    """State x of the plant, `[n]`."""
+
+    time: jax.Array
+    x: jax.Array
+
+
+@struct.dataclass
+class LinearQuadraticParams(base.EnvParams):
+    """Matrices of a linear-quadratic problem.
+
+    Attributes:
+      A, B: Dynamics x' = A x + B u + w, `[n, n]` and `[n, m]`.
+      Q, R, S: Costs x'Qx + u'Ru + 2 x'Su of a step, `[n, n]`, `[m, m]` and `[n, m]`.
+      noise: Factor F `[n, n]` of the covariance F F' of w.
+      initial_mean, initial_spread: Mean `[n]`, and factor `[n, n]` of the covariance, of the first state.
+      C, measurement_noise: Observation C x + v, `[p, n]`, and factor `[p, p]` of the covariance of v; None if the state
+        is observed.
+      max_action: Largest absolute value of each number of an action.
+      max_steps_in_episode: Time limit and horizon, in steps.
+    """
+
+    A: Any = None
+    B: Any = None
+    Q: Any = None
+    R: Any = None
+    S: Any = None
+    noise: Any = None
+    initial_mean: Any = None
+    initial_spread: Any = None
+    C: Any = None
+    measurement_noise: Any = None
+    max_action: float = 10.0
+    max_steps_in_episode: int = 100
+
+
+@dataclass(frozen=True)
+class LinearQuadratic(base.Environment):
+    """Keep the state of a linear plant near 0 by small actions; normal noise moves it, and nothing terminates.
+
+    Attributes:
+      plant: Plant, whose matrices are the default parameters, or the name of one of `lq_plants.PLANTS`.
+    """
+
+    plant: Any = "double-integrator"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.plant, str) and self.plant not in PLANTS:
+            raise UserValueError(f"plant is {self.plant!r}{near_or_all(self.plant, PLANTS)}")
+        if not isinstance(self.plant, str | Plant):
+            raise UserTypeError(f"plant takes a name or an envs.control.lq_plants.Plant, got {self.plant!r}")
+
+    @property
+    def name(self) -> str:
+        """The name that `envs.make` takes, of a named plant."""
+        return f"lq/{self._plant.name}"
+
+    @property
+    def default_params(self) -> LinearQuadraticParams:
+        """The matrices of the plant."""
+        plant = self._plant
+        matrices = {
+            name: None if value is None else np.asarray(value, np.float32)
+            for name, value in vars(plant).items()
+            if name not in ("name", "max_action", "num_steps")
+        }
+        return LinearQuadraticParams(**matrices, max_action=plant.max_action, max_steps_in_episode=plant.num_steps)
+
+    def check_params(self, params: LinearQuadraticParams) -> None:
+        """Reject shapes that do not match, costs that are not definite, and plants that no gain stabilises."""
+        check_shapes(params, leading=True)
+        check_positive(params, "max_action")
+        for single in _settings(params):
+            _check_problem(_problem(single))
+
+    def reset_env(self, key: jax.Array, params: LinearQuadraticParams) -> tuple[jax.Array, LinearQuadraticState]:
+        """The first observation and state, which is normal."""
+        state_key, measure_key = jax.random.split(key)
+        drawn = jax.random.normal(state_key, params.initial_mean.shape, jnp.float32)
+        x = jnp.asarray(params.initial_mean, jnp.float32) + _times(params.initial_spread, drawn)
+        return _observe(measure_key, x, params), LinearQuadraticState(jnp.zeros((), jnp.int32), x)
+
+    def step_env(
+        self, key: jax.Array, state: LinearQuadraticState, action: jax.Array, params: LinearQuadraticParams
+    ) -> tuple[jax.Array, LinearQuadraticState, jax.Array, jax.Array, dict[Any, Any]]:
+        """One step; the reward is the negative cost of the state before it, and of the action."""
+        noise_key, measure_key = jax.random.split(key)
+        x, u = state.x, jnp.asarray(action, jnp.float32)
+        cost = x @ _times(params.Q, x) + u @ _times(params.R, u) + 2 * (x @ _times(params.S, u))
+        drawn = jax.random.normal(noise_key, x.shape, jnp.float32)
+        x = _times(params.A, x) + _times(params.B, u) + _times(params.noise, drawn)
+        state = LinearQuadraticState(state.time + 1, x)
+        return _observe(measure_key, x, params), state, -cost, jnp.zeros((), bool), {}
+
+    def action_space(self, params: LinearQuadraticParams | None = None) -> spaces.Box:
+        """The input u, `[m]`, within bounds that hardly matter to the optimum."""
+        params = self.default_params if params is None else params
+        return spaces.Box(-params.max_action, params.max_action, (params.B.shape[-1],), jnp.float32)
+
+    def observation_space(self, params: LinearQuadraticParams) -> spaces.Box:
+        """The state, or C x + v; without bounds."""
+        rows = params.A if params.C is None else params.C
+        return spaces.Box(-jnp.inf, jnp.inf, (rows.shape[-2],), jnp.float32)
+
+    def optimum(
+        self,
+        params: LinearQuadraticParams | None = None,
+        discount: Any = None,
+        kind: base.OptimumKind = "precommitted",
+    ) -> float | None:
+        """The best return by Riccati equations, see `law`; None where the bounds of actions matter.
+
+        The stationary optimum is the best of linear functions of the observation. A law ignores the bounds of actions:
+        at most 6e-7 of them exceed bounds five standard deviations from their mean, and clipping these costs 5e-8 of
+        what actions cost. Where bounds are closer, the optimum is not known. See `envs.Environment.optimum`.
+        """
+        base.check_optimum_kind(kind)
+        params = self.default_params if params is None else params
+        law = self.law(params, discount, kind)
+        return -law.cost if law.reach <= float(params.max_action) else None
+
+    def law(
+        self,
+        params: LinearQuadraticParams | None = None,
+        discount: Any = None,
+        kind: base.OptimumKind = "precommitted",
+    ) -> riccati.Law:
+        """The linear law of this kind, its expected cost and its largest actions.
+
+        Args:
+          params, discount, kind: See `envs.Environment.optimum`.
+
+        Returns:
+          Gains K_t of u = -K_t x, where a Kalman filter estimates x if C is not None; or for "stationary" one gain F of
+          u = -F y.
+        """
+        base.check_optimum_kind(kind)
+        params = self.default_params if params is None else params
+        curve = discount_curves.of(discount, int(params.max_steps_in_episode))
+        solve = {
+            "precommitted": riccati.precommitted,
+            "stationary": riccati.best_stationary,
+            "sophisticated": riccati.sophisticated,
+        }[kind]
+        return solve(_problem(params), curve)
+
+    def draw(self, ax: Any, state: LinearQuadraticState, params: LinearQuadraticParams) -> None:
+        """A bar for each number of the state, relative to its standard deviation at the start."""
+        spread = np.asarray(params.initial_spread, np.float64)
+        scale = np.maximum(np.sqrt(np.sum(spread**2, axis=1)), 1e-6)
+        x = np.clip(np.asarray(state.x, np.float64) / scale, -4.0, 4.0)
+        ax.set(xlim=(-4.2, 4.2), ylim=(len(x) - 0.3, -0.9), aspect="auto")
+        ax.barh(np.arange(len(x)), x, height=0.6, color="#0072B2")
+        ax.plot([0, 0], [-0.5, len(x) - 0.5], color="#009E73", linewidth=2)
+        for row in range(len(x)):
+            ax.text(-4.1, row - 0.36, f"x{row}", color="#222222", fontsize=9)
+
+    @property
+    def _plant(self) -> Plant:
+        return PLANTS[self.plant]() if isinstance(self.plant, str) else self.plant
+
+
+def _times(matrix: Any, vector: jax.Array) -> jax.Array:
+    return jnp.dot(jnp.asarray(matrix, jnp.float32), vector, precision="highest")
+
+
+def _observe(key: jax.Array, x: jax.Array, params: LinearQuadraticParams) -> jax.Array:
+    if params.C is None:
+        return x
+    drawn = jax.random.normal(key, (params.C.shape[0],), jnp.float32)
+    return _times(params.C, x) + _times(params.measurement_noise, drawn)
+
+
+def _settings(params: LinearQuadraticParams) -> list[LinearQuadraticParams]:
+    """Parameters of each setting along leading axes, if there are any."""
+    usual = dict.fromkeys(vars(params), 2) | {"initial_mean": 1, "max_action": 0, "max_steps_in_episode": 0}
+    values = {name: value for name, value in vars(params).items() if value is not None}
+    axes = [len(np.asarray(value)) for name, value in values.items() if np.ndim(value) > usual[name]]
+    if not axes:
+        return [params]
+    return [
+        params.replace(**{name: value[i] for name, value in values.items() if np.ndim(value) > usual[name]})
+        for i in range(axes[0])
+    ]
+
+
+def _problem(params: LinearQuadraticParams) -> riccati.Problem:
+    numbers = {name: np.asarray(value, np.float64) for name, value in vars(params).items() if value is not None}
+    noise, spread = (numbers[name] @ numbers[name].T for name in ("noise", "initial_spread"))
+    partial = {}
+    if params.C is not None:
+        measurement = numbers["measurement_noise"]
+        partial = {"c": numbers["C"], "measurement": measurement @ measurement.T}
+    costs = (numbers["A"], numbers["B"], numbers["Q"], numbers["R"], numbers["S"])
+    return riccati.Problem(*costs, noise, numbers["initial_mean"], spread, **partial)
+
+
+def _check_problem(problem: riccati.Problem) -> None:
+    q, r, s = problem.q, problem.r, problem.s
+    for name, array in problem._asdict().items():
+        if array is not None and not np.all(np.isfinite(array)):
+            raise UserValueError(f"{name.upper()} of a linear-quadratic problem has numbers that are not finite.")
+    for name, matrix in (("Q", q), ("R", r)):
+        if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=1e-6 * np.max(np.abs(matrix))):
+            raise UserValueError(f"env.{name} must be symmetric, got {matrix.tolist()}")
+    least = np.min(np.linalg.eigvalsh(r))
+    if not least > 0:
+        raise UserValueError(f"env.R must be positive definite, got a matrix with the eigenvalue {least:.3g}")
+    both = np.linalg.eigvalsh(np.block([[q, s], [s.T, r]]))
+    if both[0] < -1e-6 * both[-1]:
+        raise UserValueError(
+            f"env.Q must be such that no cost is negative: [[Q, S], [S', R]] has the eigenvalue {both[0]:.3g}"
+        )
+    for eigenvalue in np.linalg.eigvals(problem.a):
+        shifted = np.concatenate([eigenvalue * np.eye(len(q)) - problem.a, problem.b], axis=1)
+        reachable = np.linalg.svd(shifted, compute_uv=False)[-1] > 1e-6 * np.linalg.norm(shifted)
+        if abs(eigenvalue) > 1 + 1e-6 and not reachable:
+            raise UserValueError(
+                f"env.A must be stabilised by a gain, got a matrix with the eigenvalue {eigenvalue:.4g} "
+                "that B does not change"
+            )
