@@ -23,8 +23,8 @@ class Row(NamedTuple):
       gymnasium_id: Id in Gymnasium, where it has one.
       fields: Static fields `(name, value)` that the name implies.
       wraps: Name of the inner environment, for a wrapper.
-      optimum: Best expected return of an episode under the default parameters, of an environment without a method
-        `optimum`; None if it is not known.
+      optimum: Best expected return of an episode under the default parameters, without a discount, of an environment
+        without a method `optimum`; all its kinds are equal. None if it is not known.
       bar: Return at which the task counts as solved; None without such a convention.
     """
 

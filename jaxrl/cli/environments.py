@@ -10,12 +10,12 @@ import numpy as np
 from packaging.requirements import Requirement
 
 import envs
-from envs.bandits.base import Bandit
-from envs.base import Environment, spaces
+from envs.base import OPTIMUM_KINDS, Environment, OptimumKind, optimum_of, spaces
 from envs.errors import installing
 from envs.gymnax_environment import DOWNLOADED
 from envs.registry import LIBRARIES, ROWS
 from envs.wrappers.wrapper import limit
+from jaxrl.discounts.parsing import as_discount
 from jaxrl.results.text_tables import aligned, plain_lines
 
 _COLUMNS = ("name", "observation", "action", "limit", "optimum", "bar")
@@ -35,6 +35,30 @@ def environments_text() -> str:
             "An environment that downloads data when it is made has no sizes here.",
             "",
             *_libraries(),
+        ]
+    )
+
+
+def optima_text(discount: str | None = None) -> str:
+    """Table with a row for each environment of this project and of gymnax whose optimum is known.
+
+    Args:
+      discount: Discount as text; None for the undiscounted return.
+    """
+    curve = None if discount is None else as_discount(discount)
+    rows = []
+    for name in envs.names():
+        env = None if name in DOWNLOADED else envs.make(name)
+        optima = [_optimum(name, env, curve, kind) for kind in OPTIMUM_KINDS] if env is not None else []
+        if any(value is not None for value in optima):
+            rows.append((name, *("-" if value is None else f"{value:g}" for value in optima)))
+    return "\n".join(
+        [
+            *plain_lines(aligned([("name", *OPTIMUM_KINDS), *rows], [False, True, True, True])),
+            "",
+            f"Best expected return of an episode under the default parameters, discounted by {discount or 'nothing'}:",
+            "precommitted, of all policies; stationary, of those of the observation alone (of lq/, linear);",
+            "sophisticated, of the policy of which no change of a single step pays; - where it is not known exactly.",
         ]
     )
 
@@ -69,11 +93,11 @@ def _row(name: str) -> tuple[str, ...]:
     return (name, _space(env.observation_space(params)), _space(env.action_space(params)), steps, *known)
 
 
-def _optimum(name: str, env: Environment) -> float | None:
+def _optimum(name: str, env: Environment, discount: Any = None, kind: OptimumKind = "precommitted") -> float | None:
     row = ROWS.get(name)
     if row is not None and row.optimum is not None:
-        return row.optimum
-    return None if isinstance(env, Bandit) else env.optimum()
+        return row.optimum if discount is None else None
+    return optimum_of(env, None, discount, kind)
 
 
 def _space(space: spaces.Space) -> str:

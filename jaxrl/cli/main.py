@@ -67,11 +67,22 @@ class Envs:
 
     library: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[LIBRARY]")] = None
     """Prefix of a library, such as brax, to list the names of its environments."""
+    optimum: bool = False
+    """Whether to list only environments whose optimum is known, with its three kinds."""
+    discount: str | None = None
+    """Discount of the optimum, such as 0.99 or hyperbolic:k=0.1; by default none."""
 
     def run_command(self) -> None:
         """Prints the table, or one name per line."""
-        from jaxrl.cli.environments import environments_text
+        from jaxrl.cli.environments import environments_text, optima_text
 
+        if self.optimum:
+            if self.library is not None:
+                raise CommandError(f"--optimum lists environments of jaxrl and gymnax, not those of {self.library!r}")
+            print(optima_text(self.discount))
+            return
+        if self.discount is not None:
+            raise CommandError("--discount is that of an optimum; add --optimum")
         print(environments_text() if self.library is None else "\n".join(envs.names(self.library)))
 
 

@@ -455,6 +455,25 @@ def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
     assert by_name["gymnax/MNISTBandit-bsuite"] == ["-"] * 5
 
 
+def test_envs_lists_optima_under_a_discount(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
+    listed = ("cartpole", "pendulum", "preference-reversal", "memory/t-maze", "lq/scalar", "bandit/bernoulli")
+    monkeypatch.setattr(envs, "names", lambda library=None: listed)
+    assert cli.main(["envs", "--optimum"]) == 0
+    table, note = capsys.readouterr().out.strip().split("\n\n")
+    rows = {row.split()[0]: row.split()[1:] for row in table.splitlines()}
+    assert rows.pop("name") == ["precommitted", "stationary", "sophisticated"] and "discounted by nothing" in note
+    assert list(rows) == ["cartpole", "preference-reversal", "memory/t-maze", "lq/scalar"]
+    assert rows["cartpole"] == ["500"] * 3 and rows["memory/t-maze"] == ["1", "0.5", "1"]
+    assert cli.main(["envs", "--optimum", "--discount", "hyperbolic:k=0.01"]) == 0
+    table, note = capsys.readouterr().out.strip().split("\n\n")
+    rows = {row.split()[0]: row.split()[1:] for row in table.splitlines()}
+    assert rows["preference-reversal"] == ["0.585284", "0.585284", "0.502513"] and "hyperbolic:k=0.01" in note
+    assert "cartpole" not in rows
+    assert cli.main(["envs", "--discount", "0.9"]) == 2 and cli.main(["envs", "brax", "--optimum"]) == 2
+    errors = capsys.readouterr().err
+    assert "add --optimum" in errors and "not those of 'brax'" in errors
+
+
 def test_bars_are_those_of_the_results():
     from envs.registry import ROWS
 

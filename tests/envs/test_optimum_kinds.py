@@ -172,7 +172,9 @@ def test_wrappers_keep_the_optimum_or_do_not_know_it(name: str) -> None:
         env.optimum(kind="best")
 
 
-@pytest.mark.parametrize("wrap", [wrappers.time_feature, lambda env: wrappers.frame_stack(env, 2)])
+@pytest.mark.parametrize(
+    "wrap", [wrappers.time_feature, lambda env: wrappers.frame_stack(env, 2)], ids=["time", "frames"]
+)
 def test_what_a_memory_shows_is_new_to_stationary_policies(wrap: Any) -> None:
     inner = envs.make("memory/t-maze")
     assert kinds(wrap(inner)) == [inner.optimum(), None, inner.optimum(kind="sophisticated")]
