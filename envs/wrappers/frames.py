@@ -125,10 +125,7 @@ class FrameStack(_Remembering):
     num_frames: int
     made_by: ClassVar[str] = "frame_stack"
     keeps_returns: ClassVar[bool] = True
-    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = (
-        "precommitted",
-        "sophisticated",
-    )  # memory keeps frames
+    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = ("precommitted", "sophisticated")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -97,7 +97,7 @@ class TimeFeature(Wrapper):
 
     made_by: ClassVar[str] = "time_feature"
     keeps_returns: ClassVar[bool] = True
-    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = ("precommitted", "sophisticated")  # a memory can count
+    keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = ("precommitted", "sophisticated")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -104,7 +104,7 @@ FAULTS = (
     Fault(
         "frames-that-keep-every-optimum",
         "envs/wrappers/frames.py",
-        '= ("precommitted", "sophisticated")  # memory keeps frames',
+        '= ("precommitted", "sophisticated")',
         "= base.OPTIMUM_KINDS",
         "tests/envs/test_optimum_kinds.py::test_what_a_memory_shows_is_new_to_stationary_policies[frames]",
     ),
