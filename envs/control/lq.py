@@ -193,7 +193,7 @@ def _observe(key: jax.Array, x: jax.Array, params: LinearQuadraticParams) -> jax
     return _times(params.C, x) + _times(params.measurement_noise, drawn)
 
 
-def _settings(params: LinearQuadraticParams) -> list[LinearQuadraticParams]:
+def _settings(params: Any) -> list[LinearQuadraticParams]:
     """Parameters of each setting along leading axes, if there are any."""
     usual = dict.fromkeys(vars(params), 2) | {"initial_mean": 1, "max_action": 0, "max_steps_in_episode": 0}
     values = {name: value for name, value in vars(params).items() if value is not None}
