@@ -78,6 +78,9 @@ OTHERS_SLOW = [
     "lq/he1",
     "lq/lqg-double-integrator",
     "lq/unstable",
+    "fishery",
+    "inventory",
+    "kelly",
     "memory/acrobot",
     "memory/autoencode",
     "memory/bandit",
@@ -97,7 +100,10 @@ OTHERS_SLOW = [
     "mountain-car-continuous",
     "pathworld",
     "preference-reversal",
+    "queue",
     "random-dilemmas",
+    "replacement",
+    "river",
 ]
 SELF_PLAY_SLOW = [name for name in OURS if name.endswith("-self-play")]
 SLOW = {*CROWDS_SLOW, *BANDITS_SLOW, *SELF_PLAY_SLOW, *OTHERS_SLOW, "bandit/restless"}
