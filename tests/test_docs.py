@@ -37,6 +37,7 @@ SLOW = (
     "how-to/evaluate.md",
     "how-to/films.md",
     "how-to/images.md",
+    "how-to/known-optimum.md",
     "how-to/memory.md",
     "how-to/migrate.md",
     "how-to/repeat.md",

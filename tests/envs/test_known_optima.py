@@ -21,6 +21,7 @@ from envs.decision.queue import Queue
 from envs.decision.replacement import Replacement
 from envs.decision.river import River
 from envs.decision.stopping import Stopping
+from envs.rendering import Scene
 from jaxrl.discounts.parsing import Hyperbolic, as_discount
 
 Outcomes = list[tuple[float, float, Any]]  # probability, reward and next state; None where the episode ends
@@ -484,6 +485,22 @@ def test_a_stationary_policy_is_unknown_where_bounds_do_not_suffice(monkeypatch:
     monkeypatch.setattr(dynamic_programming, "MOST_BOUNDS", 9)
     env: Any = Inventory()
     assert env.optimum(kind="stationary") is None and env.optimum() is not None
+
+
+# --- pictures ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["fishery", "inventory", "stopping", "replacement", "kelly", "queue", "river"])
+def test_pictures_show_the_state(name: str) -> None:
+    env: Any = envs.make(name)
+    params, scene = env.default_params, Scene(env, env.default_params)
+    state = env.reset_env(jax.random.key(0), params)[1]
+    fields = {field: value for field, value in vars(state).items() if field != "time"}
+    other = state.replace(**{field: 0.5 * value + 1 for field, value in fields.items()})
+    first = scene.frame(state)
+    assert first.shape == (320, 480, 3) and len(np.unique(first.reshape(-1, 3), axis=0)) > 4
+    assert np.mean(first != scene.frame(other)) > 0.001
+    np.testing.assert_array_equal(scene.frame(state), first)
 
 
 # --- refusals ----------------------------------------------------------------------------
