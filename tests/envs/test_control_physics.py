@@ -5,6 +5,7 @@ from typing import Any
 import gymnasium
 import jax
 import jax.numpy as jnp
+import mujoco as mujoco_module
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from envs.control.acrobot import AcrobotState
 from envs.control.cartpole import CartPoleState
 from envs.control.reacher import ReacherState
 
+mujoco: Any = mujoco_module  # its stubs lack the functions of the bindings
 COUNT = 200
 EPS = float(np.finfo(np.float32).eps)
 KEY = jax.random.key(0)
@@ -46,7 +48,6 @@ def steps(name: str, states: Any, actions: np.ndarray, params: Any = None) -> An
 @pytest.mark.parametrize("changes", [{}, {"masspole": 0.4, "length": 0.8, "gravity": 5.0, "force_mag": 20.0}])
 def test_the_swing_up_moves_as_in_mujoco(changes: dict[str, float]) -> None:
     """A step from random states; float32 has eps times the sizes of the numbers added, below 20, in ten operations."""
-    mujoco: Any = pytest.importorskip("mujoco", reason="takes MuJoCo, which the extra playground installs")
     params = envs.make("cartpole-swing-up").default_params.replace(**changes)
     numbers = {name: getattr(params, name) for name in vars(params)}
     rod = params.masspole * (2 * params.length) ** 2 / 12
@@ -125,7 +126,6 @@ def _acrobot() -> Any:
 
 def test_reacher_is_gymnasiums() -> None:
     """One step from random states away from the elbow's limit; rates reach 20 rad/s, rewards -3, in 20 operations."""
-    pytest.importorskip("mujoco", reason="takes MuJoCo, which the extra playground installs")
     theirs: Any = gymnasium.make("Reacher-v5").unwrapped
     theirs.reset(seed=0)
     rng = np.random.default_rng(3)
