@@ -65,6 +65,7 @@ ROWS: dict[str, Row] = {
     "motor/synchronous-finite": Row("envs.control.synchronous_motor", "SynchronousMotor", None, (("finite", True),)),
     "quadrotor/hover": Row("envs.control.quadrotor", "Quadrotor"),
     "quadrotor/tracking": Row("envs.control.quadrotor", "Quadrotor", None, (("task", "tracking"),)),
+    "racing": Row("envs.control.racing", "Racing"),
     "lander": Row("envs.control.lander", "Lander", bar=200.0),
     "lander-continuous": Row("envs.control.lander", "Lander", None, (("continuous", True),), bar=200.0),
     **{f"lq/{plant}": Row("envs.control.lq", "LinearQuadratic", fields=(("plant", plant),)) for plant in _PLANTS},

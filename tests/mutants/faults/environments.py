@@ -109,6 +109,20 @@ FAULTS = (
         "tests/envs/test_quadrotor.py::test_the_step_is_of_fourth_order",
     ),
     Fault(
+        "rays-that-see-backwards",
+        "envs/control/racing.py",
+        "(share <= 1) & (length >= 0)",
+        "(share <= 1) & (length <= 0)",
+        "tests/envs/test_racing.py::test_rays_end_at_the_borders",
+    ),
+    Fault(
+        "tyres-without-a-limit",
+        "envs/control/racing.py",
+        "jnp.minimum(params.max_turn, params.grip * params.dt / jnp.maximum(speed, 1e-6))",
+        "params.max_turn",
+        "tests/envs/test_racing.py::test_steps_are_those_of_the_car",
+    ),
+    Fault(
         "body-without-gyroscopic-torque",
         "envs/control/quadrotor.py",
         "jnp.stack([q * r, -p * r, jnp.zeros_like(p)])",
