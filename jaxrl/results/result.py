@@ -132,7 +132,10 @@ class Result:
           A table with a text form and `to_pandas()`. Failed runs are excluded from the estimates
           and counted in a separate column; with fewer than two runs there is no interval. The returns of a call with
           `keep="best"` have the same estimates of `last_again` and `best_again`, the last and the best policies in
-          further episodes.
+          further episodes. Returns have the columns `optimum`, the best return where the environment knows it (see
+          `envs.Environment.optimum`, of the kind "precommitted", under the discount of the setting for a discounted
+          return), `gap`, the optimum less the interquartile mean, and `gap_percent`, the gap in per cent of a positive
+          optimum; up to 32 different optima are computed.
 
         Raises:
           ResultError: There is no such metric, or it has several numbers for a run.
@@ -160,7 +163,7 @@ class Result:
         from jaxrl.results.plotting.curves import learning_curves
 
         options: dict[str, Any] = {"x": x, "hue": hue, "ax": ax, "path": path, "label": label}
-        return learning_curves(self.metrics, metric, **options, confidence=confidence)
+        return learning_curves(self, metric, **options, confidence=confidence)
 
     def sel(self, **coords: Any) -> xarray.Dataset:
         """The metrics at some coordinates of the sweep, as `policy` takes them.

@@ -11,6 +11,7 @@ import numpy as np
 
 from envs.terminal import printable
 from jaxrl.results.dataset import ResultError, range_of
+from jaxrl.results.optima import optima
 from jaxrl.results.statistics import bootstrap_interval, iqm
 from jaxrl.results.text_tables import aligned, decimals_of, plain_lines
 
@@ -99,17 +100,44 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():
         columns, rows = columns[:-1], [row[:-1] for row in rows]
+    columns, rows, decimals = _with_gaps(optima(result, metric), columns, rows)
     if metric == "return" and result.best is not None and np.any(np.isfinite(result.best.return_again)):
-        return _with_best(result, columns, rows, confidence, limits)
+        return _with_best(result, columns, rows, decimals, confidence, limits)
     last = int(result.metrics["env_step"].values[-1])
     when = "of the policies of the best evaluations" if result.metrics.attrs.get("measured") == "best" else ""
     when = when or f"after {last:,} environment steps"
     title = f"{metric} {when}: interquartile mean, {confidence:.0%} bootstrap interval"
-    return Table(title, columns, tuple(rows), len(paths))
+    return Table(title, columns, tuple(rows), len(paths), decimals=decimals)
+
+
+def _with_gaps(
+    best: np.ndarray | None, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
+) -> tuple[tuple[str, ...], list[tuple[Any, ...]], dict[str, int]]:
+    """Columns, rows and decimals of a table with the optimum of every row, and the gap to it; unchanged without one.
+
+    Args:
+      best: Optima of the rows, nan for an unknown one; None if none is known.
+      columns: Names of the columns.
+      rows: Rows of the table.
+    """
+    if best is None:
+        return columns, rows, {}
+    middle = [row[columns.index("iqm")] for row in rows]
+    gaps = best - np.array(middle)
+    shares = 100 * gaps / np.where(best > 0, best, np.nan)
+    added = {"optimum": best, "gap": gaps} | ({"gap_percent": shares} if np.any(best > 0) else {})
+    cells = zip(*([float(x) if np.isfinite(x) else None for x in values] for values in added.values()), strict=True)
+    rows = [(*row, *more) for row, more in zip(rows, cells, strict=True)]
+    return (*columns, *added), rows, {"optimum": decimals_of(middle), "gap": decimals_of(middle), "gap_percent": 2}
 
 
 def _with_best(
-    result: Labelled, columns: tuple[str, ...], rows: list[tuple[Any, ...]], confidence: float, limits: Any
+    result: Labelled,
+    columns: tuple[str, ...],
+    rows: list[tuple[Any, ...]],
+    decimals: Mapping[str, int],
+    confidence: float,
+    limits: Any,
 ) -> Table:
     """The table of returns, with those of the last and the best policies in further episodes."""
     assert result.best is not None
@@ -125,7 +153,7 @@ def _with_best(
         "further episodes, since the return by which a policy is the best of several is too high by chance"
     )
     intervals = (("low", "high"), *((f"{name}_low", f"{name}_high") for name in further))
-    return Table(title, columns, tuple(rows), len(result.settings[0]), intervals)
+    return Table(title, columns, tuple(rows), len(result.settings[0]), intervals, decimals)
 
 
 def estimates(

@@ -13,8 +13,19 @@ from envs.arguments import check_choice
 from envs.errors import UserValueError
 from jaxrl.results.dataset import RUN_DIMS, main_metric, range_of, unmeasured
 from jaxrl.results.format import short
+from jaxrl.results.optima import optima
 from jaxrl.results.plotting.sensitivity import draw_sensitivity
-from jaxrl.results.plotting.style import axes, band, describe, finish, label_of, lines_on, require_few, style
+from jaxrl.results.plotting.style import (
+    axes,
+    band,
+    describe,
+    finish,
+    label_of,
+    lines_on,
+    reference_line,
+    require_few,
+    style,
+)
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
 
 if TYPE_CHECKING:
@@ -33,6 +44,7 @@ UNITS = {
     "entropy": "entropy (nats)",
     "approx_kl": "approximate KL divergence (nats)",
 }
+MOST_OPTIMA = 4  # lines at optima in one picture
 
 __all__ = ["learning_curves", "performance_profiles"]
 
@@ -51,7 +63,9 @@ def learning_curves(
 ) -> matplotlib.axes.Axes:
     """The interquartile mean over seeds against environment steps, with a bootstrap band.
 
-    Calls on the same axes add lines in further colours, with a legend.
+    Calls on the same axes add lines in further colours, with a legend. A thin dashed line marks the optimum of a
+    return, where the environment of a `Result` knows it, as in `Result.table`; more than four different ones are left
+    out.
 
     Args:
       result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`, such as several results that
@@ -115,6 +129,8 @@ def learning_curves(
         interval = _band(values[..., at], finite[..., at], confidence, num_resamples).within(*limits)
         _line(ax, index, env_steps[at], interval, name or None, first + len(groups))
     _scale_steps(ax, env_steps, first)
+    if not isinstance(result, xarray.Dataset):
+        _optima(ax, result, metric)
     runs = sorted({int((~gone.all(axis=-1)).sum()) for gone in absences.values()})
     count = " to ".join(dict.fromkeys(map(str, (runs[0], runs[-1]))))
     over = f" over {' and '.join(pooled)}" if pooled else ""
@@ -283,6 +299,14 @@ def _line(
         ax.errorbar(x, interval.value, half, color=look["color"], capsize=3)
     else:
         band(ax, index, x, interval.low, interval.high, num_lines)
+
+
+def _optima(ax: matplotlib.axes.Axes, result: Labelled, metric: str) -> None:
+    """A line at each known optimum of a result's settings, unless there are more than can be read."""
+    best = optima(result, metric)
+    labels = {} if best is None else {f"optimum {value:.5g}": value for value in best[np.isfinite(best)]}
+    for label, value in labels.items() if len(labels) <= MOST_OPTIMA else ():
+        reference_line(ax, value, label)
 
 
 def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray, lines_before: int) -> None:

@@ -100,6 +100,24 @@ def lines_on(ax: matplotlib.axes.Axes | None) -> int:
     return 0 if ax is None else len(ax.get_lines())
 
 
+def reference_line(ax: matplotlib.axes.Axes, value: float, label: str) -> None:
+    """A thin dashed line over the whole width at a value, with its label at the right end, drawn once for each label.
+
+    It is not one of the axes' lines, whose colours and legend it leaves alone.
+
+    Args:
+      ax: Axes to draw on.
+      value: Height of the line.
+      label: Text above the line.
+    """
+    if any(text.get_text() == label for text in ax.texts):
+        return
+    across = ax.get_yaxis_transform()
+    ax.hlines(value, 0, 1, transform=across, colors="0.35", linestyles="--", linewidths=0.9, zorder=1)
+    place: Any = {"xycoords": across, "xytext": (-2, 2), "textcoords": "offset points", "ha": "right", "va": "bottom"}
+    ax.annotate(label, (1, value), **place, fontsize="small", color="0.35")
+
+
 def label_of(ax: matplotlib.axes.Axes, *parts: str | None) -> str:
     """Label of a new line, with a number behind it if another line of the axes has it already.
 

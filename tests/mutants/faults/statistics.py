@@ -18,6 +18,21 @@ FAULTS = (
         "tests/results/test_statistics.py::test_closed_forms",
     ),
     Fault(
+        "gap-to-the-optimum-of-another-discount",
+        "jaxrl/results/optima.py",
+        "value = optimum_of(task.env, params, task.discount)",
+        "value = optimum_of(task.env, params, None)",
+        "tests/results/test_optima.py::test_every_setting_has_the_optimum_of_its_own_parameters_and_discount"
+        "[discounted_return]",
+    ),
+    Fault(
+        "settings-that-share-an-optimum",
+        "jaxrl/results/optima.py",
+        "tasks = [\n        _Task(env, (_key(each), _key(discount)),",
+        "tasks = [\n        _Task(env, _key(discount),",
+        "tests/results/test_optima.py::test_equal_settings_are_computed_once",
+    ),
+    Fault(
         "ties-that-count-as-losses",
         "jaxrl/results/statistics.py",
         "(first > second) + 0.5 * (first == second)",

@@ -1,0 +1,101 @@
+"""Best attainable returns of the settings of a result, where the environment knows them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from envs.base import Environment, optimum_of
+
+if TYPE_CHECKING:
+    from jaxrl.results.description import Labelled
+
+DISCOUNTED = {"return": False, "discounted_return": True}  # the metrics that an optimum bounds
+MOST_OPTIMA = 32  # different ones of one result; each may take seconds
+
+__all__ = ["MOST_OPTIMA", "optima"]
+
+
+def optima(result: Labelled, metric: str) -> np.ndarray | None:
+    """The precommitted optimum of every setting, see `Environment.optimum`.
+
+    Each different pair of environment parameters and discount is computed once per process.
+
+    Args:
+      result: Result, whose algorithm is known.
+      metric: Name of the metric; optima are those of the undiscounted return, or of the discounted return under the
+        discount of each setting, with greedy or sampled actions.
+
+    Returns:
+      Optima, float64 `[num_settings]`, nan for settings without a known one; None if no setting has one, the metric is
+      another, or more than `MOST_OPTIMA` different ones would have to be computed.
+    """
+    plain, described = metric.removesuffix("_sampled"), result.description()
+    algo = described.algo
+    env = getattr(algo, "env", None)
+    if plain not in DISCOUNTED or algo is None or not isinstance(env, Environment):
+        return None
+    settings = range(len(described.settings))
+    steps = np.float32(result.metrics["env_step"].values[-1])
+    params = [env.default_params if described.env_params is None else _at(described.env_params, s) for s in settings]
+    discounts: list[Any] = [None for _ in settings]
+    if DISCOUNTED[plain]:
+        if algo.discount is None:
+            return None
+        batched = described.hparams is not None
+        discount = algo.discount(described.hparams if batched else algo.hparams)
+        discounts = [_at(discount, s) if batched else discount for s in settings]
+    tasks = [
+        _Task(env, (_key(each), _key(discount)), each, discount, float(steps))
+        for each, discount in zip(params, discounts, strict=True)
+    ]
+    if len(set(tasks)) > MOST_OPTIMA:
+        return None
+    values = np.array([_optimum(task) for task in tasks])
+    return values if np.isfinite(values).any() else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Task:
+    """Environment, parameters and discount of a setting; equal if all their numbers are equal.
+
+    Attributes:
+      env: Environment.
+      key: Numbers and structures of parameters and discount.
+      params: Parameters, concrete.
+      discount: Discount, or None.
+      env_steps: Number of environment steps of the training, at which a curriculum has its parameters.
+    """
+
+    env: Environment
+    key: Any
+    params: Any = dataclasses.field(compare=False)
+    discount: Any = dataclasses.field(compare=False)
+    env_steps: float
+
+
+@functools.lru_cache(maxsize=1024)
+def _optimum(task: _Task) -> float:
+    """The optimum of a setting, nan if it is not known or not finite."""
+    try:
+        params = jax.device_get(task.env.params_at(task.params, np.float32(task.env_steps)))
+        value = optimum_of(task.env, params, task.discount)
+    except ValueError:  # a discount or parameters without a finite optimum
+        return float("nan")
+    return float("nan") if value is None or not np.isfinite(value) else float(value)
+
+
+def _at(tree: Any, setting: int) -> Any:
+    return jax.tree.map(itemgetter(setting), tree)
+
+
+def _key(tree: Any) -> tuple[Any, ...]:
+    """Hashable contents of a pytree of numbers."""
+    leaves, structure = jax.tree.flatten(tree)
+    arrays = [np.asarray(leaf) for leaf in leaves]
+    return (structure, *((array.shape, array.dtype.str, array.tobytes()) for array in arrays))

@@ -1,0 +1,170 @@
+"""Optima in tables and pictures: of each setting's own parameters and discount, computed once."""
+
+import dataclasses
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+import pytest
+import scipy.stats
+from matplotlib.figure import Figure
+
+import envs
+import jaxrl
+from envs.decision.kelly import Kelly
+from envs.wrappers.repeating import action_repeat
+from jaxrl.results.dataset import metrics_dataset
+from jaxrl.results.optima import MOST_OPTIMA, optima
+from jaxrl.results.result import Result
+
+CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(4,))
+SEEDS, STEPS = 5, (0, 64)
+PROBABILITIES, DISCOUNTS = (0.6, 0.75), (0.9, "hyperbolic:k=0.1")
+CURVES = {"exp:gamma=0.9": 0.9 ** np.arange(40.0), "hyperbolic:k=0.1": 1 / (1 + 0.1 * np.arange(40.0))}
+
+
+@dataclasses.dataclass(frozen=True)
+class CountedKelly(Kelly):
+    """Betting that lists the optima that are computed."""
+
+    calls: ClassVar[list[Any]] = []
+
+    def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> float:
+        self.calls.append((params, discount))
+        return super().optimum(params, discount, kind)
+
+
+def growth(probability: float) -> float:
+    """Expected logarithmic growth of a bet at even odds, the largest of 20,001 shares, within 1e-8."""
+    share = np.linspace(0, 0.9, 20_001)
+    return float((probability * np.log1p(share) + (1 - probability) * np.log1p(-share)).max())
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    algo = jaxrl.ppo(envs.make("kelly"), CONFIG)
+    values = {"env.win_probability": PROBABILITIES, "discount": DISCOUNTS, "lr": (1e-3, 3e-3)}
+    sweep = jaxrl.grid(algo.hparams, {name: list(each) for name, each in values.items()})
+    return jaxrl.train(algo, sweep, seeds=SEEDS, env_steps=64, evals=1, eval_episodes=2, progress=False)
+
+
+def result_of(env: Any, num_settings: int = 1, returns: Any = None, **fields: Any) -> Result:
+    """A result of PPO with numbers that were not trained."""
+    values = np.zeros((num_settings, SEEDS, len(STEPS)), np.float32) if returns is None else returns
+    sweep: Any = None
+    if num_settings > 1:
+        sweep = type("Sweep", (), {"dims": ("lr",), "shape": (num_settings,), "coords": {}})
+        sweep.coords = {"lr": (("lr",), np.arange(num_settings, dtype=np.float64))}
+    names = ("return", "discounted_return", "length")
+    data = metrics_dataset(dict.fromkeys(names, values), seeds=range(SEEDS), env_steps=STEPS, sweep=sweep)
+    return Result(data, {}, jaxrl.ppo(env, CONFIG), **fields)
+
+
+@pytest.mark.parametrize("metric", ["return", "return_sampled", "discounted_return", "discounted_return_sampled"])
+def test_every_setting_has_the_optimum_of_its_own_parameters_and_discount(result, metric):
+    table = result.table(metric).to_pandas()
+    assert len(table) == 8
+    for row, runs in zip(table.to_dict("records"), result.values(metric)[:, :, -1], strict=True):
+        weights = CURVES[row["discount"]] if metric.startswith("discounted") else np.ones(40)
+        best = growth(row["env.win_probability"]) * weights.sum()
+        assert row["optimum"] == pytest.approx(best, rel=2e-6)  # the curve and the probability are float32
+        gap = row["optimum"] - scipy.stats.trim_mean(np.float64(runs), 0.25)
+        assert row["gap"] == pytest.approx(gap, abs=1e-6)
+        assert row["gap_percent"] == pytest.approx(100 * gap / row["optimum"], abs=1e-3)
+
+
+def test_a_loaded_result_has_them_too(result, tmp_path):
+    result.save(tmp_path / "run")
+    loaded = jaxrl.load_result(tmp_path / "run")
+    for metric in ("return", "discounted_return"):
+        assert str(loaded.table(metric)) == str(result.table(metric))
+    assert "optimum" in loaded.table().columns
+
+
+def test_without_a_known_optimum_a_table_is_what_it_was(result):
+    assert result.table("length").columns[-1] == "seeds"
+    usual = ("iqm", "low", "high", "mean", "seeds")
+    for env in (envs.make("pendulum"), action_repeat(envs.make("kelly"), 2)):
+        assert result_of(env).table().columns == usual
+    unknown = dataclasses.replace(result_of(envs.make("kelly")), algo=None)
+    assert unknown.table().columns == usual
+
+
+def test_equal_settings_are_computed_once():
+    CountedKelly.calls.clear()
+    env = CountedKelly()
+    params = jax.tree.map(lambda leaf: np.repeat(leaf, 4), env.default_params)
+    params = dataclasses.replace(params, num_steps=np.array([7, 9, 7, 9]), max_steps_in_episode=np.array([9] * 4))
+    result = result_of(env, 4, env_params=params)
+    for _ in range(2):
+        found = optima(result, "return")
+        assert found == pytest.approx([growth(0.6) * steps for steps in (7, 9, 7, 9)], rel=2e-6)
+    assert len(CountedKelly.calls) == 2
+    assert optima(result, "discounted_return") is not None and len(CountedKelly.calls) == 4
+
+
+def test_too_many_different_optima_are_not_computed():
+    CountedKelly.calls.clear()
+    env = CountedKelly(shows_time=False)
+    for count in (MOST_OPTIMA, MOST_OPTIMA + 1):
+        params = jax.tree.map(lambda leaf, count=count: np.repeat(leaf, count), env.default_params)
+        params = dataclasses.replace(params, num_steps=np.arange(1, count + 1))
+        assert (optima(result_of(env, count, env_params=params), "return") is None) == (count > MOST_OPTIMA)
+    assert len(CountedKelly.calls) == MOST_OPTIMA
+
+
+def test_the_share_is_that_of_a_positive_optimum():
+    queue = result_of(envs.make("queue")).table()
+    assert queue.columns[-2:] == ("optimum", "gap") and queue.rows[0][-1] == queue.rows[0][-2] < 0
+    returns = np.full((1, SEEDS, len(STEPS)), 8.0, np.float32)
+    fishery = result_of(envs.make("fishery"), returns=returns).table()
+    # 8.25 is the published optimum, here within the grid's error.
+    assert fishery.columns[-3:] == ("optimum", "gap", "gap_percent")
+    assert fishery.rows[0][-2:] == (pytest.approx(0.25, abs=1e-4), pytest.approx(100 / 33, abs=2e-3))
+    assert str(fishery).splitlines()[-1].split()[-3:] == ["8.250", "0.250", "3.03"]
+
+
+def test_an_unknown_optimum_beside_known_ones_is_a_dash():
+    class Odd(CountedKelly):
+        def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> Any:
+            if params.num_steps == 2:
+                raise ValueError("no finite optimum")
+            return None if params.num_steps == 3 else -1.0 if params.num_steps == 4 else 2.0
+
+    env = Odd()
+    params = jax.tree.map(lambda leaf: np.repeat(leaf, 4), env.default_params)
+    result = result_of(env, 4, env_params=dataclasses.replace(params, num_steps=np.arange(1, 5)))
+    rows = [row[-3:] for row in result.table().rows]
+    assert rows == [(2.0, 2.0, 100.0), (None, None, None), (None, None, None), (-1.0, -1.0, None)]
+    assert str(result.table()).splitlines()[-3].split()[-3:] == ["\N{EN DASH}"] * 3
+
+
+def heights(ax: Any) -> list[float]:
+    """Heights of the lines over the whole width."""
+    lines = [each.get_segments()[0] for each in ax.collections if hasattr(each, "get_segments")]
+    return [float(line[0, 1]) for line in lines if line[:, 0].tolist() == [0, 1]]
+
+
+def test_learning_curves_have_a_dashed_line_at_the_optimum():
+    ax = Figure().subplots()
+    fishery, stopping = (result_of(envs.make(name)) for name in ("fishery", "stopping"))
+    fishery.plot(ax=ax)
+    assert heights(ax) == pytest.approx([8.25], abs=1e-4)
+    assert [text.get_text() for text in ax.texts] == ["optimum 8.25"]
+    assert ax.get_ylim()[1] > 8.25 and len(ax.lines) == 1
+    fishery.plot(ax=ax)
+    assert len(heights(ax)) == 1 and len(ax.lines) == 2
+    stopping.plot("discounted_return", ax=ax)
+    assert heights(ax)[1] == pytest.approx(stopping.table("discounted_return").to_pandas()["optimum"][0])
+
+
+def test_a_picture_with_many_optima_has_no_line(result):
+    ax = Figure().subplots()
+    result.plot("discounted_return", ax=ax)  # of two parameters and two discounts
+    assert len(heights(ax)) == 4
+    env = envs.make("kelly")
+    params = jax.tree.map(lambda leaf: np.repeat(leaf, 5), env.default_params)
+    params = dataclasses.replace(params, num_steps=np.arange(1, 6))
+    result_of(env, 5, env_params=params).plot(ax=(many := Figure().subplots()))
+    result_of(envs.make("pendulum")).plot(ax=(unknown := Figure().subplots()))
+    assert not heights(many) and not heights(unknown) and not many.texts and not unknown.texts
