@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import struct
 
 from envs import base
@@ -17,8 +16,6 @@ from envs.threefry import unrolled
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-_VIOLATION = -10.0  # reward of a current beyond its limit: the least other one, -1, for ever under a discount of 0.9
 
 
 @struct.dataclass
@@ -92,8 +89,9 @@ class DCMotor(base.Environment):
         return DCMotorParams(dt=1e-5 if self.finite else 1e-4)
 
     def check_params(self, params: DCMotorParams) -> None:
-        """Reject resistances, inductances, limits, deviations and times that are not above 0."""
-        check_positive(params, "resistance", "inductance", "voltage", "max_current", "dt", "least_deviation")
+        """Reject resistances, inductances and times that are not above 0, and references outside the limits."""
+        check_positive(params, "resistance", "inductance", "voltage", "dt")
+        references.check(params)
 
     def reset_env(self, key: jax.Array, params: DCMotorParams) -> tuple[jax.Array, DCMotorState]:
         """The first observation `[2]` and state: no current, and a random reference."""
@@ -106,23 +104,19 @@ class DCMotor(base.Environment):
     ) -> tuple[jax.Array, DCMotorState, jax.Array, jax.Array, dict[Any, Any]]:
         """The current after a step under a constant voltage; the reward regards the reference that was observed."""
         share = jnp.array([0.0, 1.0, -1.0, 0.0])[action] if self.finite else jnp.clip(action[0], -1.0, 1.0)
-        kept = jnp.exp(-params.resistance / params.inductance * params.dt)
+        moved = -jnp.expm1(-params.resistance / params.inductance * params.dt)
         final = (share * params.voltage - params.flux * params.speed) / params.resistance
-        current = kept * state.current + (1 - kept) * final
+        current = state.current + moved * (final - state.current)
         error = jnp.abs(current / params.max_current - state.reference.value[0])
         terminated = jnp.abs(current) > params.max_current
-        reward = jnp.where(terminated, _VIOLATION, -error / 2)
+        reward = jnp.where(terminated, references.VIOLATION, -error / 2)
         most = params.nominal_current / params.max_current
         state = DCMotorState(state.time + 1, current, references.advance(unrolled(key), state.reference, most, params))
         return _observe(state, params), state, reward, terminated, {}
 
     def return_range(self, params: DCMotorParams) -> tuple[Any, Any]:
         """From the largest error in every step and a violation in the last to no error."""
-        limit, most, nominal = (
-            np.asarray(number, np.float64)
-            for number in (params.max_steps_in_episode, params.max_current, params.nominal_current)
-        )
-        return -(limit - 1) * (1 + nominal / most) / 2 + _VIOLATION, 0.0
+        return references.return_range(params)
 
     def action_space(self, params: DCMotorParams | None = None) -> spaces.Discrete | spaces.Box:
         """The voltage as a share of the supply's, `[1]`; or 0, all, minus all, and again 0 of it."""

@@ -9,8 +9,9 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.arguments import check_flag, check_positive
+from envs.arguments import check_at_least, check_flag, check_positive
 from envs.base import spaces
+from envs.control.norms import norm
 from envs.control.trigonometry import sin_cos
 from envs.threefry import unrolled
 
@@ -105,8 +106,9 @@ class Lander(base.Environment):
         return LanderParams()
 
     def check_params(self, params: LanderParams) -> None:
-        """Reject masses, inertias, times and stiffnesses that are not above 0."""
+        """Reject masses, inertias, times and stiffnesses that are not above 0, and negative damping or friction."""
         check_positive(params, "mass", "inertia", "dt", "stiffness")
+        check_at_least(params, foot_damping=0, friction=0, dispersion=0, start_speed=0)
 
     def reset_env(self, key: jax.Array, params: LanderParams) -> tuple[jax.Array, LanderState]:
         """The first observation `[8]` and state: at the top, upright, with a random velocity."""
@@ -212,5 +214,4 @@ def _observe(state: LanderState) -> jax.Array:
 
 
 def _shaping(obs: jax.Array) -> jax.Array:
-    distance, speed = jnp.sqrt(jnp.sum(jnp.square(obs[:2]))), jnp.sqrt(jnp.sum(jnp.square(obs[2:4])))
-    return -100 * (distance + speed + jnp.abs(obs[4])) + 10 * (obs[6] + obs[7])
+    return -100 * (norm(obs[:2]) + norm(obs[2:4]) + jnp.abs(obs[4])) + 10 * (obs[6] + obs[7])

@@ -10,10 +10,12 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.arguments import check_choice, check_positive
+from envs.arguments import check_at_least, check_choice, check_positive
 from envs.base import spaces
+from envs.control.norms import norm
 from envs.control.runge_kutta import integrate
 from envs.control.trigonometry import sin_cos
+from envs.errors import UserValueError
 from envs.threefry import unrolled
 
 if TYPE_CHECKING:
@@ -108,14 +110,26 @@ class Quadrotor(base.Environment):
         return QuadrotorParams()
 
     def check_params(self, params: QuadrotorParams) -> None:
-        """Reject masses, moments of inertia, times and distances that are not above 0, and rotors that are too weak."""
+        """Reject masses, moments of inertia, times and distances that are not above 0, and rotors that are too weak.
+
+        Motors whose lag is less than half of a step are rejected as well: there, a Runge-Kutta step may diverge.
+        """
         names = ("mass", "inertia_xy", "inertia_z", "arm", "thrust", "max_rpm", "lag", "max_distance", "period", "dt")
         check_positive(params, *names)
+        check_at_least(params, gravity=0, drag=0, start_distance=0, radius=0)
+        limits = (
+            ("max_rpm", _hovering(params), "to carry the weight"),
+            ("lag", np.divide(params.dt, 2), "of half a step"),
+        )
+        for name, least, why in limits:
+            value, bound = map(np.atleast_1d, np.broadcast_arrays(np.asarray(getattr(params, name)), least))
+            for wrong, needed in zip(value[value < bound][:1], bound[value < bound][:1], strict=True):
+                raise UserValueError(f"env.{name} must be at least {needed:.6g}, {why}, got {wrong:.6g}")
 
     def reset_env(self, key: jax.Array, params: QuadrotorParams) -> tuple[jax.Array, QuadrotorState]:
         """The first observation `[25]` and state: near the point, tilted about a random axis, rotors as in hovering."""
         draws = jax.random.uniform(unrolled(key), (8,), minval=-1.0)
-        axis = draws[3:6] / jnp.maximum(jnp.sqrt(jnp.sum(jnp.square(draws[3:6]))), 1e-6)
+        axis = draws[3:6] / jnp.maximum(norm(draws[3:6]), 1e-6)
         sin, cos = sin_cos(params.start_angle / 2 * draws[6])
         phase = math.pi * draws[7] if self.task == "tracking" else jnp.zeros((), jnp.float32)
         target, moving = self._target(phase, params)
@@ -140,7 +154,7 @@ class Quadrotor(base.Environment):
         parts = [state.place, state.attitude, state.velocity, state.rates, state.rotors]
         moved = integrate(lambda each: _rates(each, wanted, params), jnp.concatenate(parts), params.dt)
         place, attitude, velocity, rates, rotors = jnp.split(moved, [3, 7, 10, 13])
-        attitude = attitude / jnp.sqrt(jnp.sum(jnp.square(attitude)))
+        attitude = attitude / norm(attitude)
         phase = state.phase
         if self.task == "tracking":
             phase = phase + 2 * math.pi / params.period * params.dt
@@ -148,10 +162,10 @@ class Quadrotor(base.Environment):
         state = QuadrotorState(state.time + 1, place, attitude, velocity, rates, rotors, phase)
 
         obs = self._observe(state, params)
-        distance, speed = jnp.sqrt(jnp.sum(jnp.square(obs[:3]))), jnp.sqrt(jnp.sum(jnp.square(obs[12:15])))
+        distance, speed = norm(obs[:3]), norm(obs[12:15])
         effort = jnp.mean(jnp.square(action - (2 * _hovering(params) / params.max_rpm - 1)))
         cost = _STANDING * distance + _TILT * (1 - obs[11]) + _MOVING * speed + _EFFORT * effort
-        cost = cost + _TURNING * jnp.sqrt(jnp.sum(jnp.square(rates)))
+        cost = cost + _TURNING * norm(rates)
         terminated = distance > params.max_distance
         return obs, state, jnp.maximum(1 - cost, 0.0), terminated, {}
 

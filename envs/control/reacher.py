@@ -10,8 +10,9 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.arguments import check_positive
+from envs.arguments import check_at_least, check_positive
 from envs.base import spaces
+from envs.control.norms import norm
 from envs.control.runge_kutta import integrate
 from envs.control.trigonometry import sin_cos
 from envs.threefry import unrolled
@@ -86,8 +87,9 @@ class Reacher(base.Environment):
         return ReacherParams()
 
     def check_params(self, params: ReacherParams) -> None:
-        """Reject lengths, moments of inertia, limits and times that are not above 0."""
+        """Reject lengths, moments of inertia, limits and times that are not above 0; negative masses and friction."""
         check_positive(params, "length_1", "length_2", "inertia_1", "inertia_2", "max_elbow", "max_target", "dt")
+        check_at_least(params, mass_1=0, mass_2=0, armature=0, damping=0)
 
     def reset_env(self, key: jax.Array, params: ReacherParams) -> tuple[jax.Array, ReacherState]:
         """The first observation `[10]` and state: stretched out within 0.1 rad, and a target uniform in a disc."""
@@ -115,7 +117,7 @@ class Reacher(base.Environment):
             joints = jnp.stack([joints[0], elbow, joints[2], jnp.where(elbow == joints[1], joints[3], 0.0)])
         state = ReacherState(state.time + 1, joints[:2], joints[2:], state.target)
         obs = _observe(state, params)
-        reward = -jnp.sqrt(jnp.sum(jnp.square(obs[8:]))) - params.control_cost * jnp.sum(jnp.square(action))
+        reward = -norm(obs[8:]) - params.control_cost * jnp.sum(jnp.square(action))
         return obs, state, reward, jnp.zeros((), bool), {}
 
     def return_range(self, params: ReacherParams) -> tuple[Any, Any]:

@@ -4,9 +4,15 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import struct
 
-__all__ = ["Reference", "advance", "begin"]
+from envs.arguments import check_at_least, check_positive
+from envs.errors import UserValueError
+
+__all__ = ["Reference", "advance", "begin", "check", "return_range"]
+
+VIOLATION = -10.0  # reward of a current beyond its limit: the least other one, -1, for ever under a discount of 0.9
 
 
 @struct.dataclass
@@ -22,6 +28,37 @@ class Reference:
     value: jax.Array
     deviation: jax.Array
     left: jax.Array
+
+
+def check(params: Any) -> None:
+    """Reject limits and deviations that are not above 0, ranges whose ends are exchanged, and references beyond limits.
+
+    Args:
+      params: Parameters of a motor, which have the fields of `begin`, `max_current` and `nominal_current`.
+    """
+    check_positive(params, "max_current", "nominal_current", "least_deviation", "most_deviation")
+    check_at_least(params, least_steps=0, most_steps=0)
+    for low, high in (
+        ("nominal_current", "max_current"),
+        ("least_deviation", "most_deviation"),
+        ("least_steps", "most_steps"),
+    ):
+        least, most = map(np.atleast_1d, np.broadcast_arrays(getattr(params, low), getattr(params, high)))
+        for wrong, limit in zip(least[least > most][:1], most[least > most][:1], strict=True):
+            raise UserValueError(f"env.{low} must be at most env.{high}, {limit}, got {wrong}")
+
+
+def return_range(params: Any) -> tuple[Any, Any]:
+    """From the largest error in every step and a violation in the last to no error.
+
+    Args:
+      params: See `check`; a step's reward is minus half of the mean error as a share of the limit.
+    """
+    limit, most, nominal = (
+        np.asarray(number, np.float64)
+        for number in (params.max_steps_in_episode, params.max_current, params.nominal_current)
+    )
+    return -(limit - 1) * (1 + nominal / most) / 2 + VIOLATION, 0.0
 
 
 def begin(key: jax.Array, count: int, most: Any, params: Any) -> Reference:

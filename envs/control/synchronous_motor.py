@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.arguments import check_flag, check_positive
+from envs.arguments import check_at_least, check_flag, check_positive
 from envs.base import spaces
 from envs.control import references
 from envs.control.references import Reference
@@ -21,7 +21,6 @@ from envs.threefry import unrolled
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_VIOLATION = -10.0  # reward of a current beyond its limit: the least other one, -1, for ever under a discount of 0.9
 _PHASES = np.array([0.0, 2 * math.pi / 3, -2 * math.pi / 3])
 _SWITCHES = np.array([[2.0 * bit - 1.0 for bit in (i >> 2 & 1, i >> 1 & 1, i & 1)] for i in range(8)], np.float32)
 
@@ -103,8 +102,10 @@ class SynchronousMotor(base.Environment):
         return SynchronousMotorParams(dt=1e-5, voltage=420.0) if self.finite else SynchronousMotorParams()
 
     def check_params(self, params: SynchronousMotorParams) -> None:
-        """Reject inductances, limits, deviations and times that are not above 0."""
-        check_positive(params, "inductance_d", "inductance_q", "voltage", "max_current", "dt", "least_deviation")
+        """Reject inductances and times that are not above 0, negative resistances, and references outside limits."""
+        check_positive(params, "inductance_d", "inductance_q", "voltage", "dt")
+        check_at_least(params, resistance=0)
+        references.check(params)
 
     def reset_env(self, key: jax.Array, params: SynchronousMotorParams) -> tuple[jax.Array, SynchronousMotorState]:
         """The first observation `[6]` and state: no currents, angle 0, and random references."""
@@ -134,7 +135,7 @@ class SynchronousMotor(base.Environment):
         angle = angle - 2 * math.pi * jnp.round(angle / (2 * math.pi))
         shares = currents / params.max_current
         terminated = jnp.sum(jnp.square(shares)) > 1
-        reward = jnp.where(terminated, _VIOLATION, -jnp.sum(jnp.abs(shares - state.reference.value)) / 4)
+        reward = jnp.where(terminated, references.VIOLATION, -jnp.sum(jnp.abs(shares - state.reference.value)) / 4)
         most = params.nominal_current / params.max_current
         reference = references.advance(unrolled(key), state.reference, most, params)
         state = SynchronousMotorState(state.time + 1, currents, angle, reference)
@@ -142,11 +143,7 @@ class SynchronousMotor(base.Environment):
 
     def return_range(self, params: SynchronousMotorParams) -> tuple[Any, Any]:
         """From the largest errors in every step and a violation in the last to no error."""
-        limit, most, nominal = (
-            np.asarray(number, np.float64)
-            for number in (params.max_steps_in_episode, params.max_current, params.nominal_current)
-        )
-        return -(limit - 1) * (1 + nominal / most) / 2 + _VIOLATION, 0.0
+        return references.return_range(params)
 
     def action_space(self, params: SynchronousMotorParams | None = None) -> spaces.Discrete | spaces.Box:
         """The voltages of the phases as shares of half the supply's, `[3]`; or three switches as bits of a number."""

@@ -130,3 +130,33 @@ def test_flags_and_parameters_are_checked() -> None:
         env: Any = envs.make(name)
         with pytest.raises(ValueError, match="max_current"):
             env.check_params(env.default_params.replace(max_current=0.0))
+
+
+@pytest.mark.parametrize("name", ["motor/dc", "motor/synchronous-finite"])
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"nominal_current": 500.0}, r"env.nominal_current must be at most env.max_current, \d+.0, got 500.0"),
+        ({"nominal_current": -1.0}, "env.nominal_current must be above 0"),
+        ({"most_deviation": -1.0}, "env.most_deviation must be above 0"),
+        (
+            {"least_deviation": np.array([1e-4, 0.2])},
+            "env.least_deviation must be at most env.most_deviation, 0.1, got",
+        ),
+        ({"least_steps": 3000.0}, "env.least_steps must be at most env.most_steps, 2000.0, got 3000.0"),
+        ({"most_steps": np.nan}, "env.most_steps must be at least 0"),
+    ],
+)
+def test_references_outside_their_limits_are_refused(name: str, changes: Any, message: str) -> None:
+    env: Any = envs.make(name)
+    with pytest.raises(ValueError, match=message):
+        env.check_params(env.default_params.replace(**changes))
+
+
+def test_a_winding_of_hardly_any_resistance_is_an_integral_of_the_voltage() -> None:
+    """With R dt / L = 5e-10 the current rises by dt / L (u - flux speed), to R dt / L and a few roundings of it."""
+    env: Any = envs.make("motor/dc")
+    params = env.default_params.replace(resistance=1e-10)
+    state = env.reset_env(KEY, params)[1]
+    after = env.step_env(KEY, state, jnp.array([0.7]), params)[1]
+    assert float(after.current) == pytest.approx(1e-4 / 19e-6 * (0.7 * 60 - 0.165 * 100), rel=10 * EPS)

@@ -182,3 +182,39 @@ def test_bad_tasks_and_parameters_are_named() -> None:
         envs.make("quadrotor/hover", task="track")
     with pytest.raises(ValueError, match="lag"):
         ENV.check_params(PARAMS.replace(lag=0.0))
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"thrust": 1e-11}, r"^env.max_rpm must be at least 81374.1, to carry the weight, got 21702$"),
+        ({"mass": np.array([0.02, 0.2])}, "^env.max_rpm must be at least 3939"),
+        ({"lag": 1e-4}, "^env.lag must be at least 0.005, of half a step, got 0.0001$"),
+        ({"gravity": -1.0}, "^env.gravity must be at least 0"),
+    ],
+)
+def test_rotors_that_cannot_fly_are_refused(changes: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ENV.check_params(PARAMS.replace(**changes))
+
+
+@pytest.mark.parametrize("name", ["quadrotor/hover", "quadrotor/tracking", "lander-continuous", "reacher"])
+def test_rewards_have_gradients_at_rest(name: str) -> None:
+    """Distance, speed and rate are 0 there, at which a square root has no derivative."""
+    env: Any = envs.make(name)
+    params = env.default_params.replace(start_distance=0.0) if name.startswith("quad") else env.default_params
+    state = env.reset_env(KEY, params)[1]
+    if name == "lander-continuous":
+        state = state.replace(velocity=jnp.zeros(2), rate=jnp.zeros(()))
+    if name == "reacher":
+        params = params.replace(control_cost=0.0)
+        state = state.replace(angles=jnp.zeros(2), rates=jnp.zeros(2), target=jnp.array([0.21, 0.0]))
+    size = env.action_space(params).shape
+
+    def reward(action: Any, place: Any) -> Any:
+        moved = state.replace(angles=place) if name == "reacher" else state.replace(velocity=place)
+        return env.step_env(KEY, moved, action, params)[2]
+
+    place = state.angles if name == "reacher" else state.velocity
+    for slope in jax.grad(reward, argnums=(0, 1))(jnp.zeros(size), place):
+        assert np.all(np.isfinite(slope))
