@@ -39,7 +39,7 @@ def ugae(
     next_value: Any,
     terminated: Any,
     done: Any,
-    weights: LamWeights = "truncated",
+    lam_weights: LamWeights = "truncated",
 ) -> tuple[jax.Array, jax.Array]:
     """Universal generalised advantage estimation: the lambda-weighted mean of k-step advantages, under any discount.
 
@@ -76,7 +76,7 @@ def ugae(
         (trailing axes are shared).
       done: Flags of the steps that ended an episode, by termination or truncation, of the same shapes. A truncation
         bootstraps from `next_value`; if both flags hold, the step is a termination.
-      weights: Weights of the n-step estimators near the end of an episode or of the segment, "truncated" or
+      lam_weights: Weights of the n-step estimators near the end of an episode or of the segment, "truncated" or
         "finite-time", static.
 
     Returns:
@@ -84,7 +84,7 @@ def ugae(
 
     Raises:
       ValueError: Shapes do not fit, lam is outside [0, 1], T exceeds the steps that `discount` was prepared for, or
-        `weights` has another value.
+        `lam_weights` has another value.
 
     Source: Kwiatkowski et al. (2023), UGAE; it is linear in the discount curve, hence the mixture. Finite-time weights
     under an exponential discount: Doering et al. (2026), An approximate ascent approach to prove convergence of PPO,
@@ -92,7 +92,7 @@ def ugae(
     """
     reward = _checked_reward(reward)
     value = _like_reward("value", value, reward)
-    target = _targets(discount, lam, reward, next_value, terminated, done, weights)
+    target = _targets(discount, lam, reward, next_value, terminated, done, lam_weights)
     return target - value, target
 
 
@@ -121,7 +121,7 @@ def mixture_ugae(
       reward: Rewards, `[T, *B]`.
       value, next_value: Values of each head, `[T, *B, K]`, as in `ugae`.
       terminated, done: Flags of episode ends, bool, as in `ugae`.
-      lam_weights: Weights of the n-step estimators, as `weights` of `ugae`, static.
+      lam_weights: Weights of the n-step estimators, as in `ugae`, static.
 
     Returns:
       advantage: `[T, *B]` float32, sum_k weights_k (G_k - V_k).
@@ -159,7 +159,7 @@ def rate_returns(
       reward: Rewards, `[T, *B]`.
       next_value: Values at each rate of the observations after the steps, before any reset, `[T, *B, K]`.
       terminated, done: Flags of episode ends, bool, as in `ugae`.
-      lam_weights: Weights of the n-step estimators, as `weights` of `ugae`, static.
+      lam_weights: Weights of the n-step estimators, as in `ugae`, static.
 
     Returns:
       `[T, *B, K]`, G_t = r_t + rate ((1 - lam) V_{t+1} + lam G_{t+1}); V is 0 after a termination, and an episode's
@@ -178,7 +178,7 @@ def rate_returns(
     last = (terminated | _flag("done", done, reward)).at[-1].set(True)
     bootstrap = jnp.where(terminated[..., None], 0.0, next_value)
     lam = _checked_lam(lam)
-    _check_lam_weights("lam_weights", lam_weights)
+    _check_lam_weights(lam_weights)
     if lam_weights == "finite-time":
 
         def backward_finite(carry: tuple[jax.Array, jax.Array], step: tuple[jax.Array, ...]) -> Any:
@@ -208,20 +208,20 @@ def gae(
     next_value: Any,
     terminated: Any,
     done: Any,
-    weights: LamWeights = "truncated",
+    lam_weights: LamWeights = "truncated",
 ) -> tuple[jax.Array, jax.Array]:
     """Generalised advantage estimation: `ugae` under the exponential discount `gamma`.
 
     Args:
       gamma: Discount factor per step, scalar in [0, 1], traced.
-      lam, reward, value, next_value, terminated, done, weights: Arguments of `ugae`.
+      lam, reward, value, next_value, terminated, done, lam_weights: Arguments of `ugae`.
 
     Returns:
       advantage, target: `[T, *B]`.
 
     Source: Schulman et al. (2016), High-dimensional continuous control using generalized advantage estimation.
     """
-    return ugae(Exponential(gamma), lam, reward, value, next_value, terminated, done, weights)
+    return ugae(Exponential(gamma), lam, reward, value, next_value, terminated, done, lam_weights)
 
 
 def lambda_returns(
@@ -231,13 +231,13 @@ def lambda_returns(
     next_value: Any,
     terminated: Any,
     done: Any,
-    weights: LamWeights = "truncated",
+    lam_weights: LamWeights = "truncated",
 ) -> jax.Array:
     """TD(lambda) returns along a rollout, by one reverse scan.
 
     Args:
       gamma: Discount factor per step, scalar in [0, 1], traced, or any discount.
-      lam, reward, next_value, terminated, done, weights: Arguments of `ugae`.
+      lam, reward, next_value, terminated, done, lam_weights: Arguments of `ugae`.
 
     Returns:
       `[T, *B]`, G_t = r_t + gamma ((1 - lam) V_{t+1} + lam G_{t+1}); V is 0 after a termination, and an episode's last
@@ -245,7 +245,7 @@ def lambda_returns(
 
     Source: Sutton and Barto (2018), section 12.2.
     """
-    return _targets(gamma, lam, _checked_reward(reward), next_value, terminated, done, weights)
+    return _targets(gamma, lam, _checked_reward(reward), next_value, terminated, done, lam_weights)
 
 
 def monte_carlo(discount: Any, reward: Any, next_value: Any, terminated: Any, done: Any) -> jax.Array:
@@ -275,7 +275,7 @@ def _targets(
     last = (terminated | _flag("done", done, reward)).at[-1].set(True)
     bootstrap = jnp.where(terminated, 0.0, next_value)
     lam = _checked_lam(lam)
-    _check_lam_weights("weights", lam_weights)
+    _check_lam_weights(lam_weights)
     num_steps = reward.shape[0]
     prepared = prepare(discount, num_steps)
     for part in (prepared.rates, prepared.lags):
@@ -457,7 +457,7 @@ def _checked_lam(lam: Any) -> jax.Array:
     return jnp.asarray(lam, jnp.float32)
 
 
-def _check_lam_weights(name: str, lam_weights: Any) -> None:
+def _check_lam_weights(lam_weights: Any) -> None:
     if not isinstance(lam_weights, str):
-        raise UserTypeError(f"{name} must be one of {', '.join(LAM_WEIGHTS)}, got {lam_weights!r}.")
-    check_choice(name, lam_weights, LAM_WEIGHTS)
+        raise UserTypeError(f"lam_weights must be one of {', '.join(LAM_WEIGHTS)}, got {lam_weights!r}.")
+    check_choice("lam_weights", lam_weights, LAM_WEIGHTS)

@@ -37,7 +37,7 @@ def single_critic(lam_weights: LamWeights = "truncated") -> Critic:
     """Critic with one value; estimates bootstrap as if the discount restarted at each step (UGAE).
 
     Args:
-      lam_weights: Weights of the n-step estimators, as `weights` of `ugae`.
+      lam_weights: Weights of the n-step estimators, as in `ugae`.
     """
 
     def loss(
@@ -46,7 +46,7 @@ def single_critic(lam_weights: LamWeights = "truncated") -> Critic:
         del discount
         return clipped_value_loss(value, old, target, weight, clip)
 
-    estimate = functools.partial(ugae, weights=lam_weights)
+    estimate = functools.partial(ugae, lam_weights=lam_weights)
     return Critic(None, prepare, estimate, loss, lambda discount, value: value)
 
 
@@ -68,7 +68,7 @@ def mixture_critic(num_heads: int, lam_weights: LamWeights = "truncated") -> Cri
 
     Args:
       num_heads: Number of exponentials K.
-      lam_weights: Weights of the n-step estimators, as `weights` of `ugae`.
+      lam_weights: Weights of the n-step estimators, as in `ugae`.
     """
 
     def prepare_heads(

@@ -26,12 +26,12 @@ FAMILIES: dict[str, tuple[str, dict[str, float]]] = {
 }  # parameters that float32 has exactly
 LAMS = [0.0, 0.25, 0.9375, 1.0]
 
-jitted = jax.jit(ugae, static_argnames="weights")
+jitted = jax.jit(ugae, static_argnames="lam_weights")
 flags = hnp.arrays(bool, LENGTH, elements=st.booleans(), fill=st.just(False))
 
 
 def finite(discount: Any, lam: float, reward: Any, *data: Any) -> tuple[jax.Array, jax.Array]:
-    return jitted(prepare(discount, len(reward)), lam, reward, *data, weights="finite-time")
+    return jitted(prepare(discount, len(reward)), lam, reward, *data, lam_weights="finite-time")
 
 
 def truncated(discount: Any, lam: float, reward: Any, *data: Any) -> tuple[jax.Array, jax.Array]:
@@ -243,7 +243,7 @@ def test_slopes_by_the_discount_are_differences() -> None:
 
 def test_one_scan_carries_the_returns_and_their_weights() -> None:
     data = rollout(12, (128, 4))
-    jaxpr = jax.make_jaxpr(lambda *data: ugae(0.98, 0.95, *data, weights="finite-time"))(*data)
+    jaxpr = jax.make_jaxpr(lambda *data: ugae(0.98, 0.95, *data, lam_weights="finite-time"))(*data)
     scans = [equation for equation in jaxpr.jaxpr.eqns if equation.primitive.name == "scan"]
     assert len(scans) == 1
     assert [each.shape for each in scans[0].params["jaxpr"].out_avals[:2]] == [(1, 4), (4,)]
@@ -251,9 +251,9 @@ def test_one_scan_carries_the_returns_and_their_weights() -> None:
 
 def test_gae_and_lambda_returns_take_the_weights() -> None:
     data = rollout(13, (LENGTH, 2))
-    target = ugae(0.9375, 0.9, *data, weights="finite-time")[1]
-    np.testing.assert_array_equal(gae(0.9375, 0.9, *data, weights="finite-time")[1], target)
-    np.testing.assert_array_equal(lambda_returns(0.9375, 0.9, data[0], *data[2:], weights="finite-time"), target)
+    target = ugae(0.9375, 0.9, *data, lam_weights="finite-time")[1]
+    np.testing.assert_array_equal(gae(0.9375, 0.9, *data, lam_weights="finite-time")[1], target)
+    np.testing.assert_array_equal(lambda_returns(0.9375, 0.9, data[0], *data[2:], lam_weights="finite-time"), target)
 
 
 REWARD, VALUE, NO = np.zeros((4, 2)), np.zeros((4, 2, 1)), np.zeros((4, 2), bool)
@@ -261,18 +261,18 @@ REWARD, VALUE, NO = np.zeros((4, 2)), np.zeros((4, 2, 1)), np.zeros((4, 2), bool
 
 @pytest.mark.parametrize("wrong", ["finite", None, np.ones(2)], ids=["word", "none", "array"])
 @pytest.mark.parametrize(
-    ("name", "call"),
+    "call",
     [
-        ("weights", lambda wrong: ugae(0.9, 0.9, REWARD, REWARD, REWARD, NO, NO, wrong)),
-        ("weights", lambda wrong: gae(0.9, 0.9, REWARD, REWARD, REWARD, NO, NO, wrong)),
-        ("weights", lambda wrong: lambda_returns(0.9, 0.9, REWARD, REWARD, NO, NO, wrong)),
-        ("lam_weights", lambda wrong: mixture_ugae([0.9], [1.0], 0.9, REWARD, VALUE, VALUE, NO, NO, wrong)),
-        ("lam_weights", lambda wrong: rate_returns([0.9], 0.9, REWARD, VALUE, NO, NO, wrong)),
+        lambda wrong: ugae(0.9, 0.9, REWARD, REWARD, REWARD, NO, NO, wrong),
+        lambda wrong: gae(0.9, 0.9, REWARD, REWARD, REWARD, NO, NO, wrong),
+        lambda wrong: lambda_returns(0.9, 0.9, REWARD, REWARD, NO, NO, wrong),
+        lambda wrong: mixture_ugae([0.9], [1.0], 0.9, REWARD, VALUE, VALUE, NO, NO, wrong),
+        lambda wrong: rate_returns([0.9], 0.9, REWARD, VALUE, NO, NO, wrong),
     ],
     ids=["ugae", "gae", "lambda_returns", "mixture_ugae", "rate_returns"],
 )
-def test_another_value_gets_one_sentence(name: str, call: Any, wrong: Any) -> None:
-    with pytest.raises((ValueError, TypeError), match=rf"^{name} must be one of truncated, finite-time, got "):
+def test_another_value_gets_one_sentence(call: Any, wrong: Any) -> None:
+    with pytest.raises((ValueError, TypeError), match=r"^lam_weights must be one of truncated, finite-time, got "):
         call(wrong)
 
 
