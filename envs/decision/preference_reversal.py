@@ -183,11 +183,16 @@ class PreferenceReversal(base.Environment):
         """The value of the best plan; the sophisticated one, of the best plan that the second choice carries out.
 
         The stationary one is that of the best plan, because the two choices are observed apart. Indifferent second
-        choices wait. See `envs.Environment.optimum`.
+        choices wait. A reward after the time limit counts as 0. See `envs.Environment.optimum`.
         """
         base.check_optimum_kind(kind)
         params = self.default_params if params is None else params
         values = self.values(discount_curves.of(discount, int(params.later_step) + 1), params)
+        limit = int(params.max_steps_in_episode)
+        if limit <= int(params.later_step):
+            values = values._replace(later=0.0, hold=0.0)
+        if limit <= int(params.sooner_step):
+            values = values._replace(sooner=0.0, switching=0.0, switch=0.0)
         if kind == "sophisticated":
             return float(max(values.sooner, values.switching if values.would_switch else values.later))
         return float(max(values.sooner, values.later, values.switching))

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -141,7 +142,8 @@ class Wrapper(base.Environment):
         """The optimum of the inner environment where the wrapper keeps it; None elsewhere.
 
         Where observations show more than the inner ones but not more than can be remembered, a stationary policy has a
-        return between the inner stationary and the inner precommitted optimum: it is known if these are equal.
+        return between the inner stationary and the inner precommitted optimum: it is known if these are equal to
+        rounding.
         """
         base.check_optimum_kind(kind)
         kept = self.kept_optima
@@ -149,7 +151,10 @@ class Wrapper(base.Environment):
             return None
         params = self.inner_params(self.default_params if params is None else params)
         value = base.optimum_of(self.inner, params, discount, kind)
-        return value if kind in kept or value == base.optimum_of(self.inner, params, discount) else None
+        if kind in kept or value is None:
+            return value
+        best = base.optimum_of(self.inner, params, discount)
+        return value if best is not None and math.isclose(value, best, rel_tol=1e-12) else None
 
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's action mask."""

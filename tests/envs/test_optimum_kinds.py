@@ -100,6 +100,12 @@ def test_a_reversal_of_preferences_against_all_its_policies(rewards: Any, curve:
     np.testing.assert_allclose(kinds(env, params, curve), [best, best, stable[0]], rtol=1e-12)
 
 
+def test_rewards_after_the_time_limit_are_not_attained() -> None:
+    env: Any = PreferenceReversal()
+    for limit, expected in ((200, [1.75, 1.75, 1.75]), (199, [1.0, 1.0, 1.0]), (99, [0.0, 0.0, 0.0])):
+        assert kinds(env, env.default_params.replace(max_steps_in_episode=limit)) == expected
+
+
 def test_kinds_differ_where_preferences_reverse() -> None:
     best, stationary, sophisticated = kinds(PreferenceReversal(), None, 1 / (1 + 0.01 * np.arange(200)))
     assert best == stationary == pytest.approx(1.75 / 2.99) and sophisticated == pytest.approx(1 / 1.99)
@@ -179,6 +185,13 @@ def test_wrappers_keep_the_optimum_or_do_not_know_it(name: str) -> None:
 def test_what_a_memory_shows_is_new_to_stationary_policies(wrap: Any) -> None:
     inner = envs.make("memory/t-maze")
     assert kinds(wrap(inner)) == [inner.optimum(), None, inner.optimum(kind="sophisticated")]
+
+
+def test_kinds_that_differ_by_rounding_count_as_equal() -> None:
+    """Of the queue all kinds are equal, but sums of their rewards have other orders."""
+    inner = envs.make("queue")
+    stationary = wrappers.time_feature(inner).optimum(discount=HYPERBOLIC, kind="stationary")
+    assert stationary == pytest.approx(inner.optimum(discount=HYPERBOLIC), rel=1e-12)
 
 
 def test_a_time_limit_changes_the_optimum_with_the_parameters() -> None:
