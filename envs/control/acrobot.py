@@ -101,9 +101,9 @@ class Acrobot(base.Environment):
     ) -> tuple[jax.Array, AcrobotState, jax.Array, jax.Array, dict[Any, Any]]:
         """One Runge-Kutta step under torque -max, 0 or max (actions 0, 1, 2)."""
         del key
-        return self.under_torque(state, (action - 1) * jnp.float32(1) * params.max_torque, params)
+        return self._under_torque(state, (action - 1) * jnp.float32(1) * params.max_torque, params)
 
-    def under_torque(
+    def _under_torque(
         self, state: AcrobotState, torque: jax.Array, params: AcrobotParams
     ) -> tuple[jax.Array, AcrobotState, jax.Array, jax.Array, dict[Any, Any]]:
         """One Runge-Kutta step under a torque in N m; returns what `step_env` does."""

@@ -24,7 +24,7 @@ class ContinuousAcrobot(Acrobot):
     ) -> tuple[jax.Array, AcrobotState, jax.Array, jax.Array, dict[Any, Any]]:
         """One Runge-Kutta step under the torque `action[0]`, clipped to [-1, 1], times `max_torque`."""
         del key
-        return self.under_torque(state, jnp.clip(action[0], -1.0, 1.0) * params.max_torque, params)
+        return self._under_torque(state, jnp.clip(action[0], -1.0, 1.0) * params.max_torque, params)
 
     def return_range(self, params: AcrobotParams) -> tuple[Any, Any]:
         """As in Acrobot."""
