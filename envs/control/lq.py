@@ -11,7 +11,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.arguments import check_positive
 from envs.base import spaces
-from envs.control import riccati
+from envs.control import riccati, stationary_gains
 from envs.control.lq_plants import PLANTS, Plant, check_shapes
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near_or_all
@@ -92,6 +92,9 @@ class LinearQuadratic(base.Environment):
         """Reject shapes that do not match, costs that are not definite, and plants that no gain stabilises."""
         check_shapes(params, leading=True)
         check_positive(params, "max_action")
+        for name, value in vars(params).items():
+            if value is not None and not np.all(np.isfinite(np.asarray(value))):
+                raise UserValueError(f"env.{name} must be finite, got {np.asarray(value).tolist()}")
         for single in _settings(params):
             _check_problem(_problem(single))
 
@@ -105,10 +108,10 @@ class LinearQuadratic(base.Environment):
     def step_env(
         self, key: jax.Array, state: LinearQuadraticState, action: jax.Array, params: LinearQuadraticParams
     ) -> tuple[jax.Array, LinearQuadraticState, jax.Array, jax.Array, dict[Any, Any]]:
-        """One step; the reward is the negative cost of the state before it, and of the action."""
+        """One step under the action, clipped to its bounds; the reward is minus the cost of it and the state before."""
         noise_key, measure_key = jax.random.split(key)
-        x, u = state.x, jnp.asarray(action, jnp.float32)
-        cost = x @ _times(params.Q, x) + u @ _times(params.R, u) + 2 * (x @ _times(params.S, u))
+        x, u = state.x, jnp.clip(jnp.asarray(action, jnp.float32), -params.max_action, params.max_action)
+        cost = _form(x, params.Q, x) + _form(u, params.R, u) + 2 * _form(x, params.S, u)
         drawn = jax.random.normal(noise_key, x.shape, jnp.float32)
         x = _times(params.A, x) + _times(params.B, u) + _times(params.noise, drawn)
         state = LinearQuadraticState(state.time + 1, x)
@@ -155,13 +158,21 @@ class LinearQuadratic(base.Environment):
         Returns:
           Gains K_t of u = -K_t x, where a Kalman filter estimates x if C is not None; or for "stationary" one gain F of
           u = -F y.
+
+        Raises:
+          ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
         """
         base.check_optimum_kind(kind)
         params = self.default_params if params is None else params
         curve = discount_curves.of(discount, int(params.max_steps_in_episode))
+        if not np.all(curve >= 0):
+            raise UserValueError(
+                f"discount of a linear-quadratic task must not be negative, got {curve[~(curve >= 0)][0]:.6g}; "
+                "a negative cost has no optimum."
+            )
         solve = {
             "precommitted": riccati.precommitted,
-            "stationary": riccati.best_stationary,
+            "stationary": stationary_gains.best_stationary,
             "sophisticated": riccati.sophisticated,
         }[kind]
         return solve(_problem(params), curve)
@@ -186,6 +197,10 @@ def _times(matrix: Any, vector: jax.Array) -> jax.Array:
     return jnp.dot(jnp.asarray(matrix, jnp.float32), vector, precision="highest")
 
 
+def _form(left: jax.Array, matrix: Any, right: jax.Array) -> jax.Array:
+    return jnp.dot(left, _times(matrix, right), precision="highest")
+
+
 def _observe(key: jax.Array, x: jax.Array, params: LinearQuadraticParams) -> jax.Array:
     if params.C is None:
         return x
@@ -200,6 +215,10 @@ def _settings(params: Any) -> list[LinearQuadraticParams]:
     axes = [len(np.asarray(value)) for name, value in values.items() if np.ndim(value) > usual[name]]
     if not axes:
         return [params]
+    if len(set(axes)) > 1:
+        raise UserValueError(
+            f"env takes as many settings of each parameter, got {' and '.join(map(str, sorted(set(axes))))}."
+        )
     return [
         params.replace(**{name: value[i] for name, value in values.items() if np.ndim(value) > usual[name]})
         for i in range(axes[0])
@@ -219,9 +238,6 @@ def _problem(params: LinearQuadraticParams) -> riccati.Problem:
 
 def _check_problem(problem: riccati.Problem) -> None:
     q, r, s = problem.q, problem.r, problem.s
-    for name, array in problem._asdict().items():
-        if array is not None and not np.all(np.isfinite(array)):
-            raise UserValueError(f"{name.upper()} of a linear-quadratic problem has numbers that are not finite.")
     for name, matrix in (("Q", q), ("R", r)):
         if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=1e-6 * np.max(np.abs(matrix))):
             raise UserValueError(f"env.{name} must be symmetric, got {matrix.tolist()}")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg as sla
 
+from envs.arguments import check_count
 from envs.errors import UserValueError
 
 __all__ = ["PLANTS", "Plant", "zero_order_hold"]
@@ -58,7 +59,7 @@ class Plant:
       num_steps: Time limit, in steps.
 
     Raises:
-      ValueError: The shapes do not match.
+      ValueError: The shapes do not match, or an action has no bound above 0, or an episode no steps.
     """
 
     name: str
@@ -77,6 +78,9 @@ class Plant:
 
     def __post_init__(self) -> None:
         rows, columns = (*np.shape(self.B), 0, 0)[:2]
+        check_count("num_steps", self.num_steps)
+        if not 0 < self.max_action < math.inf:
+            raise UserValueError(f"max_action must be above 0 and finite, got {self.max_action}")
         defaults = {
             "S": np.zeros((rows, columns)),
             "noise": np.zeros((rows, rows)),
@@ -102,6 +106,9 @@ def check_shapes(matrices: Any, leading: bool = False) -> None:
       matrices: A `Plant`, or parameters with the same names.
       leading: Whether each may have a leading axis of settings.
     """
+    for name in _SHAPES:
+        if getattr(matrices, name) is None and name not in ("C", "measurement_noise"):
+            raise UserValueError(f"{name} takes a matrix of the plant, got None; the sizes of all follow from B.")
     shapes = {name: np.shape(getattr(matrices, name)) for name in _SHAPES if getattr(matrices, name) is not None}
     sizes = dict(zip("nm", shapes["B"][-2:], strict=False))
     if "C" in shapes:

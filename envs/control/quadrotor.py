@@ -119,7 +119,7 @@ class Quadrotor(base.Environment):
         check_at_least(params, gravity=0, drag=0, start_distance=0, radius=0)
         limits = (
             ("max_rpm", _hovering(params), "to carry the weight"),
-            ("lag", np.divide(params.dt, 2), "of half a step"),
+            ("lag", np.divide(params.dt, 2), "half of env.dt"),
         )
         for name, least, why in limits:
             value, bound = map(np.atleast_1d, np.broadcast_arrays(np.asarray(getattr(params, name)), least))

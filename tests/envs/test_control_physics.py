@@ -152,6 +152,13 @@ def test_the_elbow_of_reacher_stops_at_its_limit() -> None:
     assert after.angles[0, 1] < 3 and after.rates[0, 1] < 0
 
 
+def test_masses_of_reacher_are_checked() -> None:
+    env: Any = envs.make("reacher")
+    for name in ("mass_1", "mass_2", "armature", "damping"):
+        with pytest.raises(ValueError, match=f"env.{name} must be at least 0 and finite, got -1.0"):
+            env.check_params(env.default_params.replace(**{name: -1.0}))
+
+
 def test_targets_of_reacher_are_uniform_in_the_disc() -> None:
     env = envs.make("reacher")
     states: Any = jax.jit(jax.vmap(lambda key: env.reset_env(key, env.default_params)[1]))(jax.random.split(KEY, 4000))

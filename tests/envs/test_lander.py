@@ -163,3 +163,5 @@ def test_flags_and_parameters_are_checked() -> None:
         envs.make("lander", continuous=1)
     with pytest.raises(ValueError, match="mass"):
         envs.make("lander").check_params(envs.make("lander").default_params.replace(mass=0.0))
+    with pytest.raises(ValueError, match=r"env.friction must be at least 0"):
+        envs.make("lander").check_params(envs.make("lander").default_params.replace(friction=-1.0))

@@ -48,6 +48,14 @@ def test_a_step_in_float64() -> None:
     assert float(jnp.abs(after - full["C"] @ later.x)[0]) > 1e-4 and obs.shape == (1,)
 
 
+def test_actions_are_clipped_to_their_bounds() -> None:
+    env = LinearQuadratic("scalar")
+    params = env.default_params.replace(max_action=0.5)
+    state = env.reset_env(jax.random.key(0), params)[1]
+    beyond, within = (env.step_env(jax.random.key(1), state, jnp.array([u]), params) for u in (-3.0, -0.5))
+    jax.tree.map(np.testing.assert_array_equal, beyond, within)
+
+
 def test_noise_has_the_covariance_of_its_factor() -> None:
     factor = np.array([[0.3, 0.1], [0.0, 0.2]])
     env = LinearQuadratic("lqg-double-integrator")
@@ -171,13 +179,24 @@ def changed(**values: Any) -> Callable[[], None]:
         (changed(Q=-np.eye(2)), r"env.Q must be such that no cost is negative: .* has the eigenvalue -1"),
         (changed(S=np.ones((2, 1))), "env.Q must be such that no cost is negative"),
         (changed(Q=np.array([[1.0, 0.5], [0.0, 1.0]])), "env.Q must be symmetric"),
-        (changed(A=np.full((2, 2), np.nan)), "A of a linear-quadratic problem has numbers that are not finite"),
+        (changed(A=np.full((2, 2), np.nan)), r"env.A must be finite, got \[\[nan, nan\]"),
         (changed(A=np.eye(3)), r"A has the shape \(3, 3\); it takes \(2, 2\), to match B and C"),
         (changed(B=np.ones(2)), r"has the shape"),
         (changed(C=np.ones((1, 2))), "measurement_noise takes a matrix where C is one, and None where C is None"),
         (
             changed(A=np.diag([1.1, 0.5]), B=np.array([[0.0], [1.0]])),
             "env.A must be stabilised by a gain, .* 1.1 that B",
+        ),
+        (changed(Q=None), "Q takes a matrix of the plant, got None; the sizes of all follow from B"),
+        (changed(B=None), "B takes a matrix of the plant, got None"),
+        (changed(initial_mean=np.array([0.0, np.inf])), r"env.initial_mean must be finite, got \[0.0, inf\]"),
+        (changed(R=np.ones((3, 1, 1)), max_action=np.ones(2)), "as many settings of each parameter, got 2 and 3"),
+        (lambda: Plant("x", np.eye(2), None, np.eye(2), np.eye(1)), "B takes a matrix of the plant, got None"),
+        (lambda: Plant("x", *np.ones((4, 1, 1)), max_action=-1), "max_action must be above 0 and finite, got -1"),
+        (lambda: Plant("x", *np.ones((4, 1, 1)), num_steps=0), "num_steps must be a whole number of at least 1, got 0"),
+        (
+            lambda: LinearQuadratic("scalar").optimum(discount=np.where(np.arange(100) == 3, -0.5, 1.0)),
+            "discount of a linear-quadratic task must not be negative, got -0.5",
         ),
         (changed(max_action=0.0), "env.max_action must be above 0 and finite, got 0.0"),
         (changed(R=np.array([[[1.0]], [[-1.0]]])), "env.R must be positive definite"),

@@ -189,7 +189,7 @@ def test_bad_tasks_and_parameters_are_named() -> None:
     [
         ({"thrust": 1e-11}, r"^env.max_rpm must be at least 81374.1, to carry the weight, got 21702$"),
         ({"mass": np.array([0.02, 0.2])}, "^env.max_rpm must be at least 3939"),
-        ({"lag": 1e-4}, "^env.lag must be at least 0.005, of half a step, got 0.0001$"),
+        ({"lag": 1e-4}, "^env.lag must be at least 0.005, half of env.dt, got 0.0001$"),
         ({"gravity": -1.0}, "^env.gravity must be at least 0"),
     ],
 )

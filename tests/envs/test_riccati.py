@@ -11,6 +11,7 @@ from scipy.optimize import minimize_scalar
 
 from envs.control import riccati
 from envs.control.riccati import Problem
+from envs.control.stationary_gains import best_stationary, best_stationary_over_rates
 
 HYPERBOLIC = 1 / (1 + 0.3 * np.arange(12))
 CURVES = {
@@ -144,10 +145,10 @@ def test_the_laws_coincide_under_exponential_discounts_and_differ_elsewhere() ->
         np.testing.assert_allclose(first.gains, last.gains, rtol=1e-8, atol=1e-10)
         assert first.cost == pytest.approx(last.cost, rel=1e-12)
     curve = 0.9 ** np.arange(400)
-    costs = [law(problem, curve).cost for law in (riccati.precommitted, riccati.sophisticated, riccati.best_stationary)]
+    costs = [law(problem, curve).cost for law in (riccati.precommitted, riccati.sophisticated, best_stationary)]
     np.testing.assert_allclose(costs, costs[0], rtol=1e-8)
     first, last, fixed = (
-        law(problem, HYPERBOLIC).cost for law in (riccati.precommitted, riccati.sophisticated, riccati.best_stationary)
+        law(problem, HYPERBOLIC).cost for law in (riccati.precommitted, riccati.sophisticated, best_stationary)
     )
     assert first < min(last, fixed) * (1 - 1e-5)
 
@@ -173,7 +174,7 @@ def cost_of_one_gain(problem: Problem, gain: np.ndarray, weights: np.ndarray) ->
 @pytest.mark.parametrize("p", [None, 1], ids=["state", "output"])
 def test_no_gain_of_a_random_search_is_better_than_the_best_stationary_one(p: int | None, name: str) -> None:
     problem, curve = problem_of(8, p=p), CURVES[name]
-    law, rng = riccati.best_stationary(problem, curve), np.random.default_rng(0)
+    law, rng = best_stationary(problem, curve), np.random.default_rng(0)
     assert law.cost == pytest.approx(cost_of_one_gain(problem, law.gains, curve), rel=1e-10)
     for scale in (1e-3, 1e-2, 0.1, 0.5):
         for _ in range(100):
@@ -192,17 +193,17 @@ def test_the_best_gain_of_a_scalar_plant_is_that_of_a_grid(p: int | None) -> Non
     best: Any = minimize_scalar(
         lambda gain: cost_of_one_gain(problem, np.array([[gain]]), HYPERBOLIC), (near - 0.01, near, near + 0.01)
     )
-    assert riccati.best_stationary(problem, HYPERBOLIC).cost == pytest.approx(best.fun, rel=1e-9)
+    assert best_stationary(problem, HYPERBOLIC).cost == pytest.approx(best.fun, rel=1e-9)
 
 
 def test_a_mixture_over_an_infinite_horizon_is_that_of_its_weights() -> None:
     problem = problem_of(10, n=2, m=1, radius=0.9)
     rates, shares = np.array([0.5, 0.8, 0.93]), np.array([0.2, 0.5, 0.3])
-    infinite = riccati.best_stationary_over_rates(problem, rates, shares)
+    infinite = best_stationary_over_rates(problem, rates, shares)
     curve = shares @ rates[:, None] ** np.arange(500)  # 0.93^500 = 2e-16
-    assert infinite.cost == pytest.approx(riccati.best_stationary(problem, curve).cost, rel=1e-9)
+    assert infinite.cost == pytest.approx(best_stationary(problem, curve).cost, rel=1e-9)
     assert infinite.cost == pytest.approx(cost_of_one_gain(problem, infinite.gain, curve), rel=1e-9)
-    one = riccati.best_stationary_over_rates(problem, np.array([0.9]), np.ones(1))
+    one = best_stationary_over_rates(problem, np.array([0.9]), np.ones(1))
     exact = riccati.infinite_horizon(problem, 0.9)
     assert one.cost == pytest.approx(exact.cost, rel=1e-10)
     np.testing.assert_allclose(one.value, exact.value, rtol=1e-5)
@@ -261,7 +262,7 @@ def test_with_measurements_the_gains_are_those_of_the_state() -> None:
         np.testing.assert_array_equal(law(problem, HYPERBOLIC).gains, law(seen, HYPERBOLIC).gains)
         assert law(problem, HYPERBOLIC).cost > law(seen, HYPERBOLIC).cost
     exact = problem._replace(c=np.eye(3), measurement=np.zeros((3, 3)))
-    for law in (riccati.precommitted, riccati.sophisticated, riccati.best_stationary):
+    for law in (riccati.precommitted, riccati.sophisticated, best_stationary):
         assert law(exact, HYPERBOLIC).cost == pytest.approx(law(seen, HYPERBOLIC).cost, rel=1e-9)
 
 
@@ -283,7 +284,7 @@ def test_reach_is_five_deviations_of_the_largest_action() -> None:
             "discount is 0.9, under which no linear law has a finite cost over an infinite horizon",
         ),
         (
-            lambda p: riccati.best_stationary_over_rates(p, np.array([0.5, 1.0]), np.array([0.5, 0.5])),
+            lambda p: best_stationary_over_rates(p, np.array([0.5, 1.0]), np.array([0.5, 0.5])),
             "rates are .*each takes a number from 0 to below 1",
         ),
     ],

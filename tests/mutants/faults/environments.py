@@ -167,15 +167,15 @@ FAULTS = (
     Fault(
         "cross-cost-counted-once",
         "envs/control/lq.py",
-        "2 * (x @ _times(params.S, u))",
-        "(x @ _times(params.S, u))",
+        "2 * _form(x, params.S, u)",
+        "_form(x, params.S, u)",
         "tests/envs/test_lq.py::test_a_step_in_float64",
     ),
     Fault(
         "reward-of-the-state-after-the-step",
         "envs/control/lq.py",
-        "x, u = state.x, jnp.asarray(action, jnp.float32)",
-        "u = jnp.asarray(action, jnp.float32)\n        x = _times(params.A, state.x) + _times(params.B, u)",
+        "cost = _form(x, params.Q, x)",
+        "x = _times(params.A, x) + _times(params.B, u)\n        cost = _form(x, params.Q, x)",
         "tests/envs/test_lq.py::test_a_step_in_float64",
     ),
     Fault(
