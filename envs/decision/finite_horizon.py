@@ -12,7 +12,7 @@ from envs.arguments import check_at_least
 from envs.decision import dynamic_programming
 from envs.decision.dynamic_programming import FiniteProblem, Plan
 
-__all__ = ["FiniteHorizon"]
+__all__ = ["FiniteHorizon", "FiniteStates"]
 
 
 @dataclass(frozen=True)
@@ -30,30 +30,6 @@ class FiniteHorizon(base.Environment):
         """Reject a number of steps below 1."""
         check_at_least(params, num_steps=1)
 
-    def problem(self, params: Any = None) -> FiniteProblem:
-        """The task as a finite decision problem, without its number of steps, in float64.
-
-        Args:
-          params: Parameters, concrete; None for the defaults.
-        """
-        raise NotImplementedError
-
-    def plan(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> Plan | None:
-        """The policy that attains the `optimum`, over the states of `problem`; see `envs.Environment.optimum`.
-
-        Stationary policies map states to actions, without randomness and whatever the time, also where the observation
-        shows it.
-        """
-        kind, curve = self._simplest(kind, params, discount), self.weights(params, discount)
-        return getattr(dynamic_programming, kind)(self.problem(params), curve)
-
-    def optimum(
-        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
-    ) -> float | None:
-        """The value of `plan`, by dynamic programming; see `envs.Environment.optimum`."""
-        plan = self.plan(params, discount, kind)
-        return None if plan is None else plan.value
-
     def weights(self, params: Any = None, discount: Any = None) -> np.ndarray:
         """The weights Gamma(t) of the rewards of an episode, float64 `[T]`, of `num_steps` or the time limit if less.
 
@@ -70,6 +46,41 @@ class FiniteHorizon(base.Environment):
     def _observe(self, numbers: Any, state: Any, params: Any) -> jax.Array:
         left = [jnp.maximum(1 - state.time / params.num_steps, 0)] if self.shows_time else []
         return jnp.concatenate([jnp.ravel(jnp.asarray(part, jnp.float32)) for part in (numbers, *left)])
+
+
+@dataclass(frozen=True)
+class FiniteStates(FiniteHorizon):
+    """A task of a number of steps with finitely many states."""
+
+    def problem(self, params: Any = None) -> FiniteProblem:
+        """The task as a finite decision problem, without its number of steps, in float64.
+
+        Args:
+          params: Parameters, concrete; None for the defaults.
+        """
+        raise NotImplementedError
+
+    def plan(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> Plan | None:
+        """The policy that attains the `optimum`, over the states of `problem`; None where that is not known.
+
+        Stationary policies map states to actions, without randomness and whatever the time, also where the observation
+        shows it.
+
+        Args:
+          params, discount, kind: See `envs.Environment.optimum`.
+        """
+        kind, curve = self._simplest(kind, params, discount), self.weights(params, discount)
+        return getattr(dynamic_programming, kind)(self.problem(params), curve)
+
+    def optimum(
+        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
+        """The value of `plan`, by dynamic programming; see `envs.Environment.optimum`.
+
+        The stationary one is the best of functions from states to actions, see `plan`.
+        """
+        plan = self.plan(params, discount, kind)
+        return None if plan is None else plan.value
 
 
 def horizon(params: Any) -> Any:

@@ -13,7 +13,7 @@ from envs.arguments import check_at_least, check_choice, check_count, check_posi
 from envs.base import spaces
 from envs.decision import inventory_problem
 from envs.decision.dynamic_programming import FiniteProblem
-from envs.decision.finite_horizon import FiniteHorizon, horizon
+from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
 
 
@@ -27,7 +27,7 @@ class InventoryState(base.EnvState):
 
 @struct.dataclass
 class InventoryParams(base.EnvParams):
-    """Parameters of an inventory, all per piece.
+    """Parameters of an inventory; prices and costs are per piece.
 
     Attributes:
       mean_demand: Mean of the Poisson distribution of which the demand of a step is drawn, up to `max_demand`.
@@ -49,7 +49,7 @@ class InventoryParams(base.EnvParams):
 
 
 @dataclass(frozen=True)
-class Inventory(FiniteHorizon):
+class Inventory(FiniteStates):
     """Order up to a capacity, delivered at once; then demand is met from the stock. What is left at the end is lost.
 
     The optimal policies order up to a base stock, which depends on the steps left; the best stationary ones may order
@@ -116,7 +116,7 @@ class Inventory(FiniteHorizon):
         return jnp.arange(self.action_space().n) <= self.capacity - state.stock
 
     def problem(self, params: InventoryParams | None = None) -> FiniteProblem:
-        """States are stocks, the lowest first; see `FiniteHorizon.problem`."""
+        """States are stocks, the lowest first; see `FiniteStates.problem`."""
         params = self.default_params if params is None else params
         return inventory_problem.problem(params, self.capacity, self._least, self.max_demand)
 

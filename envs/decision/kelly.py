@@ -67,7 +67,7 @@ class Kelly(FiniteHorizon):
         super().check_params(params)
         check_number("env.win_probability", np.asarray(params.win_probability), 0, 1, "[]")
         check_positive(params, "odds")
-        check_number("env.max_share", np.asarray(params.max_share), 0, 1, "()")
+        check_number("env.max_share", np.asarray(params.max_share, np.float32), 0, 1, "()")
 
     def reset_env(self, key: jax.Array, params: KellyParams) -> tuple[jax.Array, KellyState]:
         """The first observation and state: a wealth of 1."""

@@ -12,7 +12,7 @@ from envs import base
 from envs.arguments import check_at_least, check_count, check_number
 from envs.base import spaces
 from envs.decision.dynamic_programming import FiniteProblem
-from envs.decision.finite_horizon import FiniteHorizon, horizon
+from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
 from envs.errors import UserValueError
 
@@ -43,7 +43,7 @@ class QueueParams(base.EnvParams):
 
 
 @dataclass(frozen=True)
-class Queue(FiniteHorizon):
+class Queue(FiniteStates):
     """Jobs that are there from the start are served one step at a time, each completed with its class's probability.
 
     No jobs arrive, so that the states are finite and the optimum exact. It is optimal to serve the class of the highest
@@ -108,7 +108,7 @@ class Queue(FiniteHorizon):
         return (state.jobs > 0) | ~jnp.any(state.jobs > 0)
 
     def problem(self, params: QueueParams | None = None) -> FiniteProblem:
-        """States are numbers of jobs in the order of `np.ndindex`; see `FiniteHorizon.problem`."""
+        """States are numbers of jobs in the order of `np.ndindex`; see `FiniteStates.problem`."""
         params = self.default_params if params is None else params
         costs, rates = (np.asarray(each, np.float64) for each in (params.costs, params.rates))
         size = tuple(number + 1 for number in self.jobs)

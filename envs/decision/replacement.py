@@ -12,7 +12,7 @@ from envs import base
 from envs.arguments import check_at_least, check_count, check_number
 from envs.base import spaces
 from envs.decision.dynamic_programming import FiniteProblem
-from envs.decision.finite_horizon import FiniteHorizon, horizon
+from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
 
 RUN, REPLACE = 0, 1
@@ -48,7 +48,7 @@ class ReplacementParams(base.EnvParams):
 
 
 @dataclass(frozen=True)
-class Replacement(FiniteHorizon):
+class Replacement(FiniteStates):
     """A machine with levels of wear: run it for an income that falls, or pay for a new one; a failed one is replaced.
 
     Optimal stationary policies replace from some level of wear on. `action_mask` forbids running a failed machine.
@@ -109,7 +109,7 @@ class Replacement(FiniteHorizon):
         return (jnp.arange(2) == REPLACE) | (state.wear < self.num_levels - 1)
 
     def problem(self, params: ReplacementParams | None = None) -> FiniteProblem:
-        """States are levels of wear; see `FiniteHorizon.problem`."""
+        """States are levels of wear; see `FiniteStates.problem`."""
         params = self.default_params if params is None else params
         size, last = self.num_levels, self.num_levels - 1
         wear = np.arange(size)

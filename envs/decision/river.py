@@ -9,10 +9,10 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.arguments import check_at_least, check_count
+from envs.arguments import check_at_least, check_count, check_number
 from envs.base import spaces
 from envs.decision.dynamic_programming import FiniteProblem
-from envs.decision.finite_horizon import FiniteHorizon, horizon
+from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
 from envs.errors import UserValueError
 
@@ -49,7 +49,7 @@ class RiverParams(base.EnvParams):
 
 
 @dataclass(frozen=True)
-class River(FiniteHorizon):
+class River(FiniteStates):
     """A chain of positions for which exploration decides: actions at random drift to the bank and are paid there.
 
     Drifting moves down by one with certainty. Swimming moves up with probability `advance`, down with `slip`, and
@@ -78,9 +78,11 @@ class River(FiniteHorizon):
         return RiverParams()
 
     def check_params(self, params: RiverParams) -> None:
-        """Reject probabilities that are negative or exceed 1 together, and fewer steps than one."""
+        """Reject chances that are negative or exceed 1 together, infinite rewards, and fewer steps than one."""
         super().check_params(params)
         check_at_least(params, advance=0, slip=0)
+        for name in ("bank_reward", "source_reward"):
+            check_number(f"env.{name}", np.asarray(getattr(params, name)))
         sums = np.ravel(np.asarray(params.advance, np.float64) + np.asarray(params.slip, np.float64))
         for wrong in sums[sums > 1 + 1e-6][:1]:
             raise UserValueError(f"env.advance and env.slip must be at most 1 together, got {wrong}")
@@ -107,7 +109,7 @@ class River(FiniteHorizon):
         return obs, state, reward.astype(jnp.float32), state.time >= params.num_steps, {}
 
     def problem(self, params: RiverParams | None = None) -> FiniteProblem:
-        """States are positions; see `FiniteHorizon.problem`."""
+        """States are positions; see `FiniteStates.problem`."""
         params = self.default_params if params is None else params
         size, states = self.num_positions, np.arange(self.num_positions)
         rewards = np.zeros((size, 2))

@@ -112,7 +112,10 @@ class Stopping(FiniteHorizon):
     def optimum(
         self, params: StoppingParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
     ) -> float:
-        """The value of the `thresholds`; see `envs.Environment.optimum`."""
+        """The value of the `thresholds`; see `envs.Environment.optimum`.
+
+        The stationary one is the best of all functions of the offer, of which the best ones have a threshold.
+        """
         params = self.default_params if params is None else params
         return float(params.max_offer) * _value(self.weights(params, discount), self.thresholds(params, discount, kind))
 

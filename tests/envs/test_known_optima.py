@@ -519,6 +519,8 @@ def test_pictures_show_the_state(name: str) -> None:
         (lambda: _checked("river", num_steps=0), "env.num_steps must be at least 1 and finite, got 0"),
         (lambda: _checked("stopping", max_offer=0.0), "env.max_offer must be above 0 and finite, got 0"),
         (lambda: _checked("kelly", max_share=1.0), r"env.max_share must lie in \(0, 1\), got 1"),
+        (lambda: _checked("kelly", max_share=1 - 1e-9), r"env.max_share must lie in \(0, 1\), got 1"),
+        (lambda: _checked("river", bank_reward=np.nan), r"env.bank_reward must lie in \(-inf, inf\), got nan"),
         (lambda: _checked("kelly", win_probability=1.5), r"env.win_probability must lie in \[0, 1\], got 1.5"),
         (lambda: _checked("inventory", mean_demand=0.0), "env.mean_demand must be above 0 and finite, got 0"),
         (lambda: _checked("replacement", wear_probability=2.0), r"env.wear_probability must lie in \[0, 1\], got 2"),
