@@ -33,6 +33,7 @@ RESULTS = (
     "presets-off-policy",
     "presets-actor-critic",
     "presets-memory",
+    "presets-known-optimum",
     "presets-crowds",
 )
 _CONTINUOUS = ("sac", "td3")  # whose defaults are those on Pendulum; of the others, those on CartPole

@@ -64,6 +64,16 @@ GRIDS = (
     Preset("ppo", "xminigrid/MiniGrid-DoorKey-5x5", _GRID, _ON_GRID, 200_704),
 )
 
+# PPO on tasks whose optimum is known. The first offer may be accepted, so that every step may end an episode.
+_SMALL: Any = _PPO | {"num_envs": 16, "num_steps": 64}
+_ANNEALED = {"lr_end": 0.0, "discount": 0.99}
+KNOWN_OPTIMUM = (
+    Preset("ppo", "stopping", PPOConfig(**_SMALL, reset_pool=64),
+           {**_ANNEALED, "lr": 1e-3, "lam": 0.95, "entropy_coef": 0.0}, 100_000),
+    Preset("ppo", "inventory", PPOConfig(**_SMALL),
+           {**_ANNEALED, "lr": 3e-3, "lam": 0.8, "entropy_coef": 0.05}, 200_000),
+)
+
 # PPO with a memory.
 _SHORT: Any = {"num_envs": 16, "num_steps": 64, "num_minibatches": 4, "hidden": (32,), "memory_size": 32}
 REMEMBERING = (

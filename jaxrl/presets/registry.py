@@ -7,7 +7,7 @@ from envs.spelling import near
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.presets.off_policy import EVOLUTION, OFF_POLICY, REMEMBERING_Q
-from jaxrl.presets.on_policy import GRIDS, JUMANJI, MINATAR, ON_POLICY, PPO_CONTROL, REMEMBERING
+from jaxrl.presets.on_policy import GRIDS, JUMANJI, KNOWN_OPTIMUM, MINATAR, ON_POLICY, PPO_CONTROL, REMEMBERING
 from jaxrl.presets.preset import Preset
 from jaxrl.presets.walking import CROWDS
 
@@ -17,6 +17,7 @@ PRESETS = (
     *MINATAR,
     *JUMANJI,
     *GRIDS,
+    *KNOWN_OPTIMUM,
     *REMEMBERING,
     *ON_POLICY,
     *OFF_POLICY,
