@@ -149,7 +149,7 @@ def estimates(discount: Any, name: str, rounds: int, calls: int) -> Workload:
     num_steps, num_envs = 128, 64
     data, prepared = bench_advantages.rollout(num_steps, num_envs), prepare(discount, num_steps)
 
-    def estimate(lam: Any, *data: jax.Array) -> Any:
+    def estimate(lam: Any, *data: Any) -> Any:
         return jaxrl.ugae(prepared, lam, *data)
 
     count = launches(jax.jit(estimate).lower(bench_advantages.LAM, *data).compile().as_text())

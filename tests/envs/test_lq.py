@@ -19,6 +19,7 @@ from envs.registry import ROWS
 
 HYPERBOLIC = 1 / (1 + 0.1 * np.arange(200))
 STEPS, EPISODES = 25, 8192
+ONE = np.eye(1)
 
 
 def test_every_plant_is_registered() -> None:
@@ -29,7 +30,8 @@ def test_every_plant_is_registered() -> None:
 
 def test_a_step_in_float64() -> None:
     """With each factor of a normal number changed on its own, so that no term can be missed."""
-    env, key = LinearQuadratic("lqg-double-integrator"), jax.random.key(1)
+    env: Any = LinearQuadratic("lqg-double-integrator")
+    key = jax.random.key(1)
     params = env.default_params.replace(S=np.array([[0.05], [0.02]]), noise=np.diag([0.3, 0.1]))
     obs, state = env.reset_env(jax.random.key(0), params)
     u = jnp.array([0.7])
@@ -49,7 +51,7 @@ def test_a_step_in_float64() -> None:
 
 
 def test_actions_are_clipped_to_their_bounds() -> None:
-    env = LinearQuadratic("scalar")
+    env: Any = LinearQuadratic("scalar")
     params = env.default_params.replace(max_action=0.5)
     state = env.reset_env(jax.random.key(0), params)[1]
     beyond, within = (env.step_env(jax.random.key(1), state, jnp.array([u]), params) for u in (-3.0, -0.5))
@@ -58,7 +60,7 @@ def test_actions_are_clipped_to_their_bounds() -> None:
 
 def test_noise_has_the_covariance_of_its_factor() -> None:
     factor = np.array([[0.3, 0.1], [0.0, 0.2]])
-    env = LinearQuadratic("lqg-double-integrator")
+    env: Any = LinearQuadratic("lqg-double-integrator")
     params = env.default_params.replace(
         noise=factor, initial_spread=2 * factor, initial_mean=np.array([1.0, -2.0]), measurement_noise=np.eye(1)
     )
@@ -111,7 +113,7 @@ def returns(env: Any, params: Any, kind: str, discount: Any) -> np.ndarray:
 @pytest.mark.parametrize("kind", OPTIMUM_KINDS)
 @pytest.mark.parametrize("discount", [0.95, HYPERBOLIC], ids=["exponential", "hyperbolic"])
 def test_the_optimum_is_the_mean_return_of_its_law(plant: str, kind: Any, discount: Any) -> None:
-    env = LinearQuadratic(plant)
+    env: Any = LinearQuadratic(plant)
     params = env.default_params.replace(max_steps_in_episode=STEPS)
     values = returns(env, params, kind, discount)
     error = np.std(values) / np.sqrt(EPISODES)
@@ -122,7 +124,7 @@ def test_the_optimum_is_the_mean_return_of_its_law(plant: str, kind: Any, discou
 @pytest.mark.slow_rows("chain-of-masses")
 @pytest.mark.parametrize("plant", PLANTS)
 def test_bounds_of_actions_leave_room_for_every_optimum(plant: str) -> None:
-    env = LinearQuadratic(plant)
+    env: Any = LinearQuadratic(plant)
     for discount in (None, 0.99, 0.9, HYPERBOLIC):
         best, stationary, sophisticated = (env.optimum(None, discount, kind) for kind in OPTIMUM_KINDS)
         assert best is not None and stationary is not None and sophisticated is not None
@@ -132,7 +134,7 @@ def test_bounds_of_actions_leave_room_for_every_optimum(plant: str) -> None:
 
 
 def test_the_optimum_follows_the_parameters() -> None:
-    env = LinearQuadratic("scalar")
+    env: Any = LinearQuadratic("scalar")
     params = env.default_params.replace(max_steps_in_episode=1, initial_spread=np.array([[0.0]]))
     # One step from x = 2 with Q = 1, R = 1 / 2, S = 1 / 5: x^2 (1 - 0.04 / 0.5).
     assert env.optimum(params) == pytest.approx(-4 * 0.92, rel=1e-6)
@@ -157,7 +159,7 @@ def test_the_plants_of_compleib_are_held_for_a_tenth_of_a_second(plant: str) -> 
 def test_plants_of_ones_own_have_any_size() -> None:
     plant = Plant("pair", 0.5 * np.eye(2), np.ones((2, 3)), np.eye(2), np.eye(3), num_steps=7)
     assert plant == Plant("pair", 0.5 * np.eye(2), np.ones((2, 3)), np.eye(2), np.eye(3), num_steps=7)
-    env = LinearQuadratic(plant)
+    env: Any = LinearQuadratic(plant)
     assert env.name == "lq/pair" and env == LinearQuadratic(plant) and env.num_actions == 3
     assert env.default_params.max_steps_in_episode == 7 and env.optimum() is not None
     assert hash(env) == hash(LinearQuadratic(dataclasses.replace(plant)))
@@ -165,7 +167,7 @@ def test_plants_of_ones_own_have_any_size() -> None:
 
 def changed(**values: Any) -> Callable[[], None]:
     def check() -> None:
-        env = LinearQuadratic("double-integrator")
+        env: Any = LinearQuadratic("double-integrator")
         env.check_params(env.default_params.replace(**values))
 
     return check
@@ -193,7 +195,7 @@ def changed(**values: Any) -> Callable[[], None]:
         (changed(R=np.ones((3, 1, 1)), max_action=np.ones(2)), "as many settings of each parameter, got 2 and 3"),
         (lambda: Plant("x", np.eye(2), None, np.eye(2), np.eye(1)), "B takes a matrix of the plant, got None"),
         (lambda: Plant("x", *np.ones((4, 1, 1)), max_action=-1), "max_action must be above 0 and finite, got -1"),
-        (lambda: Plant("x", *np.ones((4, 1, 1)), num_steps=0), "num_steps must be a whole number of at least 1, got 0"),
+        (lambda: Plant("x", ONE, ONE, ONE, ONE, num_steps=0), "num_steps must be a whole number of at least 1, got 0"),
         (
             lambda: LinearQuadratic("scalar").optimum(discount=np.where(np.arange(100) == 3, -0.5, 1.0)),
             "discount of a linear-quadratic task must not be negative, got -0.5",
@@ -217,7 +219,7 @@ def test_several_settings_are_accepted() -> None:
 def test_the_picture_shows_each_number_of_the_state() -> None:
     from envs.rendering.scenes import Scene
 
-    env = LinearQuadratic("double-integrator")
+    env: Any = LinearQuadratic("double-integrator")
     scene = Scene(env, env.default_params)
     state = env.reset_env(jax.random.key(0), env.default_params)[1]
     images = [scene.frame(state.replace(x=jnp.array(x))) for x in ([0.0, 0.0], [2.0, 0.0], [0.0, 2.0])]

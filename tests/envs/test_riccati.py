@@ -217,7 +217,7 @@ def quadratic_least(cost: Callable[[np.ndarray], float], size: int) -> float:
     curvature = np.empty((size, size))
     for i, j in itertools.product(range(size), repeat=2):
         curvature[i, j] = cost(units[i] + units[j]) - up[i] - up[j] + at_zero
-    return at_zero - slope @ np.linalg.solve(curvature, slope) / 2
+    return float(at_zero - slope @ np.linalg.solve(curvature, slope) / 2)
 
 
 @pytest.mark.parametrize("name", ["none", "hyperbolic"])
@@ -234,10 +234,10 @@ def test_with_measurements_no_causal_linear_law_is_better_than_the_precommitted(
             block = np.linalg.matrix_power(problem.a, later - earlier)
             from_noise[later * n : (later + 1) * n, earlier * n : (earlier + 1) * n] = block
     np.testing.assert_array_equal(from_noise[:, :n], free)
-    covariance = sla.block_diag(problem.spread, *[problem.noise] * (steps - 1))
+    covariance = np.asarray(sla.block_diag(problem.spread, *[problem.noise] * (steps - 1)))
     moved = from_noise @ covariance @ from_noise.T  # covariance of all states without actions
-    see = np.kron(np.eye(steps), problem.c)
-    seen = see @ moved @ see.T + np.kron(np.eye(steps), problem.measurement)
+    see = np.kron(np.eye(steps), np.asarray(problem.c))
+    seen = see @ moved @ see.T + np.kron(np.eye(steps), np.asarray(problem.measurement))
     q, r, s = costs_of(problem, weights)
     causal = np.tril_indices(steps)
 

@@ -1,5 +1,7 @@
 """UGAE against a float64 double loop, its special cases, its derivatives and its cost."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -333,7 +335,7 @@ def test_a_rollout_of_one_step(discount):
 def test_flags_are_shared_by_trailing_axes(discount):
     reward, value, next_value, _, _ = rollout(9, (32, 3, 2))
     terminated, done = rollout(9, (32, 3), ends=0.1)[3:]
-    spread = [np.repeat(flag[..., None], 2, axis=-1) for flag in (terminated, done)]
+    spread: Any = [np.repeat(flag[..., None], 2, axis=-1) for flag in (terminated, done)]
     shared = ugae(discount, 0.95, reward, value, next_value, terminated, done)
     for one, other in zip(shared, ugae(discount, 0.95, reward, value, next_value, *spread), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -564,7 +566,7 @@ def test_own_family_runs_lag_by_lag():
 
 def call(**changes):
     reward, value, next_value, terminated, done = rollout(0, (8, 2))
-    arguments = {"discount": 0.9, "lam": 0.95, "reward": reward, "value": value, "next_value": next_value}
+    arguments: Any = {"discount": 0.9, "lam": 0.95, "reward": reward, "value": value, "next_value": next_value}
     return ugae(**(arguments | {"terminated": terminated, "done": done} | changes))
 
 
