@@ -96,11 +96,13 @@ REJAX012 := $(subst -rejax,-rejax012,$(REJAX))
 asked = $(if $(NAMES),$(filter $(1),$(NAMES)),all)
 rivals = $(if $(call asked,train compile_time off_policy),$(REJAX)) \
 	$(if $(call asked,off_policy),$(REJAX012) $(VENV)-sbx/.installed) $(if $(call asked,train),$(VENV)-sb3/.installed) \
-	$(if $(call asked,crowd learned_crowd bandits),$(VENV)-peers/.installed)
+	$(if $(call asked,crowd learned_crowd bandits),$(VENV)-peers/.installed) \
+	$(if $(call asked,physical),$(VENV)-suite-electric_motor/.installed)
 
 bench: $(call stamp,test) $(rivals)  ## all benchmarks, compared with their peers, and the table of docs/results
 	$(BIN)/python -m bench $(NAMES) --rejax $(VENV)-rejax/bin/python --rejax012 $(VENV)-rejax012/bin/python \
-		--sbx $(VENV)-sbx/bin/python --sb3 $(VENV)-sb3/bin/python --peers $(VENV)-peers/bin/python
+		--sbx $(VENV)-sbx/bin/python --sb3 $(VENV)-sb3/bin/python --peers $(VENV)-peers/bin/python \
+		--gem $(VENV)-suite-electric_motor/bin/python
 
 study: $(call stamp,test)  ## a study of docs/results by its NAME, with OPTIONS; without a name, their list
 	$(BIN)/python -m bench.studies $(NAME) $(OPTIONS)

@@ -51,7 +51,7 @@ BENCHMARKS = {
     "frames": Benchmark("--transitions 256 --updates 1 --rounds 1 --size 8 --frames 2"),
     "envs": Benchmark("--num-envs 2 --steps 256 --rounds 1"),
     "suites": Benchmark("--tasks xminigrid/MiniGrid-Empty-6x6 --num-envs 2 --steps 256 --rounds 1"),
-    "physical": Benchmark("--tasks motor/dc --num-envs 2 --steps 256 --rounds 1"),
+    "physical": Benchmark("--tasks motor/dc --num-envs 2 --steps 256 --rounds 1 --no-peers", peers=("gem",)),
     "randomise": Benchmark("--tasks cartpole --seeds 1 --env-steps 512 --rounds 1"),
     "memory_learners": Benchmark("--learners dqn --memories gru --seeds 1 --env-steps 64 --rounds 1"),
     "adapters": Benchmark("--num-envs 2 --steps 2 --rounds 1"),

@@ -1,6 +1,7 @@
 """Random-policy stepping of the physical control tasks, and of gym-electric-motor where it is installed.
 
-    python bench/physical.py [--tasks motor/dc lander] [--num-envs 64 1024] [--steps 250000] [--rounds 7] [--gem PYTHON]
+    python bench/physical.py [--tasks motor/dc lander] [--num-envs 64 1024] [--steps 250000] [--rounds 7]
+                             [--gem PYTHON | --no-peers]
 
 jaxrl steps as in `bench/envs.py`: scans of 128 steps that store every observation, reward and flag, with a fresh state
 for every reset. gym-electric-motor steps one motor in NumPy and SciPy, with actions drawn in advance, by the
@@ -11,6 +12,8 @@ costs on any machine.
 The exit status is 1 if a motor is less than 50 times as fast as gym-electric-motor's at 1,024 environments or more.
 """
 
+import argparse
+import statistics
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +21,9 @@ from pathlib import Path
 if __name__ == "__main__":  # a script's folder is first on the path, where envs.py hides `envs`
     sys.path[0] = str(Path(__file__).resolve().parents[1])
 
-import statistics
-
 from bench.envs import NUM_STEPS, calls_of, in_one_program, measure, ours
 from bench.report import Report, benchmark_parser, ratios, spread
+from bench.sides import add_peers, find_peer
 
 TASKS = (
     *("cartpole", "cartpole-swing-up", "acrobot-continuous", "reacher", "lander", "lander-continuous", "racing"),
@@ -57,8 +59,10 @@ def main() -> None:
     parser.add_argument("--num-envs", type=int, nargs="+", default=[64, 1024])
     parser.add_argument("--steps", type=int, default=250_000, help="minimum steps of one timing (at least 4 rollouts)")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--gem", metavar="PYTHON", help="interpreter that has gym-electric-motor")
+    add_peers(parser, "gem")
+    parser.add_argument("--no-peers", action="store_true", help="measure ours alone")
     arguments = parser.parse_args()
+    arguments.gem = None if arguments.no_peers else find_peer(parser, "gem", arguments.gem)
     report = Report(parser, arguments, "random-policy steps of physical control tasks, in millions a second")
     columns = {
         "task": "",
@@ -88,19 +92,18 @@ def main() -> None:
     report.finish("; ".join(sentences))
 
 
-def compare(name: str, num_envs: int, arguments: object) -> tuple[list[float], list[float]]:
+def compare(name: str, num_envs: int, arguments: argparse.Namespace) -> tuple[list[float], list[float]]:
     """Millions of steps a second of a task and of its original, measured alternately; the second may be empty."""
-    options = vars(arguments)
-    calls = calls_of(options["steps"], num_envs)
+    calls = calls_of(arguments.steps, num_envs)
     once, carry = ours(name, num_envs)
     run = in_one_program(once)
     carry = measure(run, carry, 1)[1]  # compiles
     original = None
-    if options["gem"] and name in MOTORS:
-        command = [options["gem"], "-c", THEIRS, MOTORS[name], str(THEIR_STEPS)]
+    if arguments.gem and name in MOTORS:
+        command = [arguments.gem, "-c", THEIRS, MOTORS[name], str(THEIR_STEPS)]
         original = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     rates: tuple[list[float], list[float]] = ([], [])
-    for _ in range(options["rounds"]):
+    for _ in range(arguments.rounds):
         seconds, carry, _ = measure(run, carry, calls)
         rates[0].append(calls * NUM_STEPS * num_envs / seconds / 1e6)
         if original is not None and original.stdin and original.stdout:

@@ -19,7 +19,7 @@ from jaxrl.results.text_tables import markdown_row
 
 Cell = str | float | Sequence[float] | None
 # Options with locations, which do not affect the measurement.
-UNLISTED = ("json", "worker", "gem", "rejax", "rejax012", "sbx", "sb3", "peers")
+UNLISTED = ("json", "worker", "rejax", "rejax012", "sbx", "sb3", "gem", "peers")
 
 
 def benchmark_parser(description: str | None) -> argparse.ArgumentParser:

@@ -15,6 +15,7 @@ PEERS = {
     "rejax012": (ROOT / ".venv-rejax012/bin/python", "rejax 0.1.2"),
     "sbx": (ROOT / ".venv-sbx/bin/python", "SBX 0.28.0"),
     "sb3": (ROOT / ".venv-sb3/bin/python", "Stable-Baselines3"),
+    "gem": (ROOT / ".venv-suite-electric_motor/bin/python", "gym-electric-motor 3.0.3"),
     "peers": (ROOT / ".venv-peers/bin/python", "the peers of crowds and bandits"),
 }
 

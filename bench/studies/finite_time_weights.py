@@ -165,8 +165,8 @@ def errors(settings: Settings) -> xarray.Dataset:
             arrays = jnp.asarray(exact, jnp.float32), jnp.asarray(values, jnp.float32)
             for i, lam in enumerate(settings.lam):
                 for w, weights in enumerate(LAM_WEIGHTS):
-                    found = of_seeds(prepare(discount, settings.num_steps), lam, *arrays, weights=weights)
-                    bias[d, v, i, w], rmse[d, v, i, w] = (np.asarray(each, np.float64) for each in found)
+                    both = of_seeds(prepare(discount, settings.num_steps), lam, *arrays, weights=weights)
+                    bias[d, v, i, w], rmse[d, v, i, w] = (np.asarray(each, np.float64) for each in both)
     dims = ("discount", "values", "lam", "weights", "seed")
     coords = {
         "discount": list(settings.discounts),

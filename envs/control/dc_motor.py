@@ -95,7 +95,7 @@ class DCMotor(base.Environment):
 
     def reset_env(self, key: jax.Array, params: DCMotorParams) -> tuple[jax.Array, DCMotorState]:
         """The first observation `[2]` and state: no current, and a random reference."""
-        reference = references.begin(unrolled(key), 1, params.nominal_current / params.max_current, params)
+        reference = references.begin(unrolled(key), 1, params)
         state = DCMotorState(jnp.zeros((), jnp.int32), jnp.zeros((), jnp.float32), reference)
         return _observe(state, params), state
 
@@ -110,8 +110,7 @@ class DCMotor(base.Environment):
         error = jnp.abs(current / params.max_current - state.reference.value[0])
         terminated = jnp.abs(current) > params.max_current
         reward = jnp.where(terminated, references.VIOLATION, -error / 2)
-        most = params.nominal_current / params.max_current
-        state = DCMotorState(state.time + 1, current, references.advance(unrolled(key), state.reference, most, params))
+        state = DCMotorState(state.time + 1, current, references.advance(unrolled(key), state.reference, params))
         return _observe(state, params), state, reward, terminated, {}
 
     def return_range(self, params: DCMotorParams) -> tuple[Any, Any]:

@@ -25,7 +25,7 @@ TASKS = ("hover", "tracking")
 # Directions of the rotors from the centre, forward and to the left, and of the torques by which they turn the body.
 ARMS = np.array([(1, -1), (-1, -1), (-1, 1), (1, 1)], np.float32)
 SPINS = np.array([-1, 1, -1, 1], np.float32)
-_STANDING, _TILT, _MOVING, _TURNING, _EFFORT = 2.0, 0.5, 0.05, 0.005, 0.05  # weights of the reward
+_DISTANCE, _TILT, _SPEED, _TURNING, _EFFORT = 2.0, 0.5, 0.05, 0.005, 0.05  # weights of the reward
 
 
 @struct.dataclass
@@ -150,9 +150,9 @@ class Quadrotor(base.Environment):
         """One Runge-Kutta step while the rotors approach the speeds `action`, from none at -1 to the largest at 1."""
         del key
         action = jnp.clip(action, -1.0, 1.0)
-        wanted = (action + 1) / 2 * params.max_rpm
+        commanded = (action + 1) / 2 * params.max_rpm
         parts = [state.place, state.attitude, state.velocity, state.rates, state.rotors]
-        moved = integrate(lambda each: _rates(each, wanted, params), jnp.concatenate(parts), params.dt)
+        moved = integrate(lambda numbers: _rates(numbers, commanded, params), jnp.concatenate(parts), params.dt)
         place, attitude, velocity, rates, rotors = jnp.split(moved, [3, 7, 10, 13])
         attitude = attitude / norm(attitude)
         phase = state.phase
@@ -164,7 +164,7 @@ class Quadrotor(base.Environment):
         obs = self._observe(state, params)
         distance, speed = norm(obs[:3]), norm(obs[12:15])
         effort = jnp.mean(jnp.square(action - (2 * _hovering(params) / params.max_rpm - 1)))
-        cost = _STANDING * distance + _TILT * (1 - obs[11]) + _MOVING * speed + _EFFORT * effort
+        cost = _DISTANCE * distance + _TILT * (1 - obs[11]) + _SPEED * speed + _EFFORT * effort
         cost = cost + _TURNING * norm(rates)
         terminated = distance > params.max_distance
         return obs, state, jnp.maximum(1 - cost, 0.0), terminated, {}
@@ -236,9 +236,9 @@ def _matrix(attitude: jax.Array) -> jax.Array:
     )
 
 
-def _rates(each: jax.Array, wanted: jax.Array, params: QuadrotorParams) -> jax.Array:
+def _rates(numbers: jax.Array, commanded: jax.Array, params: QuadrotorParams) -> jax.Array:
     """Derivatives of place, attitude, velocity, rates and rotors `[17]`, by Newton and Euler."""
-    attitude, velocity, spin, rotors = each[3:7], each[7:10], each[10:13], each[13:]
+    attitude, velocity, spin, rotors = numbers[3:7], numbers[7:10], numbers[10:13], numbers[13:]
     thrusts = params.thrust * jnp.square(rotors)
     lift = _matrix(attitude)[:, 2] * (jnp.sum(thrusts) / params.mass)
     torque = jnp.stack(
@@ -254,4 +254,4 @@ def _rates(each: jax.Array, wanted: jax.Array, params: QuadrotorParams) -> jax.A
     w, x, y, z = attitude
     turned = [-x * p - y * q - z * r, w * p + y * r - z * q, w * q + z * p - x * r, w * r + x * q - y * p]
     falling = lift - params.gravity * jnp.array([0.0, 0.0, 1.0])
-    return jnp.concatenate([velocity, jnp.stack(turned) / 2, falling, spinning, (wanted - rotors) / params.lag])
+    return jnp.concatenate([velocity, jnp.stack(turned) / 2, falling, spinning, (commanded - rotors) / params.lag])

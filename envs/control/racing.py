@@ -13,6 +13,7 @@ from scipy.interpolate import CubicSpline
 from envs import base
 from envs.arguments import check_at_least, check_positive
 from envs.base import spaces
+from envs.control.norms import norm
 from envs.control.trigonometry import sin_cos
 from envs.errors import UserValueError
 from envs.threefry import unrolled
@@ -105,7 +106,7 @@ class Racing(base.Environment):
         sin, cos = sin_cos(jnp.float32(2 * math.pi / NUM_KNOTS) * jnp.arange(NUM_KNOTS))
         knots = distances[:, None] * jnp.stack([cos, sin], axis=1)
         middle, along = jnp.asarray(_POINTS) @ knots, jnp.asarray(_DIRECTIONS) @ knots
-        along = along / jnp.sqrt(jnp.sum(jnp.square(along), axis=1, keepdims=True))
+        along = along / norm(along)[:, None]
         left = params.width / 2 * jnp.stack([-along[:, 1], along[:, 0]], axis=1)
         heading = jnp.arctan2(along[0, 1], along[0, 0])
         zero = jnp.zeros((), jnp.int32)

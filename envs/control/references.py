@@ -1,4 +1,4 @@
-"""Random references that a controlled quantity has to follow."""
+"""Parts that both motors share: random references of currents, checks of their parameters, and the range of returns."""
 
 from typing import Any
 
@@ -61,27 +61,26 @@ def return_range(params: Any) -> tuple[Any, Any]:
     return -(limit - 1) * (1 + nominal / most) / 2 + VIOLATION, 0.0
 
 
-def begin(key: jax.Array, count: int, most: Any, params: Any) -> Reference:
+def begin(key: jax.Array, count: int, params: Any) -> Reference:
     """References at the start of an episode, uniform within their limits.
 
     Args:
       key: Random key.
       count: Number of quantities n.
-      most: Largest size of a value.
-      params: Parameters with `least_deviation`, `most_deviation`, `least_steps` and `most_steps`.
+      params: Parameters with `max_current` and `nominal_current`, whose ratio is the largest size of a value, and with
+        `least_deviation`, `most_deviation`, `least_steps` and `most_steps`.
     """
     own, drawn = jax.random.split(key)
-    value = most * jax.random.uniform(own, (count,), minval=-1.0)
+    value = _most(params) * jax.random.uniform(own, (count,), minval=-1.0)
     return Reference(value, *_drawn(drawn, count, params))
 
 
-def advance(key: jax.Array, reference: Reference, most: Any, params: Any) -> Reference:
+def advance(key: jax.Array, reference: Reference, params: Any) -> Reference:
     """References a step later: a random walk within the limits, whose deviation changes from time to time.
 
     Args:
       key: Random key.
       reference: References now.
-      most: Largest size of a value.
       params: See `begin`.
 
     Source: the Wiener process of gym-electric-motor, Balakrishna et al. (2021): a deviation whose logarithm is uniform,
@@ -93,7 +92,12 @@ def advance(key: jax.Array, reference: Reference, most: Any, params: Any) -> Ref
     ends = reference.left <= 0
     deviation, left = jnp.where(ends, deviation, reference.deviation), jnp.where(ends, left, reference.left)
     value = reference.value + deviation * jax.random.normal(own, (count,))
+    most = _most(params)
     return Reference(jnp.clip(value, -most, most), deviation, left - 1)
+
+
+def _most(params: Any) -> Any:
+    return params.nominal_current / params.max_current
 
 
 def _drawn(key: jax.Array, count: int, params: Any) -> tuple[jax.Array, jax.Array]:

@@ -141,7 +141,7 @@ def _minimised(cost: Any, firsts: list[np.ndarray], starts: int) -> np.ndarray:
     def search(first: np.ndarray) -> Any:
         return minimize(scaled, first.ravel(), jac=True, method="BFGS", options={"gtol": 1e-8, "maxiter": 500})
 
-    best = min(map(search, firsts), key=lambda found: found.fun)
+    best = min(map(search, firsts), key=lambda result: result.fun)
     around = np.abs(best.x) + 0.1 * np.max(np.abs(best.x), initial=1e-3)
     more = [search(best.x + around * generator.standard_normal(best.x.shape)) for _ in range(starts)]
-    return min([best, *more], key=lambda found: found.fun).x.reshape(firsts[0].shape)
+    return min([best, *more], key=lambda result: result.fun).x.reshape(firsts[0].shape)

@@ -109,7 +109,7 @@ class SynchronousMotor(base.Environment):
 
     def reset_env(self, key: jax.Array, params: SynchronousMotorParams) -> tuple[jax.Array, SynchronousMotorState]:
         """The first observation `[6]` and state: no currents, angle 0, and random references."""
-        reference = references.begin(unrolled(key), 2, params.nominal_current / params.max_current, params)
+        reference = references.begin(unrolled(key), 2, params)
         zero = jnp.zeros((), jnp.float32)
         state = SynchronousMotorState(jnp.zeros((), jnp.int32), jnp.zeros(2, jnp.float32), zero, reference)
         return _observe(state, params), state
@@ -136,8 +136,7 @@ class SynchronousMotor(base.Environment):
         shares = currents / params.max_current
         terminated = jnp.sum(jnp.square(shares)) > 1
         reward = jnp.where(terminated, references.VIOLATION, -jnp.sum(jnp.abs(shares - state.reference.value)) / 4)
-        most = params.nominal_current / params.max_current
-        reference = references.advance(unrolled(key), state.reference, most, params)
+        reference = references.advance(unrolled(key), state.reference, params)
         state = SynchronousMotorState(state.time + 1, currents, angle, reference)
         return _observe(state, params), state, reward, terminated, {}
 

@@ -156,6 +156,12 @@ class Wrapper(base.Environment):
         best = base.optimum_of(self.inner, params, discount)
         return value if best is not None and math.isclose(value, best, rel_tol=1e-12) else None
 
+    def bound(self, params: Any = None, discount: Any = None) -> float | None:
+        """The bound of the inner environment where the wrapper keeps its precommitted optimum; None elsewhere."""
+        if "precommitted" not in self.kept_optima:
+            return None
+        return self.inner.bound(self.inner_params(self.default_params if params is None else params), discount)
+
     def action_mask(self, state: Any, params: Any) -> Any:
         """The inner environment's action mask."""
         return self.inner.action_mask(self.inner_state(state), self.inner_params(params))

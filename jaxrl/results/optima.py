@@ -1,4 +1,4 @@
-"""Best attainable returns of the settings of a result, where the environment knows them."""
+"""Best attainable returns of the settings of a result, where they are known."""
 
 from __future__ import annotations
 

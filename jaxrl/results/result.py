@@ -132,7 +132,7 @@ class Result:
           A table with a text form and `to_pandas()`. Failed runs are excluded from the estimates
           and counted in a separate column; with fewer than two runs there is no interval. The returns of a call with
           `keep="best"` have the same estimates of `last_again` and `best_again`, the last and the best policies in
-          further episodes. Returns have the columns `optimum`, the best return where the environment knows it (see
+          further episodes. Returns have the columns `optimum`, the best return where it is known (see
           `envs.Environment.optimum`, of the kind "precommitted", under the discount of the setting for a discounted
           return), `gap`, the optimum less the interquartile mean, and `gap_percent`, the gap in per cent of a positive
           optimum; up to 32 different optima are computed.

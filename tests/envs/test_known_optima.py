@@ -104,7 +104,7 @@ def inventory(unmet: Any) -> Model:
     chances = [exp(-1.2) * 1.2**size / factorial(size) for size in range(3)]
 
     def outcomes(stock: int, order: int) -> Outcomes:
-        found = []
+        possible = []
         for demand, chance in enumerate(chances):
             ready, reward = stock + order, -order_cost * order
             for _ in range(demand):  # one customer after another
@@ -114,8 +114,8 @@ def inventory(unmet: Any) -> Model:
                     reward -= shortage_cost  # lost
             if ready < 0:
                 reward -= shortage_cost * -ready
-            found.append((chance / sum(chances), reward - 0.25 * max(ready, 0), ready))
-        return found
+            possible.append((chance / sum(chances), reward - 0.25 * max(ready, 0), ready))
+        return possible
 
     least = 0 if unmet == "lost" else -capacity
     return Model(
@@ -138,11 +138,11 @@ def queue() -> Model:
 
     def outcomes(jobs: tuple[int, int], served: int) -> Outcomes:
         less = (jobs[0] - (served == 0), jobs[1] - (served == 1))
-        found = []
+        possible = []
         for chance, after in ((rates[served], less), (1 - rates[served], jobs)):
             reward = -(after[0] * costs[0] + after[1] * costs[1])
-            found.append((chance, reward, after if after != (0, 0) else None))
-        return found
+            possible.append((chance, reward, after if after != (0, 0) else None))
+        return possible
 
     states = [(first, second) for first in range(3) for second in range(2) if first + second > 0]
 

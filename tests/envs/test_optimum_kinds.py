@@ -8,6 +8,7 @@ import pkgutil
 from collections.abc import Callable
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -233,3 +234,13 @@ def test_bounds_are_part_of_the_contract() -> None:
     env = envs.make("memory/bandit")
     bound, best = env.bound(), env.optimum()
     assert bound is not None and (best is None or best < bound)
+
+
+def test_wrappers_that_keep_the_optimum_keep_the_bound() -> None:
+    """A shorter time limit has the bound of the inner task under it; other rewards have none."""
+    env = envs.make("memory/concentration")
+    shorter: Any = env.default_params.replace(max_steps_in_episode=20)
+    for discount in (None, 0.9):
+        assert wrappers.time_limit(env, 20).bound(None, discount) == env.bound(shorter, discount)
+    assert env.bound() != env.bound(None, 0.9)
+    assert wrappers.transform_reward(env, jnp.negative).bound() is None

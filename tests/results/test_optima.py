@@ -97,8 +97,8 @@ def test_equal_settings_are_computed_once():
     params = dataclasses.replace(params, num_steps=np.array([7, 9, 7, 9]), max_steps_in_episode=np.array([9] * 4))
     result = result_of(env, 4, env_params=params)
     for _ in range(2):
-        found = optima(result, "return")
-        assert found == pytest.approx([growth(0.6) * steps for steps in (7, 9, 7, 9)], rel=2e-6)
+        values = optima(result, "return")
+        assert values == pytest.approx([growth(0.6) * steps for steps in (7, 9, 7, 9)], rel=2e-6)
     assert len(CountedKelly.calls) == 2
     assert optima(result, "discounted_return") is not None and len(CountedKelly.calls) == 4
 

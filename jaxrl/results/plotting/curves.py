@@ -64,7 +64,7 @@ def learning_curves(
     """The interquartile mean over seeds against environment steps, with a bootstrap band.
 
     Calls on the same axes add lines in further colours, with a legend. A thin dashed line marks the optimum of a
-    return, where the environment of a `Result` knows it, as in `Result.table`; more than four different ones are left
+    return, where that of a `Result` is known, as in `Result.table`; more than four different ones are left
     out.
 
     Args:
