@@ -24,6 +24,7 @@ from jaxrl.results.text_tables import decimals_of
 HIGHER = ("return", "discounted_return", "reward", "optimal")
 LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")
 DISCOUNTED = "discounted_return"
+OPTIMUM = ("optimum", "gap", "gap_percent")  # columns of the table of a result whose optimum is known
 MOST_LINES = 200  # lines of a report
 PAIRED_LINES = 12  # number of lines up to which every line is compared with every other
 MOST_POINTS = 200  # points of a curve
@@ -142,13 +143,15 @@ def estimates(
       confidence: Confidence level of every interval, in (0, 1).
 
     Returns:
-      `curves`: `{"iqm" or "mean": [value, low, high] of each line}`; `numbers` and `cells` of the table;
+      `curves`: `{"iqm" or "mean": [value, low, high] of each line}`; `numbers` and `cells` of the table; `optima` with
+      the optimum, the gap of the IQM to it and that gap in per cent for each line, None if no line has a known optimum;
       `better`: `{position of a baseline: [probability, low, high] of each line}`; `paired`: for each baseline, whether
       runs of equal seeds were compared; `profile`; `importance`.
     """
     tables = [run.result.table(metric, confidence=confidence) for run in runs]
     curves = {"iqm": [], "mean": []}
     numbers: list[list[Any]] = []
+    optima: list[list[float | None]] = []
     scores: list[Scores] = []
     for line in lines:
         run = runs[line.run]
@@ -163,6 +166,7 @@ def estimates(
             part[-1] = row[name]  # with more resamples than the curve
         ends = (row["iqm"], row["low"], row["high"], row["mean"], float(mean.low[-1]), float(mean.high[-1]))
         numbers.append([*ends, row["seeds"], row.get("failed", 0)])
+        optima.append([row.get(name) for name in OPTIMUM])
         for name, band in (("iqm", middle), ("mean", mean)):
             curves[name].append([rounded(part) for part in band])
         scores.append(_good(run, metric, line.index))
@@ -171,6 +175,7 @@ def estimates(
         "curves": curves,
         "numbers": [[plain(number) for number in row] for row in numbers],
         "cells": _cells(tables, lines, numbers),
+        "optima": optima if any(optimum is not None for optimum, *_ in optima) else None,
         **_better(scores, direction, baseline, confidence, len(lines) > 1),
         "profile": _profile(good, direction, confidence),
         "importance": [_importance(run, metric) for run in runs],

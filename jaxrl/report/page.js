@@ -86,7 +86,7 @@
 
   let order = null;  // [column, sign] of the table, null for the settings' own
   const columns = () => {
-    const { direction, numbers, better: wins } = metric(), base = wins[element("baseline").value];
+    const { direction, numbers, optima, better: wins } = metric(), base = wins[element("baseline").value];
     const found = [
       { name: "Setting", text: (line) => lines[line].label, value: (line) => lines[line].label },
       { name: "IQM", cell: 0, value: (line) => numbers[line][0] },
@@ -102,6 +102,13 @@
         const how = metric().paired[element("baseline").value][line] ? "paired" : "unpaired";
         return low === null ? `${chance} ${how}` : `${chance} [${low}, ${high}] ${how}`;
       } });
+    }
+    if (optima) {
+      const digits = (value, percent) => value === null ? "–" : percent === undefined || percent === null
+        ? String(Number(value.toPrecision(5))) : `${Number(value.toPrecision(3))} (${percent.toFixed(2)} %)`;
+      found.push({ name: "Optimum", value: (line) => optima[line][0], text: (line) => digits(optima[line][0]) });
+      found.push({ name: "Gap", value: (line) => optima[line][1],
+                   text: (line) => digits(optima[line][1], optima[line][2]) });
     }
     found.push({ name: "Seeds", value: (line) => numbers[line][6] });
     if (numbers.some((row) => row[7] > 0)) found.push({ name: "Failed", value: (line) => numbers[line][7] });
@@ -124,7 +131,7 @@
   }
 
   function table() {
-    const { direction, text, note } = metric(), shownColumns = columns();
+    const { direction, text, note, optima } = metric(), shownColumns = columns();
     const head = shownColumns.map(({ name }, index) => {
       const button = make("button", { type: "button" }, [name]);
       const sign = order && order[0] === index ? order[1] : 0;
@@ -152,6 +159,7 @@
     element("table-help").textContent = `${text} after ${last} ${report.unit}. ` +
       `IQM is the interquartile mean of the seeds, with its ${percent} bootstrap interval; the mean has its Student t ` +
       "interval. Failed runs are excluded." +
+      (optima ? " The optimum is the best attainable value, the gap the optimum less the IQM." : "") +
       `${against}${note ? ` ${note}` : ""}`;
   }
 
@@ -160,11 +168,13 @@
       const text = String(value ?? "");
       return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
     };
-    const base = metric().better[element("baseline").value];
+    const base = metric().better[element("baseline").value], optima = metric().optima;
     const head = ["setting", "iqm", "iqm_low", "iqm_high", "mean", "mean_low", "mean_high", "seeds", "failed",
+                  ...(optima ? ["optimum", "gap", "gap_percent"] : []),
                   ...(base ? ["p_better", "p_better_low", "p_better_high"] : [])];
     const body = [...lines.keys()].map((line) =>
-      [lines[line].cell, ...metric().numbers[line], ...(base ? base[line] || ["", "", ""] : [])]);
+      [lines[line].cell, ...metric().numbers[line], ...(optima ? optima[line] : []),
+       ...(base ? base[line] || ["", "", ""] : [])]);
     return [head, ...body].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
   }
 

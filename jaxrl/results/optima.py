@@ -13,12 +13,12 @@ import numpy as np
 from envs.base import Environment, optimum_of
 
 if TYPE_CHECKING:
-    from jaxrl.results.description import Labelled
+    from jaxrl.results.description import Description, Labelled
 
 DISCOUNTED = {"return": False, "discounted_return": True}  # the metrics that an optimum bounds
 MOST_OPTIMA = 32  # different ones of one result; each may take seconds
 
-__all__ = ["MOST_OPTIMA", "optima"]
+__all__ = ["DISCOUNTED", "MOST_OPTIMA", "optima", "optima_of_call"]
 
 
 def optima(result: Labelled, metric: str) -> np.ndarray | None:
@@ -35,23 +35,38 @@ def optima(result: Labelled, metric: str) -> np.ndarray | None:
       Optima, float64 `[num_settings]`, nan for settings without a known one; None if no setting has one, the metric is
       another, or more than `MOST_OPTIMA` different ones would have to be computed.
     """
-    plain, described = metric.removesuffix("_sampled"), result.description()
+    plain = metric.removesuffix("_sampled")
+    if plain not in DISCOUNTED:
+        return None
+    return optima_of_call(result.description(), plain, int(result.metrics["env_step"].values[-1]))
+
+
+def optima_of_call(described: Description, metric: str, env_steps: int) -> np.ndarray | None:
+    """The precommitted optimum of every setting of a call, before or after it ran; see `optima`.
+
+    Args:
+      described: Description of the call.
+      metric: "return" or "discounted_return".
+      env_steps: Number of environment steps of each run, at which a curriculum has its parameters.
+
+    Returns:
+      As of `optima`.
+    """
     algo = described.algo
     env = getattr(algo, "env", None)
-    if plain not in DISCOUNTED or algo is None or not isinstance(env, Environment):
+    if algo is None or not isinstance(env, Environment):
         return None
     settings = range(len(described.settings))
-    steps = np.float32(result.metrics["env_step"].values[-1])
     params = [env.default_params if described.env_params is None else _at(described.env_params, s) for s in settings]
     discounts: list[Any] = [None for _ in settings]
-    if DISCOUNTED[plain]:
+    if DISCOUNTED[metric]:
         if algo.discount is None:
             return None
         batched = described.hparams is not None
         discount = algo.discount(described.hparams if batched else algo.hparams)
         discounts = [_at(discount, s) if batched else discount for s in settings]
     tasks = [
-        _Task(env, (_key(each), _key(discount)), each, discount, float(steps))
+        _Task(env, (_key(each), _key(discount)), each, discount, float(np.float32(env_steps)))
         for each, discount in zip(params, discounts, strict=True)
     ]
     if len(set(tasks)) > MOST_OPTIMA:

@@ -19,9 +19,10 @@ from jaxrl.checks import check_choice
 from jaxrl.discounts.parsing import Discount
 from jaxrl.pytrees import PyTree
 from jaxrl.results.dataset import range_of
-from jaxrl.results.description import Description, config_of, plain, return_range
+from jaxrl.results.description import config_of, plain, return_range
 from jaxrl.results.format import short
 from jaxrl.results.json_values import to_json
+from jaxrl.results.optima import DISCOUNTED, optima_of_call
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
 from jaxrl.sweeps.paths import numbers
@@ -65,7 +66,8 @@ class Run(NamedTuple):
       coordinates: Coordinates of its setting.
       seed: Seed of the run; None for a setting.
       hparams: Coordinates, hyper-parameters and seed.
-      config: Full configuration of the run before it begins, including `hparams`.
+      config: Full configuration of the run before it begins, including `hparams`, and where they are known
+        `optimum.return` and `optimum.discounted_return`.
     """
 
     name: str
@@ -152,7 +154,7 @@ class RunTracker:
         self._failed = np.zeros(call.shape, bool)
         described = call.description()
         self._limits = return_range(described.algo, described.env_params)
-        self._last = self._sink.open(tracked(described, self._grouping.by), resumed is not None)
+        self._last = self._sink.open(tracked(call, self._grouping.by), resumed is not None)
         self._opened = True
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
@@ -235,13 +237,14 @@ class RunTracker:
         )
 
 
-def tracked(described: Description, by: str) -> Tracked:
+def tracked(call: FollowedCall, by: str) -> Tracked:
     """The runs of a call, with their names, hyper-parameters and configurations.
 
     Args:
-      described: Description of the call.
+      call: Call, before or after it ran.
       by: Unit of a run, "seed" or "setting".
     """
+    described = call.description()
     content = config_of(described)
     name = "-".join(str(content["attributes"][part]) for part in ("algorithm", "environment"))
     static = {
@@ -250,10 +253,12 @@ def tracked(described: Description, by: str) -> Tracked:
         **_flat("environment", content.get("environment", {})),
         **{f"version.{package}": content["versions"][package] for package in ("jaxrl", "jax")},
     }
+    best = {f"optimum.{metric}": optima_of_call(described, metric, call.env_steps) for metric in DISCOUNTED}
     runs = []
     for s, (label, coordinates) in enumerate(zip(labels(described.settings), described.settings, strict=True)):
         hparams = _numbers("", described.hparams, s) | coordinates
-        config = static | _numbers("env.", described.env_params, s) | hparams
+        known = {name: float(each[s]) for name, each in best.items() if each is not None and np.isfinite(each[s])}
+        config = static | known | _numbers("env.", described.env_params, s) | hparams
         if by == "setting":
             runs.append(Run(label or name, coordinates, None, hparams, config | {"seeds": len(described.seeds)}))
             continue

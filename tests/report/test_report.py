@@ -13,6 +13,8 @@ import scipy.stats
 import xarray
 from previous_format import write_json
 
+import envs
+import jaxrl
 from jaxrl.cli import main as cli
 from jaxrl.report import data as report_data
 from jaxrl.report.importance import importance
@@ -80,6 +82,18 @@ def data_of(file) -> dict:
 
 def report_of(tmp_path, runs, **options) -> dict:
     return data_of(write_report(runs, tmp_path / "report.html", **options))
+
+
+def test_a_known_optimum_has_columns_with_the_gap_to_it(tmp_path):
+    known, unknown = (
+        Result(result_of(6, seeds=4).metrics, {}, jaxrl.ppo(envs.make(name), jaxrl.PPOConfig()))
+        for name in ("fishery", "pendulum")
+    )
+    data = report_of(tmp_path, {"known": known, "unknown": unknown})
+    (one, other), row = data["metrics"]["return"]["optima"], known.table().to_pandas().iloc[0]
+    assert one == [row["optimum"], row["gap"], row["gap_percent"]] and other == [None] * 3
+    assert one[0] == pytest.approx(8.25, abs=1e-4) and one[1] == one[0] - data["metrics"]["return"]["numbers"][0][0]
+    assert data["metrics"]["length"]["optima"] is None
 
 
 def test_a_label_is_no_formula_in_the_table_that_is_downloaded(tmp_path):

@@ -113,9 +113,10 @@ def test_too_many_different_optima_are_not_computed():
     assert len(CountedKelly.calls) == MOST_OPTIMA
 
 
-def test_the_share_is_that_of_a_positive_optimum():
+def test_the_share_is_that_of_the_size_of_the_optimum():
     queue = result_of(envs.make("queue")).table()
-    assert queue.columns[-2:] == ("optimum", "gap") and queue.rows[0][-1] == queue.rows[0][-2] < 0
+    assert queue.columns[-3:] == ("optimum", "gap", "gap_percent")
+    assert queue.rows[0][-2] == queue.rows[0][-3] < 0 and queue.rows[0][-1] == -100.0  # 0 is above the optimum
     returns = np.full((1, SEEDS, len(STEPS)), 8.0, np.float32)
     fishery = result_of(envs.make("fishery"), returns=returns).table()
     # 8.25 is the published optimum, here within the grid's error.
@@ -135,7 +136,7 @@ def test_an_unknown_optimum_beside_known_ones_is_a_dash():
     params = jax.tree.map(lambda leaf: np.repeat(leaf, 4), env.default_params)
     result = result_of(env, 4, env_params=dataclasses.replace(params, num_steps=np.arange(1, 5)))
     rows = [row[-3:] for row in result.table().rows]
-    assert rows == [(2.0, 2.0, 100.0), (None, None, None), (None, None, None), (-1.0, -1.0, None)]
+    assert rows == [(2.0, 2.0, 100.0), (None, None, None), (None, None, None), (-1.0, -1.0, -100.0)]
     assert str(result.table()).splitlines()[-3].split()[-3:] == ["\N{EN DASH}"] * 3
 
 

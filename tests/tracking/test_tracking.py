@@ -104,8 +104,22 @@ NAMES = [
 ]
 
 
+def test_the_optimum_of_a_run_is_part_of_its_configuration():
+    algo = jaxrl.ppo(envs.make("kelly"), CONFIG)
+    sweep = jaxrl.grid(algo.hparams, {"discount": [0.9, 0.5]})
+    call = training_call(algo, sweep, seeds=[0], points=np.array([2]), eval_episodes=1)
+    growth = 0.6 * np.log1p(0.2) + 0.4 * np.log1p(-0.2)  # of the logarithm in a step, at the best share, 0.2
+    for run, discount in zip(tracked(call, "setting").runs, (0.9, 0.5), strict=True):
+        # The probability is float32, and so is the discount.
+        assert run.config["optimum.return"] == pytest.approx(40 * growth, rel=2e-6)
+        best = growth * (1 - discount**40) / (1 - discount)
+        assert run.config["optimum.discounted_return"] == pytest.approx(best, rel=2e-6)
+        assert "optimum.return" not in run.hparams
+    assert not any(name.startswith("optimum") for name in tracked(a_call(), "seed").runs[0].config)
+
+
 def test_a_run_a_seed_has_its_name_its_hyper_parameters_and_its_configuration() -> None:
-    runs = tracked(a_call().description(), "seed").runs
+    runs = tracked(a_call(), "seed").runs
     assert [run.name for run in runs] == NAMES
     run = runs[5]
     assert run.seed == 5 and run.coordinates == {"discount": "beta:mu=0.98,eta=0.5"}
@@ -118,25 +132,23 @@ def test_a_run_a_seed_has_its_name_its_hyper_parameters_and_its_configuration() 
 def test_settings_alone_are_named_by_the_call_and_long_or_equal_names_by_their_number() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), CONFIG)
     rest = {"seeds": [0], "points": np.array([2]), "eval_episodes": 3}
-    assert [run.name for run in tracked(training_call(algo, None, **rest).description(), "setting").runs] == [
-        "ppo-cartpole"
-    ]
-    assert [run.name for run in tracked(training_call(algo, None, **rest).description(), "seed").runs] == ["seed=0"]
+    assert [run.name for run in tracked(training_call(algo, None, **rest), "setting").runs] == ["ppo-cartpole"]
+    assert [run.name for run in tracked(training_call(algo, None, **rest), "seed").runs] == ["seed=0"]
     close = jaxrl.grid(algo.hparams, {"lr": [1e-3, 1e-3 * (1 + 1e-6 / 4)]})
-    actual = [run.name for run in tracked(training_call(algo, close, **rest).description(), "setting").runs]
+    actual = [run.name for run in tracked(training_call(algo, close, **rest), "setting").runs]
     assert actual == ["setting=0,lr=0.001", "setting=1,lr=0.001"]
     curve = "table:" + ",".join(f"{0.9**t:.6f}" for t in range(40))
     long = jaxrl.grid(algo.hparams, {"discount": [0.9, curve]})
-    actual = [run.name for run in tracked(training_call(algo, long, **rest).description(), "setting").runs]
+    actual = [run.name for run in tracked(training_call(algo, long, **rest), "setting").runs]
     assert actual == ["setting=0,discount=exp:gamma=0.9", "setting=1"]
 
 
 def test_calls_are_told_apart_and_a_resumed_one_is_known() -> None:
-    identity = tracked(a_call().description(), "seed").identity
+    identity = tracked(a_call(), "seed").identity
     longer = a_call(points=np.array([2, 4, 6, 8]), begun={"env_steps": 192, "run_length": 192})
-    assert tracked(longer.description(), "seed").identity == identity
-    assert tracked(a_call(seeds=[3, 4]).description(), "seed").identity != identity
-    assert tracked(a_call().description(), "setting").identity != identity
+    assert tracked(longer, "seed").identity == identity
+    assert tracked(a_call(seeds=[3, 4]), "seed").identity != identity
+    assert tracked(a_call(), "setting").identity != identity
 
 
 def test_each_seed_gets_its_points_and_a_failed_one_is_marked() -> None:
@@ -372,7 +384,7 @@ def test_a_table_is_not_written_through_a_link(tmp_path: Path, force: bool, resu
 @pytest.mark.parametrize("content", ["a,b\n1,2\n", "run,env_step\nx,1\n", "run,env_step\n{name},one\n", "\xff\n"])
 def test_another_table_is_refused_and_kept(tmp_path: Path, content: str) -> None:
     path = tmp_path / "progress.csv"
-    name = tracked(a_call().description(), "seed").runs[0].name
+    name = tracked(a_call(), "seed").runs[0].name
     path.write_bytes(before := content.format(name=name).encode("latin-1"))
     with pytest.raises(FileExistsError, match="with runs of another call or with other content"):
         tracking.csv(path).start(a_call(), 0)
