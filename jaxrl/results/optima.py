@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 DISCOUNTED = {"return": False, "discounted_return": True}  # the metrics that an optimum bounds
 MOST_OPTIMA = 32  # different ones of one result; each may take seconds
 
-__all__ = ["DISCOUNTED", "MOST_OPTIMA", "optima", "optima_of_call"]
+OPTIMA = "optima"  # key of the optima in `config.json`
+
+__all__ = ["DISCOUNTED", "MOST_OPTIMA", "OPTIMA", "known_optima", "optima", "optima_of_call"]
 
 
 def optima(result: Labelled, metric: str) -> np.ndarray | None:
@@ -27,7 +29,7 @@ def optima(result: Labelled, metric: str) -> np.ndarray | None:
     Each different pair of environment parameters and discount is computed once per process.
 
     Args:
-      result: Result, whose algorithm is known.
+      result: Result; where only its metrics were read, optima are those of its `config.json`.
       metric: Name of the metric; optima are those of the undiscounted return, or of the discounted return under the
         discount of each setting, with greedy or sampled actions.
 
@@ -54,6 +56,8 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
     """
     algo = described.algo
     env = getattr(algo, "env", None)
+    if algo is None and described.loaded is not None:
+        return _recorded(described.loaded.get(OPTIMA), metric, len(described.settings))
     if algo is None or not isinstance(env, Environment):
         return None
     settings = range(len(described.settings))
@@ -73,6 +77,25 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
         return None
     values = np.array([_optimum(task) for task in tasks])
     return values if np.isfinite(values).any() else None
+
+
+def known_optima(result: Labelled) -> dict[str, list[float | None]]:
+    """Optima of the settings by metric, as `config.json` records them, None for an unknown one; empty without any."""
+    every = {metric: optima(result, metric) for metric in DISCOUNTED if metric in result.metrics}
+    return {
+        metric: [float(value) if np.isfinite(value) else None for value in values]
+        for metric, values in every.items()
+        if values is not None
+    }
+
+
+def _recorded(recorded: Any, metric: str, num_settings: int) -> np.ndarray | None:
+    """The optima that a `config.json` records, None if it has none of that form."""
+    values = recorded.get(metric) if isinstance(recorded, dict) else None
+    if not isinstance(values, list) or len(values) != num_settings:
+        return None
+    numbers = [value if isinstance(value, int | float) else np.nan for value in values]
+    return np.array(numbers, np.float64)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Optima in tables and pictures: of each setting's own parameters and discount, computed once."""
 
 import dataclasses
+import json
 from typing import Any, ClassVar
 
 import jax
@@ -14,6 +15,7 @@ import jaxrl
 from envs.decision.kelly import Kelly
 from envs.wrappers.repeating import action_repeat
 from jaxrl.results.dataset import metrics_dataset
+from jaxrl.results.loading import load_metrics
 from jaxrl.results.optima import MOST_OPTIMA, optima
 from jaxrl.results.result import Result
 
@@ -79,6 +81,30 @@ def test_a_loaded_result_has_them_too(result, tmp_path):
     for metric in ("return", "discounted_return"):
         assert str(loaded.table(metric)) == str(result.table(metric))
     assert "optimum" in loaded.table().columns
+
+
+def test_they_are_recorded_for_readers_of_metrics_alone(result, tmp_path):
+    result.save(tmp_path / "run")
+    read = load_metrics(tmp_path / "run")
+    assert read.algo is None
+    for metric in ("return", "return_sampled", "discounted_return"):
+        assert str(read.table(metric)) == str(result.table(metric))
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["optima"].keys() == {"return", "discounted_return"}
+    read.loaded = {**config, "optima": {"return": [1.0], "discounted_return": "x"}}  # of other settings, of no numbers
+    assert optima(read, "return") is None and optima(read, "discounted_return") is None
+    result_of(envs.make("pendulum")).save(tmp_path / "unknown")
+    assert "optima" not in json.loads((tmp_path / "unknown" / "config.json").read_text())
+
+
+def test_an_environment_that_fails_there_does_not_prevent_saving(tmp_path):
+    class Broken(CountedKelly):
+        def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> float:
+            raise ZeroDivisionError("no optimum today")
+
+    with pytest.warns(RuntimeWarning, match=r"config\.json records no optimum: .*no optimum today"):
+        result_of(Broken()).save(tmp_path / "run")
+    assert load_metrics(tmp_path / "run").values("return").shape == (1, SEEDS, len(STEPS))
 
 
 def test_without_a_known_optimum_a_table_is_what_it_was(result):
