@@ -184,7 +184,7 @@ $(VENV)-peers/.installed: $(call stamp,test)
 # The stem is the extra of a suite. POPGym Arcade without its dependencies, which replace gymnax.
 $(VENV)-suite-%/.installed: pyproject.toml | $(BIN)/python
 	@$(PYTHON) -m venv $(VENV)-suite-$*
-	@$(call pip,$(VENV)-suite-$*/bin/python,--editable $(if $(filter electric_motor,$*),. gym-electric-motor==3.0.3,'.[$*]') \
+	@$(call pip,$(VENV)-suite-$*/bin/python,--editable $(if $(filter electric_motor,$*),. gym-electric-motor==3.0.3,'.[$(subst _,-,$*)]') \
 		hypothesis pytest pytest-xdist)
 	$(if $(filter popgym_arcade,$*),$(VENV)-suite-$*/bin/pip install -q --no-deps popgym-arcade==0.0.7)
 	@touch '$@'

@@ -25,6 +25,11 @@ def test_a_suite_requires_what_its_extra_installs(library: str):
     assert Requirement(requirement) in [Requirement(each) for each in EXTRAS[library]]
 
 
+def test_extras_have_no_underscores():
+    """Older versions of pip, such as 23.2, do not know an extra by a name with one, and only warn."""
+    assert not [extra for extra in EXTRAS if "_" in extra]
+
+
 def test_a_missing_suite_is_reported_with_its_extra():
     with pytest.raises(ImportError, match=r"^nothing/\.\.\. needs an extra: pip install '\.\[nothing\]' "):
         suite.imported("nothing_of_this_name", "nothing", "nothing>=1")

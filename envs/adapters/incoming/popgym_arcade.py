@@ -19,7 +19,7 @@ from envs.base import spaces
 from envs.errors import MissingPackageError, installing
 from envs.settings import own_settings
 
-_EXTRA, REQUIREMENT = "popgym_arcade", "popgym-arcade>=0.0.7,<0.1"
+_EXTRA, REQUIREMENT = "popgym-arcade", "popgym-arcade>=0.0.7,<0.1"
 INSTALLING = f"{installing(_EXTRA)}, then pip install --no-deps '{REQUIREMENT}'"
 
 
@@ -146,6 +146,6 @@ def _arcade() -> Any:
         return suite.imported("popgym_arcade.registration", _EXTRA, REQUIREMENT)
     except MissingPackageError as error:
         raise MissingPackageError(
-            f"{_EXTRA}/... takes {REQUIREMENT} without its requirement stable-gymnax, which replaces gymnax: "
+            f"popgym_arcade/... takes {REQUIREMENT} without its requirement stable-gymnax, which replaces gymnax: "
             f"{INSTALLING} ({error.__cause__ or error})."
         ) from error

@@ -194,16 +194,16 @@ def imported(module: str, extra: str, requirement: str) -> Any:
     Raises:
       ImportError: The package is not installed, or has another version.
     """
-    needed = Requirement(requirement)
+    needed, prefix = Requirement(requirement), extra.replace("-", "_")
     try:
         with _IMPORTING, own_settings(), jax.ensure_compile_time_eval(), _quiet():
             loaded = importlib.import_module(module)
         version = metadata.version(needed.name)
     except ImportError as error:
-        raise MissingPackageError(f"{extra}/... needs an extra: {installing(extra)} ({error}).") from error
+        raise MissingPackageError(f"{prefix}/... needs an extra: {installing(extra)} ({error}).") from error
     if not needed.specifier.contains(version, prereleases=True):
         raise MissingPackageError(
-            f"{extra}/... takes {needed.name} {needed.specifier}, and {version} is installed: {installing(extra)}."
+            f"{prefix}/... takes {needed.name} {needed.specifier}, and {version} is installed: {installing(extra)}."
         )
     return loaded
 
