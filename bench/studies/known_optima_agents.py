@@ -1,0 +1,99 @@
+"""Agents of the study on known optima: configurations and hyper-parameters by algorithm and task."""
+
+from __future__ import annotations
+
+import dataclasses
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jaxrl
+from jaxrl.presets.preset import Preset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from jaxrl.algorithms.contract import Algorithm
+
+TASKS = ("lq/double-integrator", "fishery", "inventory", "stopping")
+CONTINUOUS, DISCRETE = TASKS[:2], TASKS[2:]
+
+__all__ = ["AGENTS", "TASKS", "Agent", "agent"]
+
+
+class Agent(NamedTuple):
+    """Settings of an algorithm on a task.
+
+    Attributes:
+      algorithm: Name of the algorithm.
+      config: Static configuration.
+      hparams: Hyper-parameters other than the discount that differ from the defaults, `{name: value}`.
+      env_steps: Number of environment steps of a run.
+    """
+
+    algorithm: str
+    config: Any
+    hparams: Mapping[str, Any]
+    env_steps: int
+
+
+def agent(name: str, task: str) -> tuple[Algorithm, int]:
+    """An algorithm of the study on a task, and the number of environment steps of a run."""
+    chosen = AGENTS[name][task]
+    preset = Preset(chosen.algorithm, task, chosen.config, dict(chosen.hparams), chosen.env_steps)
+    return preset.algo, chosen.env_steps
+
+
+_NORMALISED: Any = {"normalise_observation": True, "normalise_reward": True}
+_PPO = {
+    "lq/double-integrator": Agent(
+        "ppo",
+        jaxrl.PPOConfig(num_envs=16, num_steps=128, num_epochs=10, num_minibatches=8, **_NORMALISED),
+        {"lr": 1e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0, "log_std_init": -2.5},
+        300_000,
+    ),
+    "fishery": Agent(
+        "ppo",
+        jaxrl.PPOConfig(num_envs=16, num_steps=64, num_epochs=10, num_minibatches=4, **_NORMALISED),
+        {"lr": 3e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0},
+        300_000,
+    ),
+    **{
+        task: Agent("ppo", jaxrl.preset("ppo", task).config, jaxrl.preset("ppo", task).hparams, env_steps)
+        for task, env_steps in (("inventory", 200_000), ("stopping", 100_000))
+    },
+}
+_A2C = jaxrl.A2CConfig(num_envs=16, num_steps=16, **_NORMALISED)
+_ANNEALED = {"lr": 3e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0}
+_EVOLVED = jaxrl.EvolveConfig(normalise_observation=True)
+_REPLAYED: Any = {
+    "num_envs": 4,
+    "num_steps": 4,
+    "num_updates": 16,
+    "batch_size": 128,
+    "buffer_size": 20_480,
+    "prefill": 512,
+}
+_VALUES = jaxrl.DQNConfig(num_envs=8, num_steps=8, num_updates=16, buffer_size=51_200, prefill=1_024, dueling=True)
+
+AGENTS: Mapping[str, Mapping[str, Agent]] = MappingProxyType(
+    {
+        "ppo": _PPO,
+        "ppo-mixture": {
+            task: each._replace(config=dataclasses.replace(each.config, critic="mixture", critic_heads=8))
+            for task, each in _PPO.items()
+        },
+        "a2c": {
+            task: Agent(
+                "a2c",
+                _A2C,
+                {"lr": 3e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0, "log_std_init": -2.5},
+                300_000,
+            )
+            for task in TASKS
+        },
+        "sac": {task: Agent("sac", jaxrl.SACConfig(**_REPLAYED), {"target_rate": 0.01}, 30_000) for task in CONTINUOUS},
+        "td3": {task: Agent("td3", jaxrl.TD3Config(**_REPLAYED), {"target_rate": 0.01}, 30_000) for task in CONTINUOUS},
+        "dqn": {task: Agent("dqn", _VALUES, {"lr": 5e-4}, 100_000) for task in DISCRETE},
+        "evolve": {task: Agent("evolve", _EVOLVED, {"lr": 0.03, "std": 0.1}, 2_000_000) for task in TASKS},
+    }
+)
