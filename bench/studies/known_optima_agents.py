@@ -14,8 +14,7 @@ if TYPE_CHECKING:
 
     from jaxrl.algorithms.contract import Algorithm
 
-TASKS = ("lq/double-integrator", "fishery", "inventory", "stopping")
-CONTINUOUS, DISCRETE = TASKS[:2], TASKS[2:]
+TASKS = ("fishery", "inventory", "stopping", "lq/double-integrator")
 
 __all__ = ["AGENTS", "TASKS", "Agent", "agent"]
 
@@ -62,38 +61,40 @@ _PPO = {
         for task, env_steps in (("inventory", 200_000), ("stopping", 100_000))
     },
 }
-_A2C = jaxrl.A2CConfig(num_envs=16, num_steps=16, **_NORMALISED)
 _ANNEALED = {"lr": 3e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0}
-_EVOLVED = jaxrl.EvolveConfig(normalise_observation=True)
-_REPLAYED: Any = {
-    "num_envs": 4,
-    "num_steps": 4,
-    "num_updates": 16,
-    "batch_size": 128,
-    "buffer_size": 20_480,
-    "prefill": 512,
+_A2C = jaxrl.A2CConfig(num_envs=16, num_steps=16, **_NORMALISED)
+_A2C_ON = {
+    "lq/double-integrator": {**_ANNEALED, "log_std_init": -2.5},
+    "fishery": {**_ANNEALED, "log_std_init": -2.0},
+    "inventory": {**_ANNEALED, "entropy_coef": 0.03},
+    "stopping": _ANNEALED,
 }
-_VALUES = jaxrl.DQNConfig(num_envs=8, num_steps=8, num_updates=16, buffer_size=51_200, prefill=1_024, dueling=True)
+_EVOLVED = jaxrl.EvolveConfig(normalise_observation=True)
+_EVOLVED_ON = {
+    "lq/double-integrator": {"lr": 0.01, "std": 0.05},
+    "fishery": {"lr": 0.03, "std": 0.05},
+    "inventory": {"lr": 0.03, "std": 0.2},
+    "stopping": {"lr": 0.01, "std": 0.2},
+}
+_REPLAYED: Any = {"num_envs": 16, "heads": "joint"}
+_VALUES = jaxrl.DQNConfig(
+    num_envs=8, num_steps=8, num_updates=16, batch_size=64, buffer_size=51_200, dueling=True, heads="joint"
+)
 
 AGENTS: Mapping[str, Mapping[str, Agent]] = MappingProxyType(
     {
         "ppo": _PPO,
         "ppo-mixture": {
-            task: each._replace(config=dataclasses.replace(each.config, critic="mixture", critic_heads=8))
-            for task, each in _PPO.items()
+            task: _PPO[task]._replace(config=dataclasses.replace(_PPO[task].config, critic="mixture", critic_heads=8))
+            for task in ("fishery",)
         },
-        "a2c": {
-            task: Agent(
-                "a2c",
-                _A2C,
-                {"lr": 3e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0, "log_std_init": -2.5},
-                300_000,
-            )
-            for task in TASKS
+        "a2c": {task: Agent("a2c", _A2C, _A2C_ON[task], 150_000) for task in TASKS},
+        "sac": {"fishery": Agent("sac", jaxrl.SACConfig(**_REPLAYED), {"lr": 3e-3}, 30_000)},
+        "td3": {"fishery": Agent("td3", jaxrl.TD3Config(**_REPLAYED), {"lr": 3e-3}, 30_000)},
+        "dqn": {
+            "inventory": Agent("dqn", _VALUES, {"lr": 1e-3}, 40_000),
+            "stopping": Agent("dqn", _VALUES, {"lr": 1e-3}, 20_000),
         },
-        "sac": {task: Agent("sac", jaxrl.SACConfig(**_REPLAYED), {"target_rate": 0.01}, 30_000) for task in CONTINUOUS},
-        "td3": {task: Agent("td3", jaxrl.TD3Config(**_REPLAYED), {"target_rate": 0.01}, 30_000) for task in CONTINUOUS},
-        "dqn": {task: Agent("dqn", _VALUES, {"lr": 5e-4}, 100_000) for task in DISCRETE},
-        "evolve": {task: Agent("evolve", _EVOLVED, {"lr": 0.03, "std": 0.1}, 2_000_000) for task in TASKS},
+        "evolve": {task: Agent("evolve", _EVOLVED, _EVOLVED_ON[task], 1_000_000) for task in TASKS},
     }
 )

@@ -2,11 +2,15 @@
 
 import importlib.util
 import os
+from typing import Any
 
+import jax
 import pytest
 
 import envs
 import jaxrl
+from envs.registry import ROWS
+from jaxrl.runtime.accelerators.absent_device import absent_device, compiler_options_of
 from jaxrl.runtime.accelerators.targets import TARGETS
 from jaxrl.runtime.machine.memory import MIB
 
@@ -14,12 +18,41 @@ PLUGINS = {"gpu": "jax_cuda12_plugin", "tpu": "libtpu"}
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(4,))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("target", TARGETS)
-def test_every_target_compiles(target: str):
+def require_compiler(target: str) -> None:
     platform = TARGETS[target].platform
     if importlib.util.find_spec(PLUGINS[platform]) is None or os.environ.get("JAX_PLATFORMS") != "cpu":
         pytest.skip(f"no compiler: {PLUGINS[platform]} is not installed")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["h100", "tpu-v5e"])
+@pytest.mark.parametrize("name", ROWS)
+def test_every_environment_compiles(name: str, target: str):
+    require_compiler(target)
+    env, num_envs = envs.make(name), 256
+    params = env.default_params
+
+    def episodes(keys: jax.Array) -> Any:
+        def one(key: jax.Array) -> Any:
+            reset_key, action_key, step_key = jax.random.split(key, 3)
+            _, state = env.reset(reset_key, params)
+            return env.step(step_key, state, env.action_space(params).sample(action_key), params)
+
+        return jax.vmap(one)(keys)
+
+    sharding = jax.sharding.SingleDeviceSharding(absent_device(TARGETS[target]))
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), num_envs))
+    keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=sharding)
+    compiled = jax.jit(episodes).lower(keys).compile(compiler_options_of(TARGETS[target]))
+    expected = jax.eval_shape(episodes, keys)
+    assert jax.tree.map(lambda leaf: leaf.shape, compiled.out_info) == jax.tree.map(lambda leaf: leaf.shape, expected)
+    assert jax.tree.leaves(expected)[0].shape[0] == num_envs
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", TARGETS)
+def test_every_target_compiles(target: str):
+    require_compiler(target)
     algo = jaxrl.ppo(envs.make("cartpole"), CONFIG)
     planned = jaxrl.plan(algo, seeds=32, env_steps=160, evals=1, target=target)
     assert planned.block == 32
