@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs import base, discount_curves
+from envs import base
 from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control import riccati, stationary_gains
@@ -162,20 +162,8 @@ class LinearQuadratic(base.Environment):
         Raises:
           ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
         """
-        base.check_optimum_kind(kind)
         params = self.default_params if params is None else params
-        curve = discount_curves.of(discount, int(params.max_steps_in_episode))
-        if not np.all(curve >= 0):
-            raise UserValueError(
-                f"discount of a linear-quadratic task must not be negative, got {curve[~(curve >= 0)][0]:.6g}; "
-                "a negative cost has no optimum."
-            )
-        solve = {
-            "precommitted": riccati.precommitted,
-            "stationary": stationary_gains.best_stationary,
-            "sophisticated": riccati.sophisticated,
-        }[kind]
-        return solve(_problem(params), curve)
+        return stationary_gains.best_law(_problem(params), discount, int(params.max_steps_in_episode), kind)
 
     def draw(self, ax: Any, state: LinearQuadraticState, params: LinearQuadraticParams) -> None:
         """A bar for each number of the state, relative to its standard deviation at the start."""
@@ -249,11 +237,9 @@ def _check_problem(problem: riccati.Problem) -> None:
         raise UserValueError(
             f"env.Q must be such that no cost is negative: [[Q, S], [S', R]] has the eigenvalue {both[0]:.3g}"
         )
-    for eigenvalue in np.linalg.eigvals(problem.a):
-        shifted = np.concatenate([eigenvalue * np.eye(len(q)) - problem.a, problem.b], axis=1)
-        reachable = np.linalg.svd(shifted, compute_uv=False)[-1] > 1e-6 * np.linalg.norm(shifted)
-        if abs(eigenvalue) > 1 + 1e-6 and not reachable:
-            raise UserValueError(
-                f"env.A must be stabilised by a gain, got a matrix with the eigenvalue {eigenvalue:.4g} "
-                "that B does not change"
-            )
+    eigenvalue = riccati.unstabilised(problem.a, problem.b)
+    if eigenvalue is not None:
+        raise UserValueError(
+            f"env.A must be stabilised by a gain, got a matrix with the eigenvalue {eigenvalue:.4g} "
+            "that B does not change"
+        )

@@ -18,6 +18,7 @@ __all__ = [
     "infinite_horizon",
     "precommitted",
     "sophisticated",
+    "unstabilised",
 ]
 
 DEVIATIONS = 5.0  # of an action from its mean, within which it counts as always
@@ -133,6 +134,20 @@ def infinite_horizon(problem: Problem, discount: float) -> Infinite:
     if discount < 1:
         cost += discount / (1 - discount) * np.sum(value * problem.noise)
     return Infinite(value, gain, float(cost))
+
+
+def unstabilised(a: np.ndarray, b: np.ndarray) -> complex | None:
+    """An eigenvalue beyond the unit circle that no gain changes, by the test of Hautus; None if there is none.
+
+    Args:
+      a, b: Dynamics `[n, n]` and `[n, m]`.
+    """
+    for eigenvalue in np.linalg.eigvals(a):
+        if abs(eigenvalue) > 1 + 1e-6:
+            shifted = np.concatenate([eigenvalue * np.eye(len(a)) - a, b], axis=1)
+            if np.linalg.svd(shifted, compute_uv=False)[-1] <= 1e-6 * np.linalg.norm(shifted):
+                return complex(eigenvalue) if np.iscomplexobj(eigenvalue) else float(eigenvalue)
+    return None
 
 
 def _best_gain(problem: Problem, value: np.ndarray, weight: float) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The best linear law with one gain at all steps, of the observation C x + v, under any discount, in float64."""
+"""The best linear law with one gain at all steps, of the observation C x + v, and laws of all kinds, in float64."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import numpy as np
 import scipy.linalg as sla
 from scipy.optimize import minimize
 
+from envs import base, discount_curves
 from envs.control.riccati import (
     Infinite,
     Law,
@@ -18,7 +19,30 @@ from envs.control.riccati import (
 )
 from envs.errors import UserValueError
 
-__all__ = ["best_stationary", "best_stationary_over_rates"]
+__all__ = ["best_law", "best_stationary", "best_stationary_over_rates"]
+
+
+def best_law(problem: Problem, discount: Any, steps: int, kind: base.OptimumKind = "precommitted") -> Law:
+    """The law of a kind of optimum, see `envs.Environment.optimum`.
+
+    Args:
+      problem: Problem.
+      discount: Discount, see `envs.Environment.optimum`.
+      steps: Number of steps of an episode.
+      kind: Kind of the optimum.
+
+    Raises:
+      ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
+    """
+    base.check_optimum_kind(kind)
+    curve = discount_curves.of(discount, steps)
+    if not np.all(curve >= 0):
+        raise UserValueError(
+            f"discount of a linear-quadratic task must not be negative, got {curve[~(curve >= 0)][0]:.6g}; "
+            "a negative cost has no optimum."
+        )
+    solve = {"precommitted": precommitted, "stationary": best_stationary, "sophisticated": sophisticated}[kind]
+    return solve(problem, curve)
 
 
 def best_stationary(problem: Problem, weights: np.ndarray, starts: int = 3) -> Law:
