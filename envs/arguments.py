@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -139,6 +139,25 @@ def check_at_least(params: Any, **least: float) -> None:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values >= bound) & (values < math.inf))][:1]:
             raise UserValueError(f"env.{name} must be at least {bound} and finite, got {wrong}")
+
+
+def each_setting(params: Any, axes: Mapping[str, int]) -> list[Any]:
+    """Parameters of each setting along leading axes, or the parameters themselves if there are none.
+
+    Args:
+      params: Parameters of an environment, concrete.
+      axes: Number of axes of each parameter of one setting.
+
+    Raises:
+      ValueError: Parameters have different numbers of settings.
+    """
+    values = {name: value for name, value in vars(params).items() if value is not None and np.ndim(value) > axes[name]}
+    counts = sorted({len(np.asarray(value)) for value in values.values()})
+    if len(counts) > 1:
+        raise UserValueError(f"env takes as many settings of each parameter, got {' and '.join(map(str, counts))}.")
+    if not counts:
+        return [params]
+    return [params.replace(**{name: value[i] for name, value in values.items()}) for i in range(counts[0])]
 
 
 def check_limit(params: Any, name: str, steps: Any) -> None:

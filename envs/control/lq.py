@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 
 from envs import base
-from envs.arguments import check_positive
+from envs.arguments import check_positive, each_setting
 from envs.base import spaces
 from envs.control import riccati, stationary_gains
 from envs.control.lq_plants import PLANTS, Plant, check_shapes
@@ -95,7 +95,8 @@ class LinearQuadratic(base.Environment):
         for name, value in vars(params).items():
             if value is not None and not np.all(np.isfinite(np.asarray(value))):
                 raise UserValueError(f"env.{name} must be finite, got {np.asarray(value).tolist()}")
-        for single in _settings(params):
+        axes = dict.fromkeys(vars(params), 2) | {"initial_mean": 1, "max_action": 0, "max_steps_in_episode": 0}
+        for single in each_setting(params, axes):
             _check_problem(_problem(single))
 
     def reset_env(self, key: jax.Array, params: LinearQuadraticParams) -> tuple[jax.Array, LinearQuadraticState]:
@@ -194,23 +195,6 @@ def _observe(key: jax.Array, x: jax.Array, params: LinearQuadraticParams) -> jax
         return x
     drawn = jax.random.normal(key, (params.C.shape[0],), jnp.float32)
     return _times(params.C, x) + _times(params.measurement_noise, drawn)
-
-
-def _settings(params: Any) -> list[LinearQuadraticParams]:
-    """Parameters of each setting along leading axes, if there are any."""
-    usual = dict.fromkeys(vars(params), 2) | {"initial_mean": 1, "max_action": 0, "max_steps_in_episode": 0}
-    values = {name: value for name, value in vars(params).items() if value is not None}
-    axes = [len(np.asarray(value)) for name, value in values.items() if np.ndim(value) > usual[name]]
-    if not axes:
-        return [params]
-    if len(set(axes)) > 1:
-        raise UserValueError(
-            f"env takes as many settings of each parameter, got {' and '.join(map(str, sorted(set(axes))))}."
-        )
-    return [
-        params.replace(**{name: value[i] for name, value in values.items() if np.ndim(value) > usual[name]})
-        for i in range(axes[0])
-    ]
 
 
 def _problem(params: LinearQuadraticParams) -> riccati.Problem:

@@ -1,0 +1,1 @@
+"""Control of partial differential equations: fields on a circle, seen by sensors and moved by actuators."""

@@ -1,0 +1,185 @@
+"""Linear equations on a circle: exact steps, and optima by Riccati equations under any discount."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from envs import base, discount_curves
+from envs.arguments import each_setting
+from envs.control import riccati
+from envs.control.lq_plants import zero_order_hold
+from envs.control.stationary_gains import best_law
+from envs.errors import UserValueError
+from envs.pde.field import Field, FieldState
+
+__all__ = ["LinearField", "circulant"]
+
+_LEAST_SHARE = 1e-6  # amplitude of a wave that matters to the optimum
+_MOST_GROWTH = 40.0  # exponent of the growth within an episode, beyond which float32 overflows in the cost
+
+
+def circulant(symbol: Any, num_modes: int) -> np.ndarray:
+    """Matrix `[n, n]` in float64 of a linear map that multiplies modes by a symbol; the mode n / 2 is left out.
+
+    Args:
+      symbol: Factors `[n / 2 + 1]` of the modes.
+      num_modes: Number n of modes and points.
+    """
+    symbol = np.where(np.arange(num_modes // 2 + 1) < num_modes // 2, symbol, 0.0)
+    return np.fft.irfft(symbol[:, None] * np.fft.rfft(np.eye(num_modes), axis=0), n=num_modes, axis=0)
+
+
+@dataclass(frozen=True)
+class LinearField(Field):
+    """Base of the tasks whose steps are linear and exact: actions are constant within a step, and nothing terminates."""
+
+    def scales(self, params: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Standard deviations of the first field and of the noise of a step, for each of its rows."""
+        return (params.initial_scale,), (params.noise,)
+
+    def generator(self, params: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Float64 a and b of dx/dt = a x + b f, where f is the force, `[N, N]` and `[N, n]` for N numbers of a state."""
+        raise NotImplementedError
+
+    def held(self, field: jax.Array, force: jax.Array, noise: jax.Array, params: Any) -> jax.Array:
+        """The field after a step under a constant force `[n]`, plus noise, whose modes have variance 1."""
+        raise NotImplementedError
+
+    def growth(self, params: Any) -> Any:
+        """Largest rate of growth of a mode."""
+        del params
+        return 0.0
+
+    def check_params(self, params: Any) -> None:
+        """Reject, besides, growth that actuators cannot stop or that overflows within an episode."""
+        super().check_params(params)
+        growth = np.asarray(self.growth(params)) * np.asarray(params.dt) * np.asarray(params.max_steps_in_episode)
+        if np.any(growth > _MOST_GROWTH):
+            raise UserValueError(
+                f"env.max_steps_in_episode must end an episode before fields grow by exp({_MOST_GROWTH:g}), got a growth "
+                f"by exp({np.max(growth):g})"
+            )
+        if np.all(growth <= 0):
+            return
+        axes = {name: 2 if name in ("sensors", "actuators") else 0 for name in vars(params)}
+        for single in each_setting(params, axes):
+            a, b = self.generator(single)
+            held = zero_order_hold(a, b @ np.asarray(single.actuators, np.float64), float(single.dt))
+            eigenvalue = riccati.unstabilised(*held)
+            if eigenvalue is not None:
+                raise UserValueError(
+                    "env.actuators must reach all waves that grow, got none that changes one that a step multiplies by "
+                    f"{abs(eigenvalue):.4g}"
+                )
+
+    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, FieldState]:
+        """The first observation and a smooth normal field."""
+        scales = self.scales(params)[0]
+        measure, *keys = jax.random.split(key, 1 + len(scales))
+        rows = [self.smooth_field(own, scale, params) for own, scale in zip(keys, scales, strict=True)]
+        field = rows[0] if len(rows) == 1 else jnp.stack(rows)
+        return self.observe(measure, field, params), FieldState(jnp.zeros((), jnp.int32), field)
+
+    def step_env(
+        self, key: jax.Array, state: FieldState, action: jax.Array, params: Any
+    ) -> tuple[jax.Array, FieldState, jax.Array, jax.Array, dict[Any, Any]]:
+        """One step under the action, clipped to its bounds; the reward is minus the cost of it and the state before."""
+        noise, measure = jax.random.split(key)
+        action = jnp.clip(jnp.asarray(action, jnp.float32), -params.max_action, params.max_action)
+        reward = -self.cost(state.field, action, params)
+        field = self.held(state.field, self.force(action, params), self.smooth_modes(noise, params), params)
+        observation = self.observe(measure, field, params)
+        return observation, FieldState(state.time + 1, field), reward, jnp.zeros((), bool), {}
+
+    def optimum(
+        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+    ) -> float | None:
+        """The best return by Riccati equations and a Kalman filter, see `law`; None where bounds of actions matter.
+
+        The limits on bounds are those of `envs.control.lq.LinearQuadratic.optimum`. The stationary optimum, of linear
+        functions of the observation, is None: its search takes minutes (`law` has it).
+        """
+        base.check_optimum_kind(kind)
+        if kind == "stationary":
+            return None
+        params = self.default_params if params is None else params
+        law = self.law(params, discount, kind)
+        return -law.cost if law.reach <= float(params.max_action) else None
+
+    def law(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> riccati.Law:
+        """The linear law of this kind of the field's estimate by a Kalman filter, or of the observation if stationary.
+
+        Args:
+          params, discount, kind: See `envs.Environment.optimum`.
+
+        Returns:
+          Gains K_t of u = -K_t x for the coordinates x of the field in `basis`; or for "stationary" one gain F of
+          u = -F y.
+
+        Raises:
+          ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
+        """
+        base.check_optimum_kind(kind)
+        params = self.default_params if params is None else params
+        steps = int(params.max_steps_in_episode)
+        curve = discount_curves.of(discount, steps)
+        if kind == "sophisticated" and np.array_equal(curve, curve[min(1, steps - 1)] ** np.arange(steps)):
+            kind = "precommitted"  # equal under an exponential discount, and fast
+        return best_law(self.problem(params), curve, steps, kind)
+
+    def basis(self, params: Any = None) -> np.ndarray:
+        """Orthonormal waves that matter, `[N, r]`: a field, flattened, has the coordinates basis' field.
+
+        Waves of which the first field, the noise and each actuator have an amplitude below 1e-6 of their largest are
+        left out, which changes a cost by a share of about 1e-12.
+
+        Args:
+          params: Parameters, concrete; None for the defaults.
+        """
+        params = self.default_params if params is None else params
+        numbers = np.arange(self.num_modes // 2)
+        drawn = np.exp(-np.square(2 * np.pi * numbers * float(params.smoothness)) / 2)
+        forces = np.abs(np.fft.rfft(np.asarray(params.actuators, np.float64), axis=0))[: len(numbers)]
+        shares = np.max(forces / np.maximum(np.max(forces, axis=0), 1e-300), axis=1)
+        kept = numbers[np.maximum(drawn, shares) > _LEAST_SHARE]
+        angles = 2 * np.pi * np.outer(np.arange(self.num_modes) / self.num_modes, kept)
+        waves = np.concatenate([np.cos(angles), np.sin(angles[:, kept > 0])], axis=1)
+        return np.kron(np.eye(len(self.costs(params))), waves / np.linalg.norm(waves, axis=0))
+
+    def problem(self, params: Any = None) -> riccati.Problem:
+        """The task as a linear-quadratic problem in float64, whose states are coordinates in `basis`.
+
+        Args:
+          params: Parameters, concrete; None for the defaults.
+        """
+        params = self.default_params if params is None else params
+        n, basis = self.num_modes, self.basis(params)
+        a, b = self.generator(params)
+        a, b = zero_order_hold(
+            basis.T @ a @ basis, basis.T @ b @ np.asarray(params.actuators, np.float64), float(params.dt)
+        )
+        waves = 2 * np.pi * np.arange(n // 2 + 1) * float(params.smoothness)
+        smooth = circulant(np.exp(-(waves**2)), n)
+        smooth = smooth / smooth[0, 0]  # the covariance of a random field of variance 1
+
+        def projected(rows: Any, matrix: np.ndarray) -> np.ndarray:
+            return basis.T @ np.kron(np.diag(np.array(rows, np.float64)), matrix) @ basis
+
+        first, noise = (projected(np.square(np.float64(scales)), smooth) for scales in self.scales(params))
+        rows = np.eye(len(self.costs(params)))
+        sensors = np.kron(rows, np.asarray(params.sensors, np.float64))
+        return riccati.Problem(
+            a=a,
+            b=b,
+            q=projected(self.costs(params), float(params.length) / n * np.eye(n)),
+            r=float(params.control_cost) * np.eye(self.num_actuators),
+            s=np.zeros(b.shape),
+            noise=noise,
+            mean=np.zeros(len(a)),
+            spread=first,
+            c=sensors @ basis,
+            measurement=float(params.measurement_noise) ** 2 * np.eye(len(sensors)),
+        )
