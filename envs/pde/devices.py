@@ -26,8 +26,8 @@ def actuators(places: Any, num_modes: int, width: float = 0.06) -> np.ndarray:
     Args:
       places: Places `[m]` as shares of the circle.
       num_modes: Number of points of the field.
-      width: Standard deviation of the shape exp((cos(2 pi x) - 1) / (2 pi width)^2), nearly a normal density, as a share
-        of the circle.
+      width: Standard deviation, as a share of the circle, of the shape exp((cos(2 pi x) - 1) / (2 pi width)^2), nearly
+        a normal density.
 
     Raises:
       ValueError: The width is not above 0, or the places are not numbers along one axis.

@@ -68,8 +68,8 @@ class FieldParams(base.EnvParams):
 class Field(base.Environment):
     """A field on a circle that actions, as forces of actuators, keep near 0; base of the tasks.
 
-    A step costs state_cost times the integral of u^2, for the field u before the step, plus control_cost times the sum of
-    the squared actions, which are constant in the step. Sensors see the field after the step, with noise.
+    A step costs state_cost times the integral of u^2, for the field u before the step, plus control_cost times the sum
+    of the squared actions, which are constant in the step. Sensors see the field after the step, with noise.
 
     Attributes:
       num_modes: Number n of Fourier modes and of points, even.

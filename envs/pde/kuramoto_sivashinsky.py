@@ -28,8 +28,8 @@ class KuramotoSivashinskyParams(NonlinearParams):
 class KuramotoSivashinsky(NonlinearField):
     """u_t = -u_xx - nu u_xxxx - u u_x + f: waves longer than 2 pi sqrt(nu) grow, and the mean stays.
 
-    The default length of 22 is the shortest whose chaos is studied at length (Cvitanovic et al., 2010), with three pairs
-    of waves that grow; controlgym's is 32 pi, for 256 modes.
+    The default length of 22, whose chaos Cvitanovic et al. (2010) describe, has three pairs of waves that grow;
+    controlgym's is 32 pi, for 256 modes.
 
     Source: Kassam and Trefethen (2005) for the method; the equation and dt of controlgym 1.0 (Zhang et al., 2023).
     """

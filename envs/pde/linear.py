@@ -34,14 +34,14 @@ def circulant(symbol: Any, num_modes: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LinearField(Field):
-    """Base of the tasks whose steps are linear and exact: actions are constant within a step, and nothing terminates."""
+    """Base of the tasks whose steps are linear and exact: actions are constant in a step, and nothing terminates."""
 
     def scales(self, params: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Standard deviations of the first field and of the noise of a step, for each of its rows."""
         return (params.initial_scale,), (params.noise,)
 
     def generator(self, params: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Float64 a and b of dx/dt = a x + b f, where f is the force, `[N, N]` and `[N, n]` for N numbers of a state."""
+        """Float64 a `[N, N]` and b `[N, n]` of dx/dt = a x + b f, for the N numbers x of a state and the force f."""
         raise NotImplementedError
 
     def held(self, field: jax.Array, force: jax.Array, noise: jax.Array, params: Any) -> jax.Array:
@@ -59,8 +59,8 @@ class LinearField(Field):
         growth = np.asarray(self.growth(params)) * np.asarray(params.dt) * np.asarray(params.max_steps_in_episode)
         if np.any(growth > _MOST_GROWTH):
             raise UserValueError(
-                f"env.max_steps_in_episode must end an episode before fields grow by exp({_MOST_GROWTH:g}), got a growth "
-                f"by exp({np.max(growth):g})"
+                f"env.max_steps_in_episode must end an episode before fields grow by exp({_MOST_GROWTH:g}), got a "
+                f"growth by exp({np.max(growth):g})"
             )
         if np.all(growth <= 0):
             return

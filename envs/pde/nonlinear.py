@@ -1,4 +1,4 @@
-"""Equations with the nonlinear term of Burgers, u u_x: steps of fourth order, without aliases, ended where they blow up."""
+"""Equations with the term u u_x of Burgers: steps of fourth order without aliases, ended where they blow up."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +8,6 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs import base
 from envs.arguments import check_count, check_positive
 from envs.pde import spectral
 from envs.pde.field import Field, FieldParams, FieldState

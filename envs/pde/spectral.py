@@ -82,8 +82,8 @@ def to_field(modes: jax.Array) -> jax.Array:
 def random_modes(key: jax.Array, num_modes: int, smoothness: Any) -> jax.Array:
     """Modes of a normal random field with mean 0 and variance 1 at each point, complex64 `[num_modes / 2 + 1]`.
 
-    The covariance of two points at a distance d is nearly exp(-(d / (2 l))^2), where l is the smoothness times the length of
-    the circle.
+    The covariance of two points at a distance d is nearly exp(-(d / (2 l))^2), where l is the smoothness times the
+    length of the circle.
 
     Args:
       key: Random key.
