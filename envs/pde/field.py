@@ -88,7 +88,7 @@ class Field(base.Environment):
         check_count("num_sensors", self.num_sensors)
         check_count("num_actuators", self.num_actuators)
 
-    def placed(self) -> dict[str, np.ndarray]:
+    def placed(self) -> dict[str, Any]:
         """The default sensors and actuators; those between sensors, as in controlgym."""
         places = devices.evenly(self.num_sensors), devices.evenly(self.num_actuators, 0.5)
         seen, moved = devices.sensors(places[0], self.num_modes), devices.actuators(places[1], self.num_modes)

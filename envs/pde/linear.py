@@ -165,10 +165,10 @@ class LinearField(Field):
         smooth = circulant(np.exp(-(waves**2)), n)
         smooth = smooth / smooth[0, 0]  # the covariance of a random field of variance 1
 
-        def projected(rows: Any, matrix: np.ndarray) -> np.ndarray:
+        def projected(rows: tuple[Any, ...], matrix: np.ndarray) -> np.ndarray:
             return basis.T @ np.kron(np.diag(np.array(rows, np.float64)), matrix) @ basis
 
-        first, noise = (projected(np.square(np.float64(scales)), smooth) for scales in self.scales(params))
+        first, noise = (projected(tuple(float(each) ** 2 for each in row), smooth) for row in self.scales(params))
         rows = np.eye(len(self.costs(params)))
         sensors = np.kron(rows, np.asarray(params.sensors, np.float64))
         return riccati.Problem(

@@ -28,6 +28,8 @@ STATED = [
     "motor/synchronous-finite",
     "quadrotor/hover",
     "quadrotor/tracking",
+    "pde/burgers",
+    "pde/kuramoto-sivashinsky",
     "fishery",
     "inventory",
     "stopping",
