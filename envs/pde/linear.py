@@ -100,7 +100,7 @@ class LinearField(Field):
         """The best return by Riccati equations and a Kalman filter, see `law`; None where bounds of actions matter.
 
         The limits on bounds are those of `envs.control.lq.LinearQuadratic.optimum`. The stationary optimum, of linear
-        functions of the observation, is None: its search takes minutes (`law` has it).
+        functions of the observation, is None, because its search takes long; `law` does it.
         """
         base.check_optimum_kind(kind)
         if kind == "stationary":
