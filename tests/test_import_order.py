@@ -18,7 +18,7 @@ ROWS = {
         | resuming plan_call""",
     "envs": """terminal loops | errors spelling threefry law_progress casting | settings arguments
         | files base discount_curves | choices | abstract_checking gymnax_environment registry probes
-        | checking wrappers bandits control decision memory games crowd | cooperation | rendering | adapters""",
+        | checking wrappers bandits control decision memory games crowd | cooperation pde | rendering | adapters""",
     "envs.adapters": "incoming outgoing",
 }
 ORDER = {

@@ -133,6 +133,11 @@ class Field(base.Environment):
         weights = jnp.stack([jnp.asarray(each, jnp.float32) for each in self.costs(params)])
         return jnp.sum(weights * integrals) + params.control_cost * jnp.sum(jnp.square(action))
 
+    def privileged(self, state: FieldState, params: Any) -> jax.Array:
+        """The field itself, for critics that see more than the sensors."""
+        del params
+        return state.field
+
     def action_space(self, params: Any = None) -> spaces.Box:
         """Forces of the actuators, `[m]`."""
         params = self.default_params if params is None else params

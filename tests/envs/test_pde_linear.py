@@ -77,6 +77,7 @@ def test_a_step_is_the_exponential_of_the_equation(task: str) -> None:
     squares = np.sum(np.atleast_2d(x) ** 2, axis=1) * 1.7 / env.num_modes
     cost = np.dot([2.0, 0.7][: len(squares)], squares) + 0.1 * np.sum(u**2)
     assert float(reward) == pytest.approx(-cost, rel=1e-5) and not terminated and int(after.time) == 1
+    np.testing.assert_array_equal(env.privileged(after, params), after.field)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -113,6 +114,7 @@ def test_waves_keep_their_energy() -> None:
     assert np.max(np.abs(np.asarray(last.field - first.field))) > 0.1
 
 
+@pytest.mark.fast_rows("convection")
 @pytest.mark.parametrize("task", TASKS)
 def test_noise_and_first_fields_have_their_covariance(task: str) -> None:
     env = TASKS[task]
@@ -209,6 +211,13 @@ def test_the_optimum_is_that_of_all_points(task: str) -> None:
         estimate = (a - b @ gain) @ estimate @ (a - b @ gain).T
         ahead = a @ left @ a.T + noise
     assert small.optimum(params, 0.9) == pytest.approx(-cost, rel=1e-6)  # actuators and sensors are float32
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_optimum_does_not_depend_on_the_number_of_modes(task: str) -> None:
+    """Shapes, fields and costs converge with the modes; those of the defaults lack 1e-7 of them, in float32."""
+    coarse, fine = (dataclasses.replace(TASKS[task], num_modes=n) for n in (64, 256))
+    assert fine.optimum(discount=0.95) == pytest.approx(coarse.optimum(discount=0.95), rel=1e-6)
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -320,6 +329,7 @@ def test_names_and_pictures(name: str) -> None:
     assert rows[1].mean() < rows[0].mean() - 5  # a higher field is drawn higher
 
 
+@pytest.mark.fast_rows("wave")
 @pytest.mark.parametrize("task", TASKS)
 def test_parameters_can_be_drawn_in_every_episode(task: str) -> None:
     env: Any = envs.wrappers.randomise(TASKS[task], {"dt": jaxrl.Uniform(0.05, 0.15), "noise": jaxrl.Uniform(0.0, 0.1)})

@@ -150,6 +150,7 @@ def test_a_step_of_the_task(task: str) -> None:
     np.testing.assert_allclose(after.field, expected, rtol=0, atol=100 * EPS * np.max(np.abs(expected)))
 
 
+@pytest.mark.fast_rows("kuramoto-sivashinsky")
 @pytest.mark.parametrize("task", TASKS)
 def test_noise_has_its_deviation(task: str) -> None:
     env = TASKS[task]
@@ -238,6 +239,7 @@ def test_what_is_refused(call: Callable[[], Any], message: str) -> None:
         call()
 
 
+@pytest.mark.fast_rows("kuramoto-sivashinsky")
 @pytest.mark.parametrize("task", TASKS)
 def test_random_forces_do_not_blow_up(task: str) -> None:
     env = TASKS[task]
