@@ -55,9 +55,9 @@ class ConvectionDiffusionReaction(LinearField):
         check_at_least(params, diffusivity=0)
         super().check_params(params)
 
-    def growth(self, params: ConvectionParams) -> Any:
-        """The rate of the mean."""
-        return params.reaction
+    def growth(self, waves: np.ndarray, params: ConvectionParams) -> np.ndarray:
+        """Reaction less diffusion."""
+        return np.real(_symbol(waves, *map(float, (params.diffusivity, params.velocity, params.reaction))))
 
     def generator(self, params: ConvectionParams) -> tuple[np.ndarray, np.ndarray]:
         """The circulant matrix of the equation; the force is added as it is."""

@@ -48,32 +48,41 @@ class LinearField(Field):
         """The field after a step under a constant force `[n]`, plus noise, whose modes have variance 1."""
         raise NotImplementedError
 
-    def growth(self, params: Any) -> Any:
-        """Largest rate of growth of a mode."""
+    def growth(self, waves: np.ndarray, params: Any) -> np.ndarray:
+        """Rates at which the modes with these wave numbers grow; by default 0."""
         del params
-        return 0.0
+        return np.zeros_like(waves)
 
     def check_params(self, params: Any) -> None:
         """Reject, besides, growth that actuators cannot stop or that overflows within an episode."""
         super().check_params(params)
-        growth = np.asarray(self.growth(params)) * np.asarray(params.dt) * np.asarray(params.max_steps_in_episode)
-        if np.any(growth > _MOST_GROWTH):
-            raise UserValueError(
-                f"env.max_steps_in_episode must end an episode before fields grow by exp({_MOST_GROWTH:g}), got a "
-                f"growth by exp({np.max(growth):g})"
-            )
-        if np.all(growth <= 0):
-            return
         axes = {name: 2 if name in ("sensors", "actuators") else 0 for name in vars(params)}
         for single in each_setting(params, axes):
-            a, b = self.generator(single)
-            held = zero_order_hold(a, b @ np.asarray(single.actuators, np.float64), float(single.dt))
-            eigenvalue = riccati.unstabilised(*held)
-            if eigenvalue is not None:
-                raise UserValueError(
-                    "env.actuators must reach all waves that grow, got none that changes one that a step multiplies by "
-                    f"{abs(eigenvalue):.4g}"
-                )
+            self._check_growth(single)
+
+    def _check_growth(self, params: Any) -> None:
+        numbers = np.arange(self.num_modes // 2)
+        rates = self.growth(2 * np.pi * numbers / float(params.length), params)
+        most = np.max(rates) * float(params.dt) * int(params.max_steps_in_episode)
+        if most > _MOST_GROWTH:
+            raise UserValueError(
+                f"env.max_steps_in_episode must end an episode before fields grow by exp({_MOST_GROWTH:g}), got a "
+                f"growth by exp({most:g})"
+            )
+        if most <= 0:
+            return
+        eigenvalue = riccati.unstabilised(*self._held_in(_waves(numbers[rates > 0], self.num_modes), params))
+        if eigenvalue is not None:
+            raise UserValueError(
+                "env.actuators must reach all waves that grow, got none that changes one that a step multiplies by "
+                f"{abs(eigenvalue):.4g}"
+            )
+
+    def _held_in(self, basis: np.ndarray, params: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Matrices of a step for the coordinates of a field in a basis of waves."""
+        a, b = self.generator(params)
+        b = b @ np.asarray(params.actuators, np.float64)
+        return zero_order_hold(basis.T @ a @ basis, basis.T @ b, float(params.dt))
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, FieldState]:
         """The first observation and a smooth normal field."""
@@ -145,9 +154,7 @@ class LinearField(Field):
         forces = np.abs(np.fft.rfft(np.asarray(params.actuators, np.float64), axis=0))[: len(numbers)]
         shares = np.max(forces / np.maximum(np.max(forces, axis=0), 1e-300), axis=1)
         kept = numbers[np.maximum(drawn, shares) > _LEAST_SHARE]
-        angles = 2 * np.pi * np.outer(np.arange(self.num_modes) / self.num_modes, kept)
-        waves = np.concatenate([np.cos(angles), np.sin(angles[:, kept > 0])], axis=1)
-        return np.kron(np.eye(len(self.costs(params))), waves / np.linalg.norm(waves, axis=0))
+        return np.kron(np.eye(len(self.costs(params))), _waves(kept, self.num_modes))
 
     def problem(self, params: Any = None) -> riccati.Problem:
         """The task as a linear-quadratic problem in float64, whose states are coordinates in `basis`.
@@ -157,10 +164,7 @@ class LinearField(Field):
         """
         params = self.default_params if params is None else params
         n, basis = self.num_modes, self.basis(params)
-        a, b = self.generator(params)
-        a, b = zero_order_hold(
-            basis.T @ a @ basis, basis.T @ b @ np.asarray(params.actuators, np.float64), float(params.dt)
-        )
+        a, b = self._held_in(basis, params)
         waves = 2 * np.pi * np.arange(n // 2 + 1) * float(params.smoothness)
         smooth = circulant(np.exp(-(waves**2)), n)
         smooth = smooth / smooth[0, 0]  # the covariance of a random field of variance 1
@@ -183,3 +187,10 @@ class LinearField(Field):
             c=sensors @ basis,
             measurement=float(params.measurement_noise) ** 2 * np.eye(len(sensors)),
         )
+
+
+def _waves(numbers: np.ndarray, num_modes: int) -> np.ndarray:
+    """Cosines and sines with these numbers of periods, `[n, r]`, orthonormal."""
+    angles = 2 * np.pi * np.outer(np.arange(num_modes) / num_modes, numbers)
+    waves = np.concatenate([np.cos(angles), np.sin(angles[:, numbers > 0])], axis=1)
+    return waves / np.linalg.norm(waves, axis=0)
