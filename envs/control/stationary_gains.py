@@ -22,7 +22,9 @@ from envs.errors import UserValueError
 __all__ = ["best_law", "best_stationary", "best_stationary_over_rates"]
 
 
-def best_law(problem: Problem, discount: Any, steps: int, kind: base.OptimumKind = "precommitted") -> Law:
+def best_law(
+    problem: Problem, discount: Any, steps: int, kind: base.OptimumKind = "precommitted", starts: int = 3
+) -> Law:
     """The law of a kind of optimum, see `envs.Environment.optimum`.
 
     Args:
@@ -30,6 +32,7 @@ def best_law(problem: Problem, discount: Any, steps: int, kind: base.OptimumKind
       discount: Discount, see `envs.Environment.optimum`.
       steps: Number of steps of an episode.
       kind: Kind of the optimum.
+      starts: Number of random starts of the stationary one, see `best_stationary`.
 
     Raises:
       ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
@@ -41,8 +44,9 @@ def best_law(problem: Problem, discount: Any, steps: int, kind: base.OptimumKind
             f"discount of a linear-quadratic task must not be negative, got {curve[~(curve >= 0)][0]:.6g}; "
             "a negative cost has no optimum."
         )
-    solve = {"precommitted": precommitted, "stationary": best_stationary, "sophisticated": sophisticated}[kind]
-    return solve(problem, curve)
+    if kind == "stationary":
+        return best_stationary(problem, curve, starts)
+    return precommitted(problem, curve) if kind == "precommitted" else sophisticated(problem, curve)
 
 
 def best_stationary(problem: Problem, weights: np.ndarray, starts: int = 3) -> Law:

@@ -108,12 +108,10 @@ class LinearField(Field):
     ) -> float | None:
         """The best return by Riccati equations and a Kalman filter, see `law`; None where bounds of actions matter.
 
-        The limits on bounds are those of `envs.control.lq.LinearQuadratic.optimum`. The stationary optimum, of linear
-        functions of the observation, is None, because its search takes long; `law` does it.
+        The stationary optimum is that of linear functions of the observation, whose search takes seconds for a wave.
+        The limits on bounds are those of `envs.control.lq.LinearQuadratic.optimum`.
         """
         base.check_optimum_kind(kind)
-        if kind == "stationary":
-            return None
         params = self.default_params if params is None else params
         law = self.law(params, discount, kind)
         return -law.cost if law.reach <= float(params.max_action) else None
@@ -137,7 +135,7 @@ class LinearField(Field):
         curve = discount_curves.of(discount, steps)
         if kind == "sophisticated" and np.array_equal(curve, curve[min(1, steps - 1)] ** np.arange(steps)):
             kind = "precommitted"  # equal under an exponential discount, and fast
-        return best_law(self.problem(params), curve, steps, kind)
+        return best_law(self.problem(params), curve, steps, kind, starts=0)
 
     def basis(self, params: Any = None) -> np.ndarray:
         """Orthonormal waves that matter, `[N, r]`: a field, flattened, has the coordinates basis' field.

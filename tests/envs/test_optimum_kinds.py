@@ -34,6 +34,7 @@ def kinds(env: Any, params: Any = None, discount: Any = None) -> list[Any]:
     return [env.optimum(params, discount, kind) for kind in OPTIMUM_KINDS]
 
 
+@pytest.mark.slow_rows("pde/wave")
 @pytest.mark.parametrize("name", NAMES)
 def test_kinds_are_ordered_and_an_unknown_one_is_refused(name: str) -> None:
     env = envs.make(name)

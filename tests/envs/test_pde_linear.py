@@ -14,7 +14,8 @@ from quick_jit import quick_jit
 import envs
 import jaxrl
 from envs import discount_curves
-from envs.control.riccati import Law
+from envs.base import OPTIMUM_KINDS
+from envs.control.stationary_gains import best_stationary
 from envs.pde import devices, spectral
 from envs.pde.convection import ConvectionDiffusionReaction
 from envs.pde.linear import circulant
@@ -136,29 +137,30 @@ def test_noise_and_first_fields_have_their_covariance(task: str) -> None:
     np.testing.assert_allclose(np.cov(errors.T), 0.25 * np.eye(errors.shape[1]), rtol=0, atol=0.035 * 0.25)
 
 
-def filtered(env: Any, params: Any, law: Law) -> tuple[np.ndarray, np.ndarray]:
-    """Gains of the Kalman filter `[T, r, p]` and of the law `[T, m, r]`, in the textbook's form."""
+def filtered(env: Any, params: Any) -> np.ndarray:
+    """Gains of the Kalman filter `[T, r, p]`, in the textbook's form."""
     problem, kalman, ahead = env.problem(params), [], env.problem(params).spread
     assert problem.c is not None
     for _ in range(STEPS):
         seen = problem.c @ ahead @ problem.c.T + problem.measurement
         kalman.append(np.linalg.solve(seen, problem.c @ ahead).T)
         ahead = problem.a @ (ahead - kalman[-1] @ problem.c @ ahead) @ problem.a.T + problem.noise
-    return np.array(kalman), law.gains
+    return np.array(kalman)
 
 
 def returns(env: Any, params: Any, kind: Any, discount: Any) -> np.ndarray:
     """Discounted returns of episodes under the law of this kind."""
-    problem = env.problem(params)
-    numbers = filtered(env, params, env.law(params, discount, kind))
-    kalman, gains, a, b, c = (jnp.asarray(each, jnp.float32) for each in (*numbers, problem.a, problem.b, problem.c))
+    problem, law = env.problem(params), env.law(params, discount, kind)
+    gains = np.broadcast_to(law.gains, (STEPS, *law.gains.shape[-2:]))
+    numbers = (filtered(env, params), gains, problem.a, problem.b, problem.c)
+    kalman, gains, a, b, c = (jnp.asarray(each, jnp.float32) for each in numbers)
     curve = jnp.asarray(discount_curves.of(discount, STEPS), jnp.float32)
 
     def step(carry: Any, each: Any) -> Any:
         obs, state, mean = carry
         key, weight, gain, filtering = each
         mean = mean + filtering @ (obs - c @ mean)
-        action = -gain @ mean
+        action = -gain @ (obs if kind == "stationary" else mean)
         obs, state, reward, *_ = env.step_env(key, state, action, params)
         return (obs, state, a @ mean + b @ action), weight * reward
 
@@ -170,9 +172,11 @@ def returns(env: Any, params: Any, kind: Any, discount: Any) -> np.ndarray:
     return np.asarray(jax.jit(jax.vmap(episode))(jax.random.split(jax.random.key(2), EPISODES)), np.float64)
 
 
-@pytest.mark.fast_rows("exponential-precommitted-convection", "hyperbolic-sophisticated-wave")
+@pytest.mark.fast_rows(
+    "exponential-precommitted-convection", "hyperbolic-sophisticated-wave", "hyperbolic-stationary-convection"
+)
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("kind", ["precommitted", "sophisticated"])
+@pytest.mark.parametrize("kind", OPTIMUM_KINDS)
 @pytest.mark.parametrize("discount", [0.95, HYPERBOLIC], ids=["exponential", "hyperbolic"])
 def test_the_optimum_is_the_mean_return_of_its_law(task: str, kind: Any, discount: Any) -> None:
     env = TASKS[task]
@@ -227,7 +231,6 @@ def test_bounds_leave_room_for_the_optimum_unless_they_are_tight(task: str) -> N
     for discount in (None, 0.9, HYPERBOLIC):
         best, later = (env.optimum(params, discount, kind) for kind in ("precommitted", "sophisticated"))
         assert best is not None and later is not None and later <= best + 1e-9 * abs(best)
-        assert env.optimum(params, discount, "stationary") is None
     assert env.optimum(params.replace(max_action=0.5)) is None
     more = env.optimum(params.replace(state_cost=4.0, control_cost=0.4))
     assert more == pytest.approx(4 * env.optimum(params), rel=1e-6)
@@ -235,12 +238,13 @@ def test_bounds_leave_room_for_the_optimum_unless_they_are_tight(task: str) -> N
         env.law(params, kind="best")
 
 
-def test_the_stationary_law_is_linear_in_the_observation() -> None:
+def test_the_stationary_optimum_is_that_of_many_starts() -> None:
     env: Any = ConvectionDiffusionReaction(num_modes=16, num_sensors=2, num_actuators=1)
     params = env.default_params.replace(max_steps_in_episode=8)
-    law = env.law(params, 0.9, "stationary")
-    best = env.optimum(params, 0.9)
-    assert law.gains.shape == (1, 2) and best is not None and law.cost >= -best
+    many = best_stationary(env.problem(params), 0.9 ** np.arange(8), starts=20)
+    assert many.gains.shape == (1, 2)
+    assert env.optimum(params, 0.9, "stationary") == pytest.approx(-many.cost, rel=1e-7)
+    assert many.cost > -env.optimum(params, 0.9)
 
 
 def test_circulant_matrices_multiply_modes() -> None:
