@@ -22,6 +22,7 @@ __all__ = [
     "check_number",
     "check_positive",
     "described",
+    "each_setting",
     "in_interval",
 ]
 
