@@ -75,7 +75,7 @@ def _check_hash(env: base.Environment) -> None:
 
 def _check_limit_is_given(params: Any) -> None:
     """Reject gymnax's default limit of one step, unless a class defined by the user declares the field."""
-    while hasattr(params, "inner"):
+    while hasattr(getattr(params, "inner", None), "max_steps_in_episode"):
         params = params.inner
     own = [kind for kind in type(params).__mro__ if kind not in (base.EnvParams, object)]
     defined = any("max_steps_in_episode" in vars(kind).get("__annotations__", {}) for kind in own)

@@ -196,7 +196,7 @@ def make(name: str, **static: object) -> base.Environment:
 
     Args:
       name: Name from `names()` or `names(library)`; or Gymnasium id (`CartPole-v1`) of such an environment;
-        or `module:Class`, an importable class.
+        `module:Class`, an importable class; or `module:env`, an environment object of a module.
       static: Values of the environment's static fields.
 
     Returns:
@@ -290,6 +290,11 @@ def _elsewhere(name: str) -> str:
 def _unknown(name: str) -> ValueError:
     known = [*names(), *(row.gymnasium_id for row in ROWS.values() if row.gymnasium_id)]
     prefixes = ("", "gymnax/", "probe/")
+    prefix, _, rest = name.partition("/")
+    library = prefix.lower().replace("-", "_")
+    if library in LIBRARIES:
+        meant = f"did you mean '{library}/{rest}'?" if rest else f"`envs.names({library!r})` lists its environments."
+        return UserValueError(f"There is no environment {name!r}; {meant}")
     hint = _elsewhere(name) or next(filter(None, (near(prefix + name, known) for prefix in prefixes)), "")
     hint = hint or f"; known are {', '.join(ROWS)}, {', '.join(f'{each}/...' for each in LIBRARIES)} and module:Class."
     return UserValueError(f"There is no environment {name!r}{hint}")
@@ -313,8 +318,14 @@ def _build(
 ) -> base.Environment:
     from envs import base
 
+    if isinstance(kind, base.Environment):
+        if static:
+            raise UserTypeError(f"{name!r} is an object, which takes no static fields, got {', '.join(static)}.")
+        return kind
     if not (isinstance(kind, type) and issubclass(kind, base.Environment)):
-        raise UserTypeError(f"{name!r} is {kind!r}; an environment is a subclass of envs.Environment.")
+        raise UserTypeError(
+            f"{name!r} is {kind!r}; it must be an environment object or a subclass of envs.Environment."
+        )
     if dataclasses.is_dataclass(kind):
         fields = [field.name for field in dataclasses.fields(kind) if field.init and field.name not in fixed]
         for field in static:

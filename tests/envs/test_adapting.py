@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import struct
 from jumanji.registration import make as make_jumanji
 
 import envs
@@ -61,6 +62,34 @@ def test_one_task_is_the_same_in_every_interface(interface: str, key: jax.Array,
 @pytest.mark.parametrize("interface", INTERFACES)
 def test_it_keeps_the_laws(interface: str):
     envs.check(envs.adapt(INTERFACES[interface](), verbose=False))
+
+
+@struct.dataclass
+class Prices:
+    """Parameters without a time limit."""
+
+    price: float = 0.01
+
+
+class OwnLimit(corridor.NewGymnax):
+    """gymnax 1.x with a limit of 7 steps that is no parameter."""
+
+    default_params: Any = Prices()
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        return super().step_env(key, state, action, corridor.Params(price=params.price))
+
+    def is_truncated(self, state: Any, params: Any) -> Any:
+        return state.time >= 7
+
+
+def test_parameters_without_a_limit_are_traced_and_the_own_truncation_counts(key: jax.Array):
+    env: Any = envs.adapt(OwnLimit(), time_limit=20)
+    assert env.default_params.max_steps_in_episode == 20 and env.default_params.inner.price == 0.01
+    jaxrl.a2c(env)  # its checks take the limit from the outer parameters
+    *_, (_, _, terminated, truncated) = steps(env, key, [0] * 8)
+    np.testing.assert_array_equal(truncated, [False] * 6 + [True] * 2)
+    assert not np.any(terminated)
 
 
 def test_parameters_of_gymnax_are_traced(key: jax.Array):
@@ -146,6 +175,22 @@ class Stateful:
         return action
 
 
+class Longer(corridor.OldGymnax):
+    """gymnax 0.x whose step returns more numbers than its reset."""
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        obs, *rest = super().step_env(key, state, action, params)
+        return jnp.concatenate([obs, obs]), *rest
+
+
+class Six(corridor.OldGymnax):
+    """A step with two flags."""
+
+    def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        obs, state, reward, done, info = super().step_env(key, state, action, params)
+        return obs, state, reward, done, done, info
+
+
 class NoActions(corridor.Timesteps):
     """An object without an action space."""
 
@@ -166,10 +211,32 @@ class Unlimited(corridor.Timesteps):
         (corridor.Brax, r"^env is the class Brax; it must be an object, such as Brax\(\)\.$"),
         (corridor.AutoResetWrapper(corridor.Brax()), r"^AutoResetWrapper resets episodes inside step, which hides"),
         (Unlimited(), r"^Unlimited: max_steps is 2.5; pass time_limit=, a whole number\.$"),
+        (Longer(), r"^its step must return an obs of the shapes that the reset of Longer returns, float32\[1\], got f"),
+        (Six(), r"^Six\.step_env must return \(obs, state, reward, done, info\), got 6 values"),
+        (
+            "jumanji/Snake-v1",
+            r"^env is 'jumanji/Snake-v1'; it must be an object; envs\.make\('jumanji/Snake-v1'\) takes",
+        ),
+        (
+            gymnax.make("CartPole-v1"),
+            r"^env is a tuple; pass the environment alone, which gymnax\.make returns first\.$",
+        ),
         (gymnasium.make("CartPole-v1"), r"^TimeLimit|^OrderEnforcing runs on the host; envs.make\('gymnasium/ID'\)"),
         (NoActions(), r"^NoActions has no action space; pass actions=, a number of actions or a space of envs.spaces"),
     ],
-    ids=["nothing", "stateful", "class", "auto-reset", "limit", "gymnasium", "no-actions"],
+    ids=[
+        "nothing",
+        "stateful",
+        "class",
+        "auto-reset",
+        "limit",
+        "shapes",
+        "values",
+        "name",
+        "pair",
+        "gymnasium",
+        "no-actions",
+    ],
 )
 def test_errors_are_one_sentence(env: Any, message: str):
     with pytest.raises(TypeError, match=message):

@@ -1,5 +1,7 @@
 """Environments from two functions."""
 
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -118,3 +120,28 @@ def test_errors_are_one_sentence(changes: Any, kind: Any, message: str):
     arguments = {"reset": reset, "step": step, "actions": 2, "time_limit": 5} | changes
     with pytest.raises(kind, match=message):
         envs.from_functions(**arguments)
+
+
+def test_an_object_of_a_module_goes_by_its_name(monkeypatch: pytest.MonkeyPatch):
+    env = envs.make("cartpole")
+    monkeypatch.setitem(sys.modules, "mysuite", SimpleNamespace(env=env, size=3))
+    assert envs.make("mysuite:env") is env
+    with pytest.raises(TypeError, match=r"^'mysuite:env' is an object, which takes no static fields, got view_size\.$"):
+        envs.make("mysuite:env", view_size=5)
+    with pytest.raises(
+        TypeError, match=r"^'mysuite:size' is 3; it must be an environment object or a subclass of envs"
+    ):
+        envs.make("mysuite:size")
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("xminigrid", r"`envs\.names\('xminigrid'\)` lists its environments\.$"),
+        ("XMiniGrid/MiniGrid-Empty-6x6", r"did you mean 'xminigrid/MiniGrid-Empty-6x6'\?$"),
+        ("popgym-arcade/CartPoleEasy", r"did you mean 'popgym_arcade/CartPoleEasy'\?$"),
+    ],
+)
+def test_a_prefix_in_another_spelling_is_recognised(name: str, hint: str):
+    with pytest.raises(ValueError, match=rf"^There is no environment '{name}'; {hint}"):
+        envs.make(name)

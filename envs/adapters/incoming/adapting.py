@@ -20,7 +20,7 @@ from envs.adapters.incoming.interfaces import (
     refuse,
     without_mask,
 )
-from envs.adapters.incoming.suite import LIMIT, Adapter, SuiteParams, Transition, types_of
+from envs.adapters.incoming.suite import LIMIT, Adapter, SuiteParams, Transition, check_returned
 from envs.adapters.incoming.their_spaces import as_space, value_of
 from envs.arguments import check_count, check_flag
 from envs.base import spaces
@@ -144,8 +144,9 @@ def adapt(
     Recognised are objects in JAX with the methods of gymnax 1.x and 0.x, Brax, jumanji, and of interfaces whose
     timestep holds the state; an automatic reset inside `step` must be left out, so pass the environment without such
     a wrapper. What ends an episode terminates it, except for the limit `max_steps_in_episode` of gymnax's parameters,
-    the truncations of Brax's `EpisodeWrapper`, and the last timestep with a discount above 0, which truncate. The
-    object is kept as long as the process.
+    its `is_truncated`, the truncations of Brax's `EpisodeWrapper`, and the last timestep with a discount above 0, which
+    truncate: a limit of another name that is part of `done` cannot be told apart. The object is kept as long as the
+    process.
 
     Args:
       env: Environment object; an `envs.Environment` is returned unchanged.
@@ -158,8 +159,8 @@ def adapt(
       The environment. Numbers in gymnax's parameters are traced.
 
     Raises:
-      TypeError: The object has none of these interfaces, its action space or its mask is not supported, or it is a task
-        that `envs.make` takes by its name.
+      TypeError: The object has none of these interfaces, its action space or its mask is not supported, its step
+        returns other shapes than its reset, or it is a task that `envs.make` takes by its name.
       ValueError: `time_limit` or `actions` is below 1.
     """
     check_flag("verbose", verbose)
@@ -176,7 +177,7 @@ def adapt(
     if time_limit is not None:
         check_count("time_limit", time_limit)
     adapted = AdaptedEnvironment(env, interface, time_limit or own_limit(env), space)
-    types_of(adapted)
+    check_returned(adapted, f"the reset of {name}", "its step")
     if verbose:
         print(f"envs.adapt: {adapted!r}", file=sys.stderr)
     return adapted

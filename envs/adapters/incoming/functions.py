@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.adapters.incoming.suite import LIMIT, Adapter, Transition, params_with, types_of
+from envs.adapters.incoming.suite import LIMIT, Adapter, Transition, check_returned, params_with
 from envs.adapters.incoming.their_spaces import value_of
 from envs.arguments import check_count, described
 from envs.base import spaces
@@ -135,34 +135,13 @@ def from_functions(
 
 def _check_returned(env: FunctionEnvironment) -> None:
     """Reject functions whose values have other shapes than the contract, or than those of the reset."""
-    params, key = env.default_params, jax.eval_shape(lambda: jax.random.key(0))
-    first = jax.eval_shape(env.begin, key, params)
+    first = jax.eval_shape(env.begin, jax.eval_shape(lambda: jax.random.key(0)), env.default_params)
     for leaf in jax.tree.leaves(first):
         if not hasattr(leaf, "dtype"):
             raise UserTypeError(f"{_name(env.reset_of)} must return arrays, got {described(leaf)}")
-
-    def step(held: Any, key: jax.Array) -> Transition:
-        return env.advance(key, held[1], env.action_space(params).sample(key), params)
-
-    taken = jax.eval_shape(step, first, key)
-    for name, before, after in (("obs", first[0], taken.obs), ("state", first[1], taken.inner)):
-        if _shapes(before) != _shapes(after):
-            raise UserTypeError(
-                f"{_name(env.step_of)} must return an {name} of the shapes that {_name(env.reset_of)} returns, "
-                f"{described(before)}, got {described(after)}"
-            )
-    for name, value in (("reward", taken.reward), ("terminated", taken.terminated)):
-        if np.shape(value):
-            raise UserTypeError(f"{_name(env.step_of)} must return a {name} of shape [], got {described(value)}")
-    types_of(env)
+    check_returned(env, _name(env.reset_of), _name(env.step_of))
 
 
-def _shapes(tree: Any) -> Any:
-    leaves, structure = jax.tree.flatten(tree)
-    return structure, [np.shape(leaf) for leaf in leaves]
-
-
-_TAKEN = (LIMIT, "replace")
 _ARGUMENTS = {"reset": ("key",), "step": ("key", "state", "action"), "action_mask": ("state",)}
 
 
@@ -174,7 +153,8 @@ def _check_function(name: str, function: Any, with_params: bool) -> None:
     try:
         inspect.signature(function).bind(*wanted)
     except TypeError as error:
-        raise UserTypeError(f"{takes}, got {_name(function)}{inspect.signature(function)}") from error
+        hint = "" if with_params else "; with params=, it takes them as its last argument"
+        raise UserTypeError(f"{takes}, got {_name(function)}{inspect.signature(function)}{hint}") from error
     except ValueError:  # built-in functions without a signature
         pass
 
@@ -185,7 +165,9 @@ def _checked_numbers(params: Any) -> tuple[tuple[str, float], ...]:
     if not isinstance(params, Mapping):
         raise UserTypeError(f"params must be a dictionary of numbers by name, or None, got {params!r}")
     for name, value in params.items():
-        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name in _TAKEN:
+        if name == LIMIT:
+            raise UserValueError(f"params must not have {LIMIT}, which is the time limit; pass time_limit={value!r}")
+        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name) or name == "replace":
             raise UserValueError(f"params must have names that Python allows for attributes, got {name!r}")
         if isinstance(value, bool) or np.ndim(value) or np.asarray(value).dtype.kind not in "iuf":
             raise UserValueError(f"params must be numbers, got {value!r} for {name!r}")

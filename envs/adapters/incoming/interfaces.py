@@ -11,6 +11,7 @@ import numpy as np
 
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.suite import LIMIT, Transition
+from envs.arguments import described
 from envs.base import spaces
 from envs.errors import UserTypeError
 
@@ -30,6 +31,10 @@ def refuse(env: Any) -> None:
       TypeError: The object is one of these.
     """
     name = type(env).__name__
+    if isinstance(env, str):
+        raise UserTypeError(f"env is {env!r}; it must be an object; envs.make({env!r}) takes names.")
+    if isinstance(env, tuple):
+        raise UserTypeError("env is a tuple; pass the environment alone, which gymnax.make returns first.")
     if any(kind.__module__.startswith("gymnasium.") for kind in type(env).__mro__):
         raise UserTypeError(f"{name} runs on the host; envs.make('gymnasium/ID') takes environments of Gymnasium.")
     if type(env).__module__.startswith("jumanji.environments"):
@@ -127,12 +132,19 @@ def own_actions(task: Any, name: str) -> Any:
 
 
 def _begin_gymnax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
-    return task.reset_env(key, params)
+    return _unpacked(task.reset_env(key, params), task, "reset_env", ("obs", "state"))
 
 
 def _advance_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
-    obs, inner, reward, terminated, _ = task.step_env(key, inner, action, params)
+    wanted = ("obs", "state", "reward", "done", "info")
+    obs, inner, reward, terminated, _ = _unpacked(task.step_env(key, inner, action, params), task, "step_env", wanted)
     return Transition(obs, inner, reward, terminated)
+
+
+def _advance_new_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    """The step, and whether the object truncates the episode after it."""
+    step = _advance_gymnax(task, key, inner, action, params)
+    return step._replace(truncated=task.is_truncated(step.inner, params))
 
 
 def _advance_old_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
@@ -153,7 +165,7 @@ def _begin_brax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
 def _advance_brax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     del key, params
     state = task.step(inner, action)
-    truncated = jnp.asarray(state.info.get("truncation", 0), bool)  # of Brax's EpisodeWrapper
+    truncated = jnp.asarray(getattr(state, "info", {}).get("truncation", 0), bool)  # of Brax's EpisodeWrapper
     return Transition(state.obs, state, state.reward, (state.done > 0) & ~truncated, truncated=truncated)
 
 
@@ -214,8 +226,15 @@ def without_mask(obs: Any, actions: spaces.Space, name: str) -> tuple[Any, Any]:
     return (next(iter(named.values())) if len(named) == 1 else named), mask | ~jnp.any(mask)
 
 
+def _unpacked(returned: Any, task: Any, method: str, wanted: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(returned, tuple) and len(returned) == len(wanted):
+        return returned
+    got = f"{len(returned)} values" if isinstance(returned, tuple) else described(returned)
+    raise UserTypeError(f"{type(task).__name__}.{method} must return ({', '.join(wanted)}), got {got}")
+
+
 INTERFACES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "gymnax 1.x": (_begin_gymnax, _advance_gymnax),
+    "gymnax 1.x": (_begin_gymnax, _advance_new_gymnax),
     "gymnax 0.x": (_begin_gymnax, _advance_old_gymnax),
     "Brax": (_begin_brax, _advance_brax),
     "jumanji": (_begin_jumanji, _advance_jumanji),

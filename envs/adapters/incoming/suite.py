@@ -19,6 +19,7 @@ from flax import struct
 from packaging.requirements import Requirement
 
 from envs import base
+from envs.arguments import described
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
@@ -114,6 +115,40 @@ class Adapter(base.Environment):
         return space_of(types_of(self)[0])
 
 
+def check_returned(env: Adapter, reset: str, step: str) -> None:
+    """Reject functions whose values have other shapes than the contract, or than those of the reset.
+
+    Args:
+      env: Environment.
+      reset, step: Names of the functions, for the error messages.
+
+    Raises:
+      TypeError: A value of the step has another structure or shape.
+    """
+    params, key = env.default_params, jax.eval_shape(lambda: jax.random.key(0))
+    first = jax.eval_shape(env.begin, key, params)
+
+    def advance(held: Any, key: jax.Array) -> Transition:
+        return env.advance(key, held[1], env.action_space(params).sample(key), params)
+
+    taken = jax.eval_shape(advance, first, key)
+    for name, before, after in (("an obs", first[0], taken.obs), ("a state", first[1], taken.inner)):
+        if _shapes(before) != _shapes(after):
+            raise UserTypeError(
+                f"{step} must return {name} of the shapes that {reset} returns, {described(before)}, got "
+                f"{described(after)}"
+            )
+    for name, value in (("reward", taken.reward), ("terminated", taken.terminated)):
+        if np.shape(value):
+            raise UserTypeError(f"{step} must return a {name} of shape [], got {described(value)}")
+    types_of(env)
+
+
+def _shapes(tree: Any) -> Any:
+    leaves, structure = jax.tree.flatten(tree)
+    return structure, [np.shape(leaf) for leaf in leaves]
+
+
 @dataclass(frozen=True)
 class SuiteEnvironment(Adapter):
     """A task of a suite; a subclass defines the suite.
@@ -169,9 +204,10 @@ def make(kind: Callable[..., Kind], env_id: str, fields: Mapping[str, object], k
     for name, value in env.fields:
         if name not in known:
             takes = f"; its static fields are {', '.join(known)}." if known else "; it has no static fields."
-            raise UserValueError(
-                f"The environment {env.name!r} has no static field {name!r}{near(name, known) or takes}"
-            )
+            hint = near(name, known) or takes
+            if hasattr(kind(env_id).default_params, name):
+                hint = f"; it is a parameter, which `default_params` has and `--env.{name.replace('_', '-')}` sets."
+            raise UserValueError(f"The environment {env.name!r} has no static field {name!r}{hint}")
         try:
             hash(value)
         except TypeError as error:
