@@ -138,6 +138,8 @@ def _with_own_name(sentence: str, command: type) -> str:
     name = match[1].replace("-", "_")
     names = [name, *own_names(name)]
     meant = [option for option in _options(command) if option.rpartition(".")[2] in names]
+    if not meant and sentence.startswith("unrecognized options: --env.") and "did you mean" not in sentence:
+        return f"{sentence}; an environment's static fields are set by --static {name}=VALUE"
     if not meant:
         return sentence
     shown = " or ".join("--" + option.replace("_", "-") for option in meant)

@@ -9,6 +9,7 @@ import pytest
 
 import envs
 import jaxrl
+from envs.abstract_checking import check_abstractly
 from envs.registry import ROWS
 from jaxrl.runtime.accelerators.absent_device import absent_device, compiler_options_of
 from jaxrl.runtime.accelerators.targets import TARGETS
@@ -30,13 +31,16 @@ def require_compiler(target: str) -> None:
 def test_every_environment_compiles(name: str, target: str):
     require_compiler(target)
     env, num_envs = envs.make(name), 256
-    params = env.default_params
+    params, agents = env.default_params, check_abstractly(env)
+    sample = env.action_space(params).sample
+    for _ in agents:
+        sample = jax.vmap(sample)
 
     def episodes(keys: jax.Array) -> Any:
         def one(key: jax.Array) -> Any:
             reset_key, action_key, step_key = jax.random.split(key, 3)
             _, state = env.reset(reset_key, params)
-            return env.step(step_key, state, env.action_space(params).sample(action_key), params)
+            return env.step(step_key, state, sample(jax.random.split(action_key, agents)), params)
 
         return jax.vmap(one)(keys)
 
