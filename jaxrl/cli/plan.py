@@ -8,7 +8,7 @@ import tyro
 
 from jaxrl.cli.options import run_options
 from jaxrl.cli.parsing import CommandError
-from jaxrl.cli.resume_merge import shard_and_directory
+from jaxrl.cli.shards import shard_and_directory
 from jaxrl.cli.trackers import tracking_options
 from jaxrl.cli.train import asked
 from jaxrl.runtime.accelerators.targets import TARGETS, named_target

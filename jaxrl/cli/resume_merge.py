@@ -1,8 +1,7 @@
-"""`jaxrl merge`, `jaxrl resume`, and the shard of a run that a process of an allocation trains."""
+"""`jaxrl merge` and `jaxrl resume`."""
 
 import dataclasses
 import functools
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -134,48 +133,3 @@ def _paths(words: Sequence[str], field: str) -> list[str]:
         if option.replace("-", "_").endswith(f".{field}") or word.replace("-", "_").startswith(f"config.{field}="):
             names += re.findall(r"[\w.]+:\w+", word)
     return names
-
-
-def shard_and_directory(shard: str | None, out: str | None) -> tuple[str | None, str | None]:
-    """Shard that --shard names, and its directory, derived from --out.
-
-    Raises:
-      CommandError: There is no --out, or no allocation for `auto`.
-    """
-    if shard is None:
-        return None, out
-    if out is None:
-        raise CommandError("--shard takes --out as well: its result is written there, for jaxrl merge")
-    shard = shard_of_allocation(os.environ) if shard == "auto" else shard
-    return shard, f"{out}-{shard.partition('/')[0]}"
-
-
-def shard_of_allocation(environment: Mapping[str, str]) -> str:
-    """Shard of this process, from the variables of a SLURM array, SLURM tasks or a TPU pod.
-
-    Args:
-      environment: Environment variables.
-
-    Raises:
-      CommandError: None of the variables is set, or they are inconsistent.
-    """
-    try:
-        if "SLURM_ARRAY_TASK_ID" in environment:
-            first, step = int(environment["SLURM_ARRAY_TASK_MIN"]), int(environment.get("SLURM_ARRAY_TASK_STEP", "1"))
-            index, left_over = divmod(int(environment["SLURM_ARRAY_TASK_ID"]) - first, step)
-            count = int(environment["SLURM_ARRAY_TASK_COUNT"])
-            if left_over or not 0 <= index < count:
-                raise CommandError("--shard auto takes a SLURM array of evenly spaced tasks, such as --array=0-15")
-            return f"{index}/{count}"
-        if int(environment.get("SLURM_NTASKS", "1")) > 1:
-            return f"{int(environment['SLURM_PROCID'])}/{int(environment['SLURM_NTASKS'])}"
-        if "TPU_WORKER_ID" in environment:
-            hosts = [host for host in environment["TPU_WORKER_HOSTNAMES"].split(",") if host]
-            return f"{int(environment['TPU_WORKER_ID'])}/{len(hosts)}"
-    except (KeyError, ValueError) as error:
-        if isinstance(error, CommandError):
-            raise
-        raise CommandError(f"--shard auto cannot read the allocation's variables: {error}") from None
-    raise CommandError(
-        "--shard auto finds no SLURM array, SLURM tasks or TPU pod in the environment: name the shard, such as 0/4"
-    )

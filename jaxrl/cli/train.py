@@ -26,7 +26,7 @@ from jaxrl.cli.distributed import distributed_options, is_asked_for
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError, option_words
 from jaxrl.cli.preset_choice import Start, parse_started
-from jaxrl.cli.resume_merge import shard_and_directory
+from jaxrl.cli.shards import shard_and_directory
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.runtime.options import RunOptions
 from jaxrl.runtime.training import STOPPED

@@ -63,8 +63,8 @@ class ShardOptions(PlacementOptions, total=False):
     """Options of calls that have shards; `RunOptions` documents each."""
 
     shard: Annotated[str | tuple[int, int] | None, Option(None,
-        "Part of the runs to train: I/N, or auto in a SLURM array or on a TPU pod. Written to OUT-I, for "
-        "`jaxrl merge`.")]
+        "Part of the runs to train: I/N, or auto in a SLURM array, in SkyPilot or on a TPU pod, or auto/N in "
+        "Kubernetes. Written to OUT-I, for `jaxrl merge`.")]
 
 
 class PlanOptions(ShardOptions, total=False):

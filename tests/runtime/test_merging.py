@@ -17,7 +17,7 @@ from previous_format import write_json
 import envs
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.cli.resume_merge import shard_and_directory, shard_of_allocation
+from jaxrl.cli.shards import shard_and_directory, shard_of_allocation
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import assembled, shard_of, split
@@ -286,6 +286,8 @@ def test_parts_hold_every_run_once(settings: int, seeds: int) -> None:
         ),
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "2"}, "2/4"),
         ({"TPU_WORKER_ID": "1", "TPU_WORKER_HOSTNAMES": "a,b,c"}, "1/3"),
+        ({"SKYPILOT_JOB_RANK": "2", "SKYPILOT_NUM_JOBS": "4"}, "2/4"),
+        ({"SKYPILOT_JOB_RANK": "2", "SKYPILOT_NUM_JOBS": "4", "SLURM_NTASKS": "8", "SLURM_PROCID": "7"}, "2/4"),
     ],
 )
 def test_auto_reads_the_allocation(variables: dict[str, str], shard: str) -> None:
@@ -295,7 +297,14 @@ def test_auto_reads_the_allocation(variables: dict[str, str], shard: str) -> Non
 @pytest.mark.parametrize(
     ("variables", "reported"),
     [
-        ({}, "finds no SLURM array, SLURM tasks or TPU pod"),
+        ({}, "finds no SLURM array, SLURM tasks, SkyPilot jobs, TPU pod or Kubernetes job in the environment"),
+        ({"SKYPILOT_JOB_RANK": "2"}, "cannot read the allocation's variables: 'SKYPILOT_NUM_JOBS'"),
+        (
+            {"SKYPILOT_JOB_RANK": "4", "SKYPILOT_NUM_JOBS": "4"},
+            "takes indices from 0 to 3 in this allocation, but got 4",
+        ),
+        ({"JOB_COMPLETION_INDEX": "3"}, "finds an index in JOB_COMPLETION_INDEX of Kubernetes, .*: add it, such as"),
+        ({"JOB_COMPLETION_INDEX": "x"}, "cannot read the allocation's variables: invalid literal"),
         ({"SLURM_NTASKS": "1"}, "finds no SLURM array"),
         ({"SLURM_ARRAY_TASK_ID": "3"}, "cannot read the allocation's variables"),
         (
@@ -307,6 +316,23 @@ def test_auto_reads_the_allocation(variables: dict[str, str], shard: str) -> Non
 def test_an_allocation_that_tells_nothing_is_refused(variables: dict[str, str], reported: str) -> None:
     with pytest.raises(ValueError, match=f"--shard auto {reported}"):
         shard_of_allocation(variables)
+
+
+def test_auto_takes_the_number_of_shards_that_kubernetes_has_no_variable_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shard_of_allocation({"JOB_COMPLETION_INDEX": "3"}, 16) == "3/16"
+    slurm = {"SLURM_NTASKS": "4", "SLURM_PROCID": "2"}
+    assert shard_of_allocation(slurm, 4) == "2/4"
+    with pytest.raises(ValueError, match="--shard auto/5 takes an allocation of 5 processes, but this has 4"):
+        shard_of_allocation(slurm, 5)
+    with pytest.raises(ValueError, match="takes indices from 0 to 2 in this allocation, but got 3"):
+        shard_of_allocation({"JOB_COMPLETION_INDEX": "3"}, 3)
+    for name in ("SLURM_ARRAY_TASK_ID", "SLURM_NTASKS", "SKYPILOT_JOB_RANK", "TPU_WORKER_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("JOB_COMPLETION_INDEX", "3")
+    assert shard_and_directory("auto/16", "runs/x") == ("3/16", "runs/x-3")
+    for wrong in ("auto/", "auto/x", "auto/0", "auto/1/2"):
+        with pytest.raises(ValueError, match=f"--shard takes I/N, auto, or auto/N with the number N .*, got {wrong}"):
+            shard_and_directory(wrong, "runs/x")
 
 
 def test_a_shard_is_written_beside_the_whole() -> None:
