@@ -106,8 +106,8 @@ def options_class(start: Start, args: Sequence[str]) -> type:
                "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions."),
         option("seed", WholeNumber, 0, "Random seed of the search."),
         option("storage", str | None, None,
-               "Storage of the study: sqlite:///FILE, or the URL of a database that several machines share; "
-               "OUT/study.db if None, or no storage without --out."),
+               "Storage of the study: sqlite:///FILE, journal:FILE on a shared file system, or the URL of a "
+               "shared database; OUT/study.db if None, or no storage without --out."),
         option("study", str | None, None, "Name of the study in the storage; an existing study is resumed."),
         *run_flags(
             SearchOptions,

@@ -41,8 +41,9 @@ from jaxrl.sweeps.sweep import grid
 from jaxrl.tuning.halving import Halving
 from jaxrl.tuning.result import INCUMBENT, STUDY, TESTED, SearchResult, claim, write_json, write_search
 from jaxrl.tuning.run_trials import AGGREGATES, Tuning, check_rungs, do_trials, wave_layout
-from jaxrl.tuning.shared_study import Outcome, TrialStudy, import_optuna, opened
+from jaxrl.tuning.shared_study import Outcome, TrialStudy, opened
 from jaxrl.tuning.space import Builder, Space
+from jaxrl.tuning.storages import import_optuna
 
 SEARCHES = ("tpe", "random", "grid", "cmaes")
 FIRST_TEST_SEED = 1_000_000  # tuning seeds are below, test seeds from here on
@@ -106,7 +107,8 @@ def search(
       eval_episodes: Number of whole episodes of each evaluation with greedy actions, and again with sampled ones.
       env_params: Parameters of the environment; None for its defaults.
       seed: Random seed of the search.
-      storage: URL of the study's storage, such as `sqlite:///study.db`; None stores it in `out`, or in memory.
+      storage: URL of the study's storage, such as `sqlite:///study.db`, or `journal:/path` for a file on a shared file
+        system, Optuna's journal; None stores it in `out`, or in memory.
       study: Name of the study in the storage; None names it after the algorithm and the environment.
       builder: Function `(config) -> Algorithm` for searching the configuration of a user-defined algorithm.
       **options: Options on where and how the call runs, see `jaxrl.runtime.options.SearchOptions`.

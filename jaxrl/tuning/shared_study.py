@@ -15,19 +15,18 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from envs.errors import MissingPackageError, installing
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import as_read, from_json, to_json
 from jaxrl.runtime.checkpoints.identity import difference
 from jaxrl.sweeps.distributions import Choice, LogUniform
 from jaxrl.tuning.space import Setting, Space
+from jaxrl.tuning.storages import import_optuna, storage_of
 
 # Attributes of a study and of its trials. A failed trial without an outcome is run again.
 IDENTITY, OUTCOME, PLACE, WORKER, BEAT = "jaxrl", "jaxrl told", "jaxrl place", "worker", "alive "
 SECONDS_BETWEEN_BEATS = 20.0
 SECONDS_TO_LIVE = 300.0
 _STATES = {"complete": "COMPLETE", "pruned": "PRUNED", "failed": "FAIL"}  # of an outcome, with Optuna's name of each
-_PATIENCE = 60.0  # seconds to wait for a transaction of another process in SQLite
 
 __all__ = ["Asked", "Outcome", "TrialStudy", "opened"]
 
@@ -239,7 +238,7 @@ def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Itera
     """An Optuna study, created if it is missing, open within the context.
 
     Args:
-      storage: URL of the storage in SQLAlchemy's format; None keeps the study in memory.
+      storage: URL of the storage, see `jaxrl.tuning.storages.storage_of`; None keeps the study in memory.
       name: Name of the study.
       identity: Settings that all its trials share.
 
@@ -248,14 +247,10 @@ def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Itera
       ResultError: The storage cannot be used, or the study is of another search.
     """
     optuna = import_optuna()
-    import sqlalchemy.exc
-
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    backend = None
     try:
-        try:
-            backend = None if storage is None else _storage(storage)
+        with storage_of(storage) as backend:
             study = optuna.create_study(storage=backend, study_name=name, direction="maximize", load_if_exists=True)
             expected = as_read(dict(identity))
             if IDENTITY not in study.user_attrs:
@@ -268,77 +263,8 @@ def opened(storage: str | None, name: str, identity: Mapping[str, Any]) -> Itera
                     f"the study {name!r} is of another search: {changed}; choose another name, or the same search"
                 )
             yield study
-        except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError, json.JSONDecodeError) as error:
-            reason = str(getattr(error.__cause__ or error, "orig", None) or error).strip().splitlines()[0]
-            raise ResultError(f"the storage {_shown(storage)} cannot be used: {reason.rstrip('.')}") from error
     finally:
-        if backend is not None:
-            backend.remove_session()
-            backend.engine.dispose()
         optuna.logging.set_verbosity(verbosity)
-
-
-def import_optuna() -> Any:
-    """The module `optuna`.
-
-    Raises:
-      ImportError: Optuna is not installed; the message names the extra.
-    """
-    try:
-        import cmaes
-        import optuna
-    except ImportError:
-        raise MissingPackageError(f"a search needs the extra `search`: {installing('search')}") from None
-    del cmaes
-    return optuna
-
-
-def _storage(url: str) -> Any:
-    import optuna
-    import sqlalchemy.event
-    import sqlalchemy.exc
-
-    local = url.startswith("sqlite")
-    options = {"connect_args": {"timeout": _PATIENCE}} if local else {}
-    for attempts_left in reversed(range(5)):
-        try:
-            backend = optuna.storages.RDBStorage(url, engine_kwargs=options)
-            break
-        except ImportError as error:
-            raise MissingPackageError(
-                f"the storage {_shown(url)} needs a package that is not installed: {error.__cause__ or error}"
-            ) from None
-        except (sqlalchemy.exc.OperationalError, sqlalchemy.exc.IntegrityError) as error:
-            # Another process is creating the same tables.
-            if not attempts_left or not ("already exists" in str(error) or "UNIQUE" in str(error)):
-                raise
-            time.sleep(0.2)
-    else:
-        raise AssertionError
-    if local:
-        # SQLite locks a file at the first write: two processes that have read the same waiting trial would both take
-        # it. A lock from the beginning of a transaction lets only one of them read at a time.
-        @sqlalchemy.event.listens_for(backend.engine, "connect")
-        def connect(connection: Any, _: Any) -> None:
-            connection.isolation_level = None
-
-        @sqlalchemy.event.listens_for(backend.engine, "begin")
-        def begin(connection: Any) -> None:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-        backend.engine.dispose()  # connections from before
-    return backend
-
-
-def _shown(storage: str | None) -> str:
-    """A URL without its password."""
-    import sqlalchemy.engine
-    import sqlalchemy.exc
-
-    try:
-        return sqlalchemy.engine.make_url(storage or "").render_as_string(hide_password=True)
-    except sqlalchemy.exc.ArgumentError:
-        return repr((storage or "").partition("@")[2] or storage)
 
 
 def _counts(trial: Any) -> bool:
