@@ -26,6 +26,7 @@ from jaxrl.cli.plot import Plot
 from jaxrl.cli.preset_choice import parse_started
 from jaxrl.cli.report import Report
 from jaxrl.cli.resume_merge import Merge, resume_options
+from jaxrl.cli.submit import Submit
 from jaxrl.tuning import space as search_space
 
 ROOT = Path(__file__).parent.parent
@@ -38,6 +39,7 @@ _OTHERS = {
     "plot": Plot,
     "report": Report,
     "resume": resume_options(),
+    "submit": Submit,
 }
 
 

@@ -1,7 +1,8 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands `train`, `plan`, `search`, `resume`, `merge` and `bandit` compute; `compare`, `report`, `plot`,
-`evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version` list what is available.
+The commands `train`, `plan`, `search`, `resume`, `merge` and `bandit` compute, `submit` on a cluster; `compare`,
+`report`, `plot`, `evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version` list what is
+available.
 
 Bad input gives one sentence on standard error and exit status 2; with JAXRL_TRACEBACK=1 in the environment it gives
 Python's traceback instead. Bad input is an error of a class of `envs.errors`; the message of other errors that an
@@ -141,9 +142,11 @@ _COMMANDS: dict[str, Any] = {
     "search": "search.run_search",
     "resume": "resume_merge.run_resume",
     "merge": "resume_merge.Merge",
+    "submit": "submit.Submit",
     **_SIMPLE,
 }
 _ALIASES = {"sweep": "search"}
+_WITHOUT_PROGRAMS = ("algorithms", "envs", "version", "merge", "submit", "compare", "report", "plot")
 
 _USAGE = """usage: jaxrl COMMAND ...
 
@@ -153,6 +156,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best ones on separate seeds.
   resume RUN                    Resume a run or a search that was stopped or killed, or extend a finished run.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
+  submit "train ..." --shards N Train the shards of a run as jobs of SLURM; a last job merges and reports them.
   compare RUN RUN ...           Compare results: final values, P(better), settings that differ, figures.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   plot RUN ...                  Draw the learning curves of a run directory, or of several in one figure.
@@ -224,7 +228,7 @@ def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -
     if command == "plan" and any(arg.partition("=")[0] == "--for" for arg in args):
         # The plugin of a device that is absent fails to start.
         os.environ["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS") or "cpu"
-    if command not in ("algorithms", "envs", "version", "merge", "compare", "report", "plot"):  # these compute nothing
+    if command not in _WITHOUT_PROGRAMS:
         refuse_unknown_flags()
 
 
@@ -253,7 +257,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv = sys.argv[1:]
     # The current directory is searched only for modules that the user names, and last, so that nothing in it hides a
     # package.
-    if any(map(_names_a_module, argv)) and os.getcwd() not in sys.path:
+    words = [word for arg in argv for word in arg.split()]  # `submit` has a command in an argument
+    if any(map(_names_a_module, words)) and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     return exit_status(lambda: _dispatch(argv), "jaxrl")
 

@@ -1,0 +1,126 @@
+"""Jobs of `jaxrl submit`, as submitit starts them: one trains a shard, another merges the shards and reports."""
+
+import contextlib
+import dataclasses
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["MergeJob", "ShardJob"]
+
+RESTARTS = 5  # of a shard in one job, whose process was killed while the job itself goes on
+_SECONDS_BETWEEN_LOOKS = 0.05
+# Sent by submitit before a preemption or the time limit, on a cluster to the processes of a job together. The job
+# answers it, by a signal to the command, which keeps a checkpoint then.
+_PREEMPTION = signal.SIGUSR2
+_COMMAND = (
+    f"import signal, sys; signal.signal({int(_PREEMPTION)}, signal.SIG_IGN); "
+    "from jaxrl.cli.console import main; sys.exit(main())"
+)
+
+
+@dataclass
+class ShardJob:
+    """A job that trains a shard, and that is requeued after a preemption or its time limit.
+
+    The command is repeated by every start of the job. It has `--resume`, so that it continues from the last checkpoint.
+
+    Args:
+      words: Words of the command, without `jaxrl`.
+      grace: Time between the signal and the end of the job, in seconds.
+    """
+
+    words: Sequence[str]
+    grace: float
+    _process: Any = field(default=None, init=False, repr=False)
+
+    def __call__(self) -> None:
+        """Trains until the end.
+
+        Raises:
+          RuntimeError: The command failed, or was killed several times.
+        """
+        for attempts_left in reversed(range(RESTARTS)):
+            print(f"$ jaxrl {shlex.join(self.words)}", flush=True)
+            self._process = subprocess.Popen([sys.executable, "-c", _COMMAND, *self.words])
+            try:
+                status = self._process.wait()
+            except BaseException:  # an interrupt, or the exit after `checkpoint`
+                self._stop()
+                raise
+            if status == 0:
+                return
+            # Below 0 and above 128 it is the number of a signal.
+            if 0 < status <= 128 or status == 128 + signal.SIGINT or not attempts_left:
+                raise RuntimeError(f"jaxrl {shlex.join(self.words)} ended with exit status {status}")
+            print(f"The command was stopped (exit status {status}), and is resumed.", flush=True)
+
+    def checkpoint(self) -> Any:
+        """The submission with which submitit requeues the job, once the command has written a checkpoint."""
+        from submitit.helpers import DelayedSubmission
+
+        self._stop()
+        return DelayedSubmission(dataclasses.replace(self))
+
+    def _stop(self) -> None:
+        """Ends the command by the signal at which it keeps a checkpoint, or kills it where that takes too long.
+
+        A handler of signals may call this during a wait for the command, whose lock is held then: it only looks.
+        """
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, ChildProcessError):
+            os.kill(process.pid, signal.SIGUSR1)
+            until = time.monotonic() + 0.75 * self.grace
+            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+                if time.monotonic() > until:
+                    os.kill(process.pid, signal.SIGKILL)
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+@dataclass(frozen=True)
+class MergeJob:
+    """A job that merges shards and writes a report.
+
+    Args:
+      shards: Directories of the shards; those that were never begun are left out.
+      out: Directory of the merged result; a result in it is replaced.
+      report: Page to write.
+    """
+
+    shards: Sequence[str]
+    out: str
+    report: str
+
+    def __call__(self) -> None:
+        """Runs both commands, whose output is that of the job.
+
+        Raises:
+          RuntimeError: No shard was begun, or a command failed.
+        """
+        begun = [shard for shard in self.shards if Path(shard).is_dir()]
+        if not begun:
+            raise RuntimeError(f"no shard of {self.out} was begun")
+        for words in commands_after(begun, self.out, self.report):
+            status = subprocess.run([sys.executable, "-c", _COMMAND, *words], check=False).returncode
+            if status:
+                raise RuntimeError(f"jaxrl {shlex.join(words)} ended with exit status {status}")
+
+
+def commands_after(shards: Sequence[str], out: str, report: str) -> list[list[str]]:
+    """Words of the commands that follow the shards.
+
+    Args:
+      shards: Directories of the shards.
+      out: Directory of the merged result.
+      report: Page to write.
+    """
+    return [["merge", *shards, "--out", out, "--force"], ["report", out, "--out", report]]
