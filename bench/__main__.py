@@ -66,6 +66,7 @@ BENCHMARKS = {
     "compile_time": Benchmark("--seeds 1 --repeats 1 --no-peers", peers=("rejax",)),
     "import_time": Benchmark("--repeats 1"),
     "kept_programs": Benchmark("--networks 2"),
+    "job_arrays": Benchmark("--processes 1 --cached 1 --runs 2 --env-steps 512"),
     "memory": Benchmark("--seeds 1 --env-steps 5120 10240"),
     "memory_peak": Benchmark("--only 1"),
     "seeds": Benchmark("--seeds 1 2 --work 2 --repeats 1"),
