@@ -3,8 +3,8 @@
     python bench/job_arrays.py [--processes 50] [--cached 10] [--runs 1000] [--env-steps 20480] [--at-once 2]
         [--json FILE]
 
-A process is `jaxrl train ppo cartpole` with one seed: it starts, imports, compiles, trains and writes its result. Its
-costs for all runs are extrapolated from `--processes`, and from `--cached` of them where compiled programs are cached
+A process is `jaxrl train ppo cartpole` with one seed: it starts, imports, compiles, trains, evaluates twice with 8 + 8
+episodes and writes its result. Its costs for all runs are extrapolated from `--processes`, and from `--cached` of them where compiled programs are cached
 (JAXRL_COMPILATION_CACHE, filled by one more process first). The one call with all runs is measured. Times are
 processor seconds of each process, which other processes on the machine affect less than its seconds, and peaks of
 resident memory. The time that a scheduler or a launcher takes itself is not included.
@@ -27,6 +27,7 @@ from bench.report import Report, benchmark_parser
 from jaxrl.runtime.machine.compilation_cache import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
+EVALUATIONS = "--evals 2 --eval-episodes 8"
 TRAIN = "import sys; from jaxrl.cli.console import main; sys.exit(main())"
 
 
@@ -46,7 +47,9 @@ class Cost(NamedTuple):
 
 def one_process(seeds: str, env_steps: int, out: Path, cache: Path | None) -> tuple[float, float]:
     """Processor seconds and peak memory in MiB of one `jaxrl train`."""
-    words = f"train ppo cartpole --seeds {seeds} --env-steps {env_steps} --no-progress --out {out}".split()
+    words = (
+        f"train ppo cartpole --seeds {seeds} --env-steps {env_steps} {EVALUATIONS} --no-progress --out {out}".split()
+    )
     variables = {name: value for name, value in os.environ.items() if name != VARIABLE}
     variables |= {} if cache is None else {VARIABLE: str(cache)}
     command = [sys.executable, "-c", TRAIN, *words]

@@ -1,38 +1,35 @@
 """Executors of `jaxrl submit`: a SLURM cluster, and processes of this machine, both by submitit."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os
+import shlex
 import shutil
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from envs.errors import MissingPackageError, installing
-from jaxrl.cli.jobs import MergeJob, ShardJob
+from jaxrl.cli.jobs import MergeJob, Resources, ShardJob
 from jaxrl.cli.parsing import CommandError
-
-if TYPE_CHECKING:
-    from jaxrl.cli.submit import Submit
 
 __all__ = ["run_locally", "submit_to_slurm"]
 
 _SECONDS_BETWEEN_LOOKS = 0.2
 _LOG_LEVEL = "SUBMITIT_LOG_LEVEL"
+_PYTHON = f"{shlex.quote(sys.executable)} -P"  # no module of the current directory hides a package
 
 
-def submit_to_slurm(shards: Sequence[ShardJob], after: MergeJob, logs: Path, options: Submit) -> int:
+def submit_to_slurm(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resources: Resources) -> int:
     """Submits a job array and a job that depends on it, and prints their numbers.
 
     Args:
       shards: Jobs of the array.
       after: Job that follows, once all of them have ended, whether they succeeded or not.
       logs: Directory for scripts and logs, which all machines share.
-      options: Options of the command.
+      resources: Resources of the jobs.
 
     Returns:
       Exit status, 0.
@@ -51,25 +48,25 @@ def submit_to_slurm(shards: Sequence[ShardJob], after: MergeJob, logs: Path, opt
             "--dry-run prints the jobs, and --executor local runs them here"
         )
     common: dict[str, Any] = {
-        "time": options.time,
-        "partition": options.partition,
-        "account": options.account,
-        "mem": options.mem,
+        "time": resources.time,
+        "partition": resources.partition,
+        "account": resources.account,
+        "mem": resources.mem,
     }
     common = {name: value for name, value in common.items() if value is not None}
-    common |= {"stderr_to_stdout": True, "signal_delay_s": options.grace, "additional_parameters": {"requeue": True}}
-    of_shards = {"array_parallelism": options.at_once or len(shards)}
-    of_shards |= {"gpus_per_node": options.gpus} if options.gpus else {}
-    of_shards |= {"cpus_per_task": options.cpus} if options.cpus else {}
+    common |= {"stderr_to_stdout": True, "signal_delay_s": resources.grace, "additional_parameters": {"requeue": True}}
+    of_shards = {"array_parallelism": resources.at_once}
+    of_shards |= {"gpus_per_node": resources.gpus} if resources.gpus else {}
+    of_shards |= {"cpus_per_task": resources.cpus} if resources.cpus else {}
     name = Path(after.out).name
     with _one_sentence(logs):
-        executor = SlurmExecutor(logs, max_num_timeout=options.requeues)
+        executor = SlurmExecutor(logs, max_num_timeout=resources.requeues, python=_PYTHON)
         executor.update_parameters(**common, **of_shards, job_name=f"jaxrl-{name}")
         with executor.batch():
             jobs = [executor.submit(shard) for shard in shards]
         array = jobs[0].job_id.partition("_")[0]
     with _one_sentence(logs, f"the job array {array} is submitted, but not the job that merges: "):
-        executor = SlurmExecutor(logs, max_num_timeout=options.requeues)
+        executor = SlurmExecutor(logs, max_num_timeout=resources.requeues, python=_PYTHON)
         executor.update_parameters(**common, job_name=f"jaxrl-merge-{name}", dependency=f"afterany:{array}")
         last = executor.submit(after).job_id
     print(f"Submitted the job array {array} of {len(shards)} shards, and job {last}, which merges them.")
@@ -77,14 +74,14 @@ def submit_to_slurm(shards: Sequence[ShardJob], after: MergeJob, logs: Path, opt
     return 0
 
 
-def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, options: Submit) -> int:
+def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resources: Resources) -> int:
     """Runs all jobs as processes of this machine, the merging last, and prints what it printed.
 
     Args:
       shards: Jobs that run at the same time.
       after: Job that follows.
       logs: Directory for logs.
-      options: Options of the command.
+      resources: Resources of the jobs.
 
     Returns:
       Exit status: 0, or 2 if a job failed.
@@ -95,16 +92,20 @@ def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, options
     _import_submitit()
     from submitit import LocalExecutor
 
-    most, failed = options.at_once or len(shards), False
-    waiting, running = [*enumerate(shards)], {}
+    waiting, running, failed = [*enumerate(shards)], {}, False
     with _one_sentence(logs):
-        executor = LocalExecutor(logs, max_num_timeout=options.requeues)
+        executor = LocalExecutor(logs, max_num_timeout=resources.requeues, python=_PYTHON)
         executor.update_parameters(
-            timeout_min=options.time, gpus_per_node=options.gpus, signal_delay_s=options.grace, stderr_to_stdout=True
+            timeout_min=resources.time,
+            gpus_per_node=resources.gpus,
+            signal_delay_s=resources.grace,
+            stderr_to_stdout=True,
         )
-    print(f"Running {len(shards)} shards in {min(most, len(shards))} processes; logs in {logs}.", flush=True)
+    print(
+        f"Running {len(shards)} shards in {min(resources.at_once, len(shards))} processes; logs in {logs}.", flush=True
+    )
     while waiting or running:
-        while waiting and len(running) < most:
+        while waiting and len(running) < resources.at_once:
             number, shard = waiting.pop(0)
             running[number] = executor.submit(shard)
         for number, job in [*running.items()]:

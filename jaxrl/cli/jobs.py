@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import os
 import shlex
 import signal
 import subprocess
@@ -11,19 +10,46 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-__all__ = ["MergeJob", "ShardJob"]
+import psutil
+
+__all__ = ["MergeJob", "Resources", "ShardJob", "commands_after"]
 
 RESTARTS = 5  # of a shard in one job, whose process was killed while the job itself goes on
 _SECONDS_BETWEEN_LOOKS = 0.05
-# Sent by submitit before a preemption or the time limit, on a cluster to the processes of a job together. The job
-# answers it, by a signal to the command, which keeps a checkpoint then.
-_PREEMPTION = signal.SIGUSR2
+# A cluster may send the signal before a preemption or the time limit to all processes of a job. The job answers it by a
+# signal to the command, which keeps a checkpoint then. With -P, no module of the current directory hides a package.
 _COMMAND = (
-    f"import signal, sys; signal.signal({int(_PREEMPTION)}, signal.SIG_IGN); "
-    "from jaxrl.cli.console import main; sys.exit(main())"
+    "-P",
+    "-c",
+    "import signal, sys; signal.signal(signal.SIGUSR2, signal.SIG_IGN); "
+    "from jaxrl.cli.console import main; sys.exit(main())",
 )
+
+
+class Resources(NamedTuple):
+    """Resources of jobs, and limits of a job array.
+
+    Attributes:
+      time: Time limit of each job, in minutes.
+      grace: Time between the signal and the time limit, in seconds.
+      requeues: Number of times that a job may reach its time limit.
+      partition, account, mem: Options of SLURM; None for its defaults.
+      gpus: Number of GPUs of each shard.
+      cpus: Number of CPU cores of each shard; None for SLURM's default.
+      at_once: Number of shards that run at the same time.
+    """
+
+    time: int
+    grace: int
+    requeues: int
+    partition: str | None
+    account: str | None
+    mem: str | None
+    gpus: int
+    cpus: int | None
+    at_once: int
 
 
 @dataclass
@@ -49,11 +75,12 @@ class ShardJob:
         """
         for attempts_left in reversed(range(RESTARTS)):
             print(f"$ jaxrl {shlex.join(self.words)}", flush=True)
-            self._process = subprocess.Popen([sys.executable, "-c", _COMMAND, *self.words])
+            self._process = subprocess.Popen([sys.executable, *_COMMAND, *self.words])
             try:
                 status = self._process.wait()
             except BaseException:  # an interrupt, or the exit after `checkpoint`
                 self._stop()
+                self._process.wait()
                 raise
             if status == 0:
                 return
@@ -77,12 +104,13 @@ class ShardJob:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(process.pid, signal.SIGUSR1)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            command = psutil.Process(process.pid)
+            command.send_signal(signal.SIGUSR1)
             until = time.monotonic() + 0.75 * self.grace
-            while os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+            while command.status() != psutil.STATUS_ZOMBIE:
                 if time.monotonic() > until:
-                    os.kill(process.pid, signal.SIGKILL)
+                    command.kill()
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
 
 
@@ -106,11 +134,13 @@ class MergeJob:
         Raises:
           RuntimeError: No shard was begun, or a command failed.
         """
-        begun = [shard for shard in self.shards if Path(shard).is_dir()]
+        from jaxrl.runtime.checkpoints.identity_file import IDENTITY
+
+        begun = [shard for shard in self.shards if (Path(shard) / IDENTITY).is_file()]
         if not begun:
             raise RuntimeError(f"no shard of {self.out} was begun")
         for words in commands_after(begun, self.out, self.report):
-            status = subprocess.run([sys.executable, "-c", _COMMAND, *words], check=False).returncode
+            status = subprocess.run([sys.executable, *_COMMAND, *words], check=False).returncode
             if status:
                 raise RuntimeError(f"jaxrl {shlex.join(words)} ended with exit status {status}")
 

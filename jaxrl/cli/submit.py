@@ -7,7 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 
 import tyro
 
-from jaxrl.cli.jobs import MergeJob, ShardJob, commands_after
+from jaxrl.cli.jobs import MergeJob, Resources, ShardJob, commands_after
 from jaxrl.cli.parsing import CommandError, option_words, without_options
 
 __all__ = ["Submit"]
@@ -78,9 +78,10 @@ class Submit:
             return 0
         from jaxrl.cli.executors import run_locally, submit_to_slurm
 
-        if self.executor == "local":
-            return run_locally(jobs.shards, jobs.after, logs, self)
-        return submit_to_slurm(jobs.shards, jobs.after, logs, self)
+        values = {name: getattr(self, name) for name in Resources._fields}
+        resources = Resources(**values | {"at_once": self.at_once or self.shards})
+        run = run_locally if self.executor == "local" else submit_to_slurm
+        return run(jobs.shards, jobs.after, logs, resources)
 
     def _check_numbers(self) -> None:
         """Raises an error if a number of an option is out of range.
@@ -103,9 +104,10 @@ class Submit:
           CommandError: The command is none of `jaxrl train`, or has an option that its shards cannot take.
           ValueError: `jaxrl train` refuses it.
         """
+        from jaxrl.checks import check_count
         from jaxrl.cli.train import asked
         from jaxrl.results.storage import finished
-        from jaxrl.runtime.call import seeds_that_fit
+        from jaxrl.sweeps.batching import seed_list
 
         try:
             words = shlex.split(self.command)
@@ -124,7 +126,10 @@ class Submit:
             number = "none" if self.out is None else "both"
             raise CommandError(f"submit takes one --out, in the command or after it, but got {number}")
         out = str(self.out or options.out)
-        runs = len(seeds_that_fit(options.seeds)) * (1 if sweep is None else len(sweep))
+        out = f"./{out}" if out.startswith("-") else out  # which would be taken for an option
+        seeds = options.seeds if isinstance(options.seeds, int) else len(seed_list(options.seeds, "seeds"))
+        check_count("seeds", seeds)
+        runs = seeds * (1 if sweep is None else len(sweep))
         if self.shards > runs:
             raise CommandError(f"--shards must be at most the number of runs of {algo.name}, {runs}, got {self.shards}")
         if finished(Path(out)) and not self.force:

@@ -419,7 +419,7 @@ def test_values_of_a_preset_without_effect_are_left_out(capsys: pytest.CaptureFi
     assert "preset of evolve on cartpole without its lr, which has no effect here (" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "envs", "version"])
+@pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "submit", "envs", "version"])
 def test_every_command_has_a_help(command: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit) as end:
         cli.main([command, "--help"])

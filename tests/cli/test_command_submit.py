@@ -1,19 +1,24 @@
 """`jaxrl submit`: the jobs that it prints, those that it gives to SLURM, and shards that are killed on this machine."""
 
+import os
+import pickle
 import re
 import shlex
 import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 from same_bits import assert_same_bits
 
 import jaxrl
+from jaxrl.cli import jobs
 from jaxrl.cli import main as cli
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY
 
@@ -151,6 +156,78 @@ def test_a_result_is_replaced_only_if_asked(
     args = ["train ppo cartpole --seeds 8 --out x", "--shards", "2", "--dry-run"]
     assert "x holds a result: choose another --out, or add --force to replace it" in failed(capsys, *args)
     assert cli.main(["submit", *args, "--force"]) == 0
+
+
+KILLED_FIRST = """
+import os, signal, sys
+from pathlib import Path
+file = Path(sys.argv[1])
+if file.exists():
+    sys.exit()
+file.touch()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+KEEPING = """
+import signal, sys, time
+from pathlib import Path
+def keep(number, frame):
+    Path(sys.argv[1], "kept").touch()
+    sys.exit(138)
+signal.signal(signal.SIGUSR1, keep)
+Path(sys.argv[1], "begun").touch()
+time.sleep(60)
+"""
+
+
+def test_a_job_resumes_a_command_that_was_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(jobs, "_COMMAND", ("-c", KILLED_FIRST))
+    jobs.ShardJob([str(tmp_path / "killed")], 1.0)()
+    assert "The command was stopped (exit status -9), and is resumed.\n" in capfd.readouterr().out
+    monkeypatch.setattr(jobs, "_COMMAND", ("-c", "import sys; print('once', flush=True); sys.exit(2)"))
+    with pytest.raises(RuntimeError, match=r"^jaxrl train ppo ended with exit status 2$"):
+        jobs.ShardJob(["train", "ppo"], 1.0)()
+    assert capfd.readouterr().out.count("once") == 1
+    monkeypatch.setattr(jobs, "_COMMAND", ("-c", "import os; print('again', flush=True); os.kill(os.getpid(), 9)"))
+    with pytest.raises(RuntimeError, match=r"^jaxrl train ppo ended with exit status -9$"):
+        jobs.ShardJob(["train", "ppo"], 1.0)()
+    assert capfd.readouterr().out.count("again") == jobs.RESTARTS
+
+
+@pytest.mark.parametrize("hears", [True, False])
+def test_a_preempted_job_waits_for_the_checkpoint(hears: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes during the wait for the command, as for submitit, whose handler ends the process."""
+    deaf = KEEPING.replace("SIGUSR1, keep", "SIGUSR1, signal.SIG_IGN")
+    monkeypatch.setattr(jobs, "_COMMAND", ("-c", KEEPING if hears else deaf))
+    job = jobs.ShardJob([str(tmp_path)], 60.0 if hears else 0.5)
+    submissions = []
+
+    def handle(number: int, frame: Any) -> None:
+        submissions.append(job.checkpoint())
+        sys.exit(144)
+
+    def preempt() -> None:
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    before = signal.signal(signal.SIGUSR2, handle)
+    thread = threading.Thread(target=preempt)
+    thread.start()
+    with pytest.raises(SystemExit):
+        job()
+    thread.join()
+    signal.signal(signal.SIGUSR2, before)
+    assert (tmp_path / "kept").exists() == hears
+    again = pickle.loads(pickle.dumps(submissions[0].function))
+    assert again == jobs.ShardJob(job.words, job.grace)
+
+
+def test_a_merge_takes_the_shards_that_were_begun(tmp_path: Path) -> None:
+    (tmp_path / "x-0").mkdir()
+    with pytest.raises(RuntimeError, match=f"^no shard of {tmp_path}/x was begun$"):
+        jobs.MergeJob([f"{tmp_path}/x-0", f"{tmp_path}/x-1"], f"{tmp_path}/x", f"{tmp_path}/x.html")()
 
 
 class Killing:
