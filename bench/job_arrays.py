@@ -4,10 +4,10 @@
         [--json FILE]
 
 A process is `jaxrl train ppo cartpole` with one seed: it starts, imports, compiles, trains, evaluates twice with 8 + 8
-episodes and writes its result. Its costs for all runs are extrapolated from `--processes`, and from `--cached` of them where compiled programs are cached
-(JAXRL_COMPILATION_CACHE, filled by one more process first). The one call with all runs is measured. Times are
-processor seconds of each process, which other processes on the machine affect less than its seconds, and peaks of
-resident memory. The time that a scheduler or a launcher takes itself is not included.
+episodes and writes its result. Its costs for all runs are extrapolated from `--processes`, and from `--cached` of them
+where compiled programs are cached (JAXRL_COMPILATION_CACHE, filled by one more process first). The one call with all
+runs is measured. Times are processor seconds of each process, which other processes on the machine affect less than its
+seconds, and peaks of resident memory. The time that a scheduler or a launcher takes itself is not included.
 """
 
 import os

@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import tyro
 
@@ -78,7 +78,7 @@ class Submit:
             return 0
         from jaxrl.cli.executors import run_locally, submit_to_slurm
 
-        values = {name: getattr(self, name) for name in Resources._fields}
+        values: dict[str, Any] = {name: getattr(self, name) for name in Resources._fields}
         resources = Resources(**values | {"at_once": self.at_once or self.shards})
         run = run_locally if self.executor == "local" else submit_to_slurm
         return run(jobs.shards, jobs.after, logs, resources)
