@@ -79,7 +79,8 @@ class Submit:
         from jaxrl.cli.executors import run_locally, submit_to_slurm
 
         values: dict[str, Any] = {name: getattr(self, name) for name in Resources._fields}
-        resources = Resources(**values | {"at_once": self.at_once or self.shards})
+        values["at_once"] = self.at_once or self.shards
+        resources = Resources(**values)
         run = run_locally if self.executor == "local" else submit_to_slurm
         return run(jobs.shards, jobs.after, logs, resources)
 
