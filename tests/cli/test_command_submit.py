@@ -20,7 +20,7 @@ from same_bits import assert_same_bits
 import jaxrl
 from jaxrl.cli import jobs
 from jaxrl.cli import main as cli
-from jaxrl.runtime.checkpoints.identity_file import IDENTITY
+from jaxrl.runtime.checkpoints.store import has_checkpoint
 
 ROOT = Path(__file__).parents[2]
 TINY = (
@@ -231,7 +231,7 @@ def test_a_merge_takes_the_shards_that_were_begun(tmp_path: Path) -> None:
 
 
 class Killing:
-    """Kills each shard of a submission once, in one of three ways, as soon as it trains.
+    """Kills each shard of a submission once, in one of three ways, as soon as it has a checkpoint.
 
     Args:
       out: Directory of the merged result.
@@ -245,13 +245,13 @@ class Killing:
         self.killed: dict[int, str] = {}
 
     def look(self) -> None:
-        """Kills the shards that train and were not killed before."""
+        """Kills the shards that train, have a checkpoint and were not killed before."""
         for process in psutil.process_iter(["pid", "ppid", "cmdline"]):
             words = process.info["cmdline"] or []
             if f"{self.out}" not in words or "--shard" not in words:
                 continue
             number = int(words[words.index("--shard") + 1].partition("/")[0])
-            if number in self.killed or not (Path(f"{self.out}-{number}") / IDENTITY).is_file():
+            if number in self.killed or not has_checkpoint(Path(f"{self.out}-{number}")):
                 continue
             way = self.killed[number] = self.WAYS[number % len(self.WAYS)]
             if way == "preemption":  # of the job, by the signal that SLURM sends
@@ -263,7 +263,7 @@ class Killing:
 @pytest.mark.slow
 def test_shards_that_are_each_killed_once_equal_one_call(tmp_path: Path) -> None:
     out, count = tmp_path / "x", 8
-    train = f"train ppo cartpole {TINY.replace('--env-steps 64 --evals 2', '--env-steps 40000 --evals 20')}"
+    train = f"train ppo cartpole {TINY.replace('--env-steps 64 --evals 2', '--env-steps 320000 --evals 40')}"
     options = ["--shards", str(count), "--out", str(out), "--executor", "local", "--time", "60", "--at-once", "4"]
     words = [sys.executable, "-c", COMMAND, "submit", f"{train} --checkpoint-minutes 0.001", *options]
     child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
@@ -277,6 +277,7 @@ def test_shards_that_are_each_killed_once_equal_one_call(tmp_path: Path) -> None
     logs = [path.read_text() for path in Path(f"{out}.jobs").glob("*.out")]
     assert sum("Requeued job" in log for log in logs) == 3  # those with a preemption
     assert sum("The command was stopped (exit status" in log for log in logs) == 5
+    assert not any("starts from the beginning" in log for log in logs)
     assert f"Wrote {out} (next" in printed and Path(f"{out}.html").is_file()
     assert cli.main([*train.split(), "--no-progress", "--out", str(tmp_path / "whole")]) == 0
     assert_same_bits(jaxrl.load_result(out), jaxrl.load_result(tmp_path / "whole"))
