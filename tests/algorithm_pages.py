@@ -34,6 +34,7 @@ RESULTS = (
     "presets-actor-critic",
     "presets-memory",
     "presets-known-optimum",
+    "presets-physical",
     "presets-crowds",
 )
 _CONTINUOUS = ("sac", "td3")  # whose defaults are those on Pendulum; of the others, those on CartPole

@@ -32,7 +32,7 @@ class Settings:
     tasks: tuple[str, ...] = TASKS
     """Tasks whose three optima are known."""
     algorithms: tuple[str, ...] = tuple(AGENTS)
-    """Algorithms, where a task has actions for them; "ppo-mixture" is PPO with a mixture of critics."""
+    """Algorithms, each on the tasks that it has settings for; "ppo-mixture" is PPO with a mixture of critics."""
     discounts: tuple[str, ...] = ("exp:gamma=0.99", "beta:mu=0.9,eta=0.5", "hyperbolic:k=0.3")
     """Discounts of training and of the optima."""
     seeds: int = 16
@@ -117,7 +117,9 @@ def gaps_table(
             row |= {f"gap, {kind}": _gap(runs, float(optimum[d])) for kind, optimum in best.items()}
             rows.append(row | {"failed": int(values.shape[1] - runs.size)})
         optimal: dict[str, Any] = {"discount": discount, "algorithm": "(optimum)", "return": MISSING}
-        rows.append(optimal | {f"gap, {kind}": f"({value[d]:.4f})" for kind, value in best.items()} | {"failed": 0})
+        for kind, value in best.items():
+            optimal[f"gap, {kind}"] = f"({value[d]:.4f})" if np.isfinite(value[d]) else MISSING
+        rows.append(optimal | {"failed": 0})
     return pandas.DataFrame(rows)
 
 
@@ -150,7 +152,8 @@ def gaps_figure(
 
 def _gap(runs: np.ndarray, optimum: float) -> str:
     """The gap of the interquartile mean in per cent of the optimum's size, with its interval."""
-    return interval(iqm, 100 * (optimum - runs) / abs(optimum), 2) if np.isfinite(optimum) else MISSING
+    known = np.isfinite(optimum) and optimum != 0
+    return interval(iqm, 100 * (optimum - runs) / abs(optimum), 2) if known else MISSING
 
 
 STUDY = Study(

@@ -50,15 +50,9 @@ _PPO = {
         {"lr": 1e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0, "log_std_init": -2.5},
         300_000,
     ),
-    "fishery": Agent(
-        "ppo",
-        jaxrl.PPOConfig(num_envs=16, num_steps=64, num_epochs=10, num_minibatches=4, **_NORMALISED),
-        {"lr": 3e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0},
-        300_000,
-    ),
     **{
         task: Agent("ppo", jaxrl.preset("ppo", task).config, jaxrl.preset("ppo", task).hparams, env_steps)
-        for task, env_steps in (("inventory", 200_000), ("stopping", 100_000))
+        for task, env_steps in (("fishery", 300_000), ("inventory", 200_000), ("stopping", 100_000))
     },
 }
 _ANNEALED = {"lr": 3e-3, "lr_end": 0.0, "lam": 0.95, "entropy_coef": 0.0}

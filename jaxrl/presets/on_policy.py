@@ -72,6 +72,8 @@ KNOWN_OPTIMUM = (
            {**_ANNEALED, "lr": 1e-3, "lam": 0.95, "entropy_coef": 0.0}, 100_000),
     Preset("ppo", "inventory", PPOConfig(**_SMALL),
            {**_ANNEALED, "lr": 3e-3, "lam": 0.8, "entropy_coef": 0.05}, 200_000),
+    Preset("ppo", "fishery", PPOConfig(**_SMALL | {"num_epochs": 10}),
+           {**_ANNEALED, "lr": 3e-3, "lam": 0.95, "entropy_coef": 0.0}, 300_032),
 )
 
 # PPO with a memory.

@@ -8,6 +8,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.presets.off_policy import EVOLUTION, OFF_POLICY, REMEMBERING_Q
 from jaxrl.presets.on_policy import GRIDS, JUMANJI, KNOWN_OPTIMUM, MINATAR, ON_POLICY, PPO_CONTROL, REMEMBERING
+from jaxrl.presets.physical import PHYSICAL
 from jaxrl.presets.preset import Preset
 from jaxrl.presets.walking import CROWDS
 
@@ -18,6 +19,7 @@ PRESETS = (
     *JUMANJI,
     *GRIDS,
     *KNOWN_OPTIMUM,
+    *PHYSICAL,
     *REMEMBERING,
     *ON_POLICY,
     *OFF_POLICY,

@@ -57,6 +57,7 @@ def test_the_table_has_gaps_in_per_cent_of_the_size_of_each_optimum() -> None:
     ppo, optimum = known_optima.gaps_table(returns, best, ("0.9",)).to_dict("records")
     assert ppo["gap, precommitted"] == "20.00 [20.00, 20.00]" and ppo["gap, sophisticated"] == "-25.00 [-25.00, -25.00]"
     assert ppo["gap, stationary"] == "\N{EN DASH}" and ppo["failed"] == 1
+    assert optimum["gap, stationary"] == "\N{EN DASH}"
     assert (optimum["gap, precommitted"], optimum["gap, sophisticated"]) == ("(-10.0000)", "(-16.0000)")
 
 
