@@ -33,8 +33,8 @@ class NonlinearField(Field):
     """Base of the tasks u_t = L u - (u^2 / 2)_x + f with real rates L; a field that blows up terminates.
 
     Two thirds of the modes are kept, so that products have no aliases. Where the field exceeds max_field or is not a
-    number, the episode terminates and the step pays, besides its own cost, the largest state cost of all the steps that
-    are left, so that blowing up never pays.
+    number, the episode terminates and the step costs, in addition, the largest state cost of all the steps that are
+    left, so that an early end has no better return, undiscounted.
 
     Attributes:
       substeps: Number of steps of ETDRK4 in a step of the task.
@@ -73,7 +73,7 @@ class NonlinearField(Field):
         field = spectral.to_field(self._kept(modes + params.noise * self.smooth_modes(noise, params)))
         terminated = ~jnp.all(jnp.abs(field) <= params.max_field)  # also true if one is not a number
         field = jnp.clip(jnp.where(jnp.isnan(field), 0.0, field), -params.max_field, params.max_field)
-        left = params.max_steps_in_episode - 1 - state.time
+        left = jnp.maximum(params.max_steps_in_episode - 1 - state.time, 0)
         rest = jnp.where(terminated, left * _worst(params), 0.0)
         observation = self.observe(measure, field, params)
         return observation, FieldState(state.time + 1, field), -cost - rest, terminated, {}

@@ -38,8 +38,8 @@ class WaveParams(FieldParams):
 class Wave(LinearField):
     """u_tt = c^2 u_xx + f without damping: left alone, the energy of (u_t^2 + c^2 u_x^2) / 2 stays; a step is exact.
 
-    Source: the equation, its constants of controlgym 1.0 (Zhang et al., 2023), with normal smooth first
-    fields, smooth actuators and noise; controlgym adds the action to the speed without the time of the step.
+    Source: the equation and the constants of controlgym 1.0 (Zhang et al., 2023), with normal smooth first fields,
+    smooth actuators and noise; controlgym adds the action to the speed without the time of the step.
     """
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import warnings
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 
 from envs.base import Environment, optimum_of
+from jaxrl.results.format import reason
 
 if TYPE_CHECKING:
     from jaxrl.results.description import Description, Labelled
@@ -20,7 +22,7 @@ MOST_OPTIMA = 32  # different ones of one result; each may take seconds
 
 OPTIMA = "optima"  # key of the optima in `config.json`
 
-__all__ = ["DISCOUNTED", "MOST_OPTIMA", "OPTIMA", "known_optima", "optima", "optima_of_call"]
+__all__ = ["DISCOUNTED", "MOST_OPTIMA", "OPTIMA", "as_recorded", "known_optima", "optima", "optima_of_call"]
 
 
 def optima(result: Labelled, metric: str) -> np.ndarray | None:
@@ -75,18 +77,23 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
     ]
     if len(set(tasks)) > MOST_OPTIMA:
         return None
-    values = np.array([_optimum(task) for task in tasks])
+    try:
+        values = np.array([_optimum(task) for task in tasks])
+    except Exception as error:  # of any environment; an optimum is no reason to lose a result
+        warnings.warn(f"the optimum of {env.name} is left out: {reason(error)}", RuntimeWarning, stacklevel=2)
+        return None
     return values if np.isfinite(values).any() else None
 
 
 def known_optima(result: Labelled) -> dict[str, list[float | None]]:
     """Optima of the settings by metric, as `config.json` records them, None for an unknown one; empty without any."""
     every = {metric: optima(result, metric) for metric in DISCOUNTED if metric in result.metrics}
-    return {
-        metric: [float(value) if np.isfinite(value) else None for value in values]
-        for metric, values in every.items()
-        if values is not None
-    }
+    return {metric: as_recorded(values) for metric, values in every.items() if values is not None}
+
+
+def as_recorded(values: np.ndarray) -> list[float | None]:
+    """Optima for JSON, None for nan."""
+    return [float(value) if np.isfinite(value) else None for value in values]
 
 
 def _recorded(recorded: Any, metric: str, num_settings: int) -> np.ndarray | None:
@@ -94,8 +101,19 @@ def _recorded(recorded: Any, metric: str, num_settings: int) -> np.ndarray | Non
     values = recorded.get(metric) if isinstance(recorded, dict) else None
     if not isinstance(values, list) or len(values) != num_settings:
         return None
-    numbers = [value if isinstance(value, int | float) else np.nan for value in values]
-    return np.array(numbers, np.float64)
+    numbers = np.array([_number(value) for value in values])
+    return numbers if np.isfinite(numbers).any() else None
+
+
+def _number(value: Any) -> float:
+    """A finite number of a file that anyone may have written, otherwise nan."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return float("nan")
+    try:
+        number = float(value)
+    except OverflowError:
+        return float("nan")
+    return number if np.isfinite(number) else float("nan")
 
 
 @dataclasses.dataclass(frozen=True)

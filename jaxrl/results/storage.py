@@ -22,7 +22,6 @@ from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.file_names import CONFIG, FILES, LOCK, METRICS, PARQUET, POLICIES, SEARCH, TABLE
-from jaxrl.results.format import reason
 from jaxrl.results.json_values import parsed
 from jaxrl.results.optima import OPTIMA, known_optima
 from jaxrl.results.own_files import begun, foreign_files
@@ -208,7 +207,9 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     leaves = result.policies  # with an unknown algorithm they are still in the form in which they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = _named(result.policies) | _named(result.best, PREFIX)
-    config, table = config_of(result.description()) | _optima(result), _table(result)
+    config, table = config_of(result.description()), _table(result)
+    if best := known_optima(result):
+        config |= {OPTIMA: best}
 
     def write_policies(file: Path) -> None:
         with file.open("wb") as stream:
@@ -267,16 +268,6 @@ def _as_text(table: pandas.DataFrame) -> pandas.DataFrame:
 def metrics_of_runs(result: Labelled) -> list[str]:
     """Names of the metrics with a single number per run."""
     return [str(name) for name, metric in result.metrics.items() if set(metric.dims) <= {*result.dims, *RUN_DIMS}]
-
-
-def _optima(result: Labelled) -> dict[str, Any]:
-    """The part of `config.json` with the known optima; an error of an environment does not prevent saving."""
-    try:
-        best = known_optima(result)
-    except Exception as error:  # of any environment
-        warnings.warn(f"config.json records no optimum: {reason(error)}", RuntimeWarning, stacklevel=4)
-        return {}
-    return {OPTIMA: best} if best else {}
 
 
 def _table(result: Labelled) -> pandas.DataFrame:

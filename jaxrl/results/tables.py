@@ -125,7 +125,7 @@ def _with_gaps(
     middle = [row[columns.index("iqm")] for row in rows]
     gaps = best - np.array(middle)
     shares = 100 * gaps / np.where(best != 0, np.abs(best), np.nan)
-    added = {"optimum": best, "gap": gaps} | ({"gap_percent": shares} if np.any(best != 0) else {})
+    added = {"optimum": best, "gap": gaps} | ({"gap_percent": shares} if np.any(np.isfinite(shares)) else {})
     cells = zip(*([float(x) if np.isfinite(x) else None for x in values] for values in added.values()), strict=True)
     rows = [(*row, *more) for row, more in zip(rows, cells, strict=True)]
     return (*columns, *added), rows, {"optimum": decimals_of(middle), "gap": decimals_of(middle), "gap_percent": 2}

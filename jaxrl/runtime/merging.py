@@ -20,6 +20,7 @@ from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
 from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_result
+from jaxrl.results.optima import DISCOUNTED, OPTIMA, as_recorded, optima
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split
@@ -237,6 +238,10 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     known = None if first.algo is None else saved_hparams(saved, first.algo, shards[0].shape[0])
     hparams = None if known is None else known[0]
     loaded = {**(first.loaded or {}), **saved} if first.algo is None else None
+    if loaded is not None:
+        each_optima = {metric: [optima(result, metric) for result in results] for metric in DISCOUNTED}
+        known_in_all = {metric: each for metric, each in each_optima.items() if all(one is not None for one in each)}
+        loaded[OPTIMA] = {metric: as_recorded(of_settings(*each)) for metric, each in known_in_all.items()}
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
     each = [result.metrics.attrs for result in results]
     attrs |= {

@@ -107,7 +107,7 @@ def failed(capsys: pytest.CaptureFixture[str], *args: str, whose: str = "jaxrl")
         ("train ppo cartpole --env.max-steps-in-episode 0", "env.max_steps_in_episode must be at least 1, got 0"),
         ("train ppo crowd/circle --static num_agents", "--static takes fields with values, such as num_agents=30, but"),
         ("train ppo crowd/circle --static num_agent=3", "no static field 'num_agent'; did you mean 'num_agents'"),
-        ("train ppo crowd/circle --env.num-agents 3", "static fields are set by --static num_agents=VALUE"),
+        ("train ppo crowd/circle --env.num-agents 3", "parameters (its static fields take --static NAME=VALUE)"),
         ("train ppo crowd/circle --static num_agents=0", "num_agents must be a whole number of at least 1, got 0"),
         ("train ppo crowd/circle --static frame=sideways", "frame must be one of absolute, relative, egocentric, got"),
         (

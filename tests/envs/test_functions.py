@@ -101,7 +101,7 @@ def two_rewards(key: jax.Array, level: jax.Array, action: jax.Array) -> Any:
             TypeError,
             r"^wide_step must return an obs of the shapes that reset returns, fl",
         ),
-        ({"step": two_rewards}, TypeError, r"^two_rewards must return a reward of shape \[\], got float32\[2\]"),
+        ({"step": two_rewards}, TypeError, r"^two_rewards must return one number as reward, got float32\[2\]"),
         (
             {"params": {"class": 1.0}},
             ValueError,

@@ -133,6 +133,14 @@ def test_bounds_of_actions_leave_room_for_every_optimum(plant: str) -> None:
     assert [env.optimum(tight, 0.9, kind) for kind in ("precommitted", "sophisticated")] == [None, None]
 
 
+def test_the_kinds_differ_under_a_hyperbolic_discount() -> None:
+    env = envs.make("lq/double-integrator")
+    steep = [env.optimum(discount=jaxrl.Hyperbolic(k=0.3), kind=kind) for kind in OPTIMUM_KINDS]
+    assert steep[0] > steep[1] > steep[2]
+    exponential = [env.optimum(discount=0.9, kind=kind) for kind in OPTIMUM_KINDS]
+    assert exponential[0] == pytest.approx(exponential[2], rel=1e-9) and exponential[0] > exponential[1]
+
+
 def test_the_optimum_follows_the_parameters() -> None:
     env: Any = LinearQuadratic("scalar")
     params = env.default_params.replace(max_steps_in_episode=1, initial_spread=np.array([[0.0]]))

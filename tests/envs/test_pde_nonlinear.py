@@ -72,13 +72,28 @@ def test_steps_are_those_of_a_slow_solver(task: str) -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_steps_are_of_fourth_order_in_time(task: str) -> None:
-    """Of third to fourth order at the substeps of the tasks, whose shortest waves are stiff."""
+    """Of about third order in longer steps, whose shortest waves are stiff."""
     params = TASKS[task].default_params
     fine = stepped(task, 64, 640, 4, params)
     errors = [np.max(np.abs(stepped(task, 64, substeps, 4, params) - fine)) for substeps in (10, 20, 80, 160)]
     assert np.log2(errors[0] / errors[1]) > 2.9
     # An error of order 4 with one of order 5 behind it: 3.8 to 4.1 as the steps become short.
     assert 3.7 < np.log2(errors[2] / errors[3]) < 4.2 and errors[1] < 1e-5
+
+
+@pytest.mark.parametrize(("task", "bound"), [("burgers", 3e-6), ("kuramoto-sivashinsky", 4e-5)])
+def test_four_steps_at_the_defaults_have_the_errors_that_the_page_states(task: str, bound: float) -> None:
+    env, params = TASKS[task], TASKS[task].default_params
+    fine = stepped(task, env.num_modes, 640, 4, params)
+    assert np.max(np.abs(stepped(task, env.num_modes, env.substeps, 4, params) - fine)) < bound
+
+
+def test_an_end_after_the_limit_costs_no_steps_that_are_left() -> None:
+    env = TASKS["burgers"]
+    params = env.default_params.replace(max_steps_in_episode=50, max_field=0.01)
+    state = env.reset_env(jax.random.key(0), params)[1].replace(time=jnp.int32(60))
+    _, _, reward, terminated, _ = env.step_env(jax.random.key(1), state, jnp.ones(8), params)
+    assert terminated and reward < 0
 
 
 @pytest.mark.parametrize("task", TASKS)

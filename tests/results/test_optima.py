@@ -91,8 +91,9 @@ def test_they_are_recorded_for_readers_of_metrics_alone(result, tmp_path):
         assert str(read.table(metric)) == str(result.table(metric))
     config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["optima"].keys() == {"return", "discounted_return"}
-    read.loaded = {**config, "optima": {"return": [1.0], "discounted_return": "x"}}  # of other settings, of no numbers
-    assert optima(read, "return") is None and optima(read, "discounted_return") is None
+    for damaged in ([1.0], "x", [None] * 8, [10**400] * 8, [True] * 8, ["1"] * 8, [float("inf")] * 8):
+        read.loaded = {**config, "optima": {"return": damaged}}
+        assert optima(read, "return") is None and optima(read, "discounted_return") is None
     result_of(envs.make("pendulum")).save(tmp_path / "unknown")
     assert "optima" not in json.loads((tmp_path / "unknown" / "config.json").read_text())
 
@@ -102,8 +103,10 @@ def test_an_environment_that_fails_there_does_not_prevent_saving(tmp_path):
         def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> float:
             raise ZeroDivisionError("no optimum today")
 
-    with pytest.warns(RuntimeWarning, match=r"config\.json records no optimum: .*no optimum today"):
+    with pytest.warns(RuntimeWarning, match=r"the optimum of .* is left out: .*no optimum today"):
         result_of(Broken()).save(tmp_path / "run")
+    with pytest.warns(RuntimeWarning, match="no optimum today"):
+        assert result_of(Broken()).table().columns[-1] == "seeds"
     assert load_metrics(tmp_path / "run").values("return").shape == (1, SEEDS, len(STEPS))
 
 
@@ -149,6 +152,18 @@ def test_the_share_is_that_of_the_size_of_the_optimum():
     assert fishery.columns[-3:] == ("optimum", "gap", "gap_percent")
     assert fishery.rows[0][-2:] == (pytest.approx(0.25, abs=1e-4), pytest.approx(100 / 33, abs=2e-3))
     assert str(fishery).splitlines()[-1].split()[-3:] == ["8.250", "0.250", "3.03"]
+
+
+def test_an_optimum_of_zero_has_no_share():
+    class Zero(CountedKelly):
+        def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> Any:
+            return 0.0 if params.num_steps == 1 else None
+
+    env = Zero()
+    params = dataclasses.replace(
+        jax.tree.map(lambda leaf: np.repeat(leaf, 2), env.default_params), num_steps=np.array([1, 2])
+    )
+    assert result_of(env, 2, env_params=params).table().columns[-2:] == ("optimum", "gap")
 
 
 def test_an_unknown_optimum_beside_known_ones_is_a_dash():

@@ -177,7 +177,7 @@ def adapt(
     if time_limit is not None:
         check_count("time_limit", time_limit)
     adapted = AdaptedEnvironment(env, interface, time_limit or own_limit(env), space)
-    check_returned(adapted, f"the reset of {name}", "its step")
+    check_returned(adapted, f"the reset of {name}", "its step", "done")
     if verbose:
         print(f"envs.adapt: {adapted!r}", file=sys.stderr)
     return adapted

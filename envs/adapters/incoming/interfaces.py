@@ -2,7 +2,7 @@
 
 import dataclasses
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -165,7 +165,9 @@ def _begin_brax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
 def _advance_brax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     del key, params
     state = task.step(inner, action)
-    truncated = jnp.asarray(getattr(state, "info", {}).get("truncation", 0), bool)  # of Brax's EpisodeWrapper
+    info = getattr(state, "info", None)
+    reported = info.get("truncation", 0) if isinstance(info, Mapping) else 0  # by Brax's EpisodeWrapper
+    truncated = jnp.asarray(reported, bool)
     return Transition(state.obs, state, state.reward, (state.done > 0) & ~truncated, truncated=truncated)
 
 

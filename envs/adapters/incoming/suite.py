@@ -115,15 +115,17 @@ class Adapter(base.Environment):
         return space_of(types_of(self)[0])
 
 
-def check_returned(env: Adapter, reset: str, step: str) -> None:
+def check_returned(env: Adapter, reset: str, step: str, flag: str = "terminated") -> None:
     """Reject functions whose values have other shapes than the contract, or than those of the reset.
 
     Args:
       env: Environment.
       reset, step: Names of the functions, for the error messages.
+      flag: Name of the flag at the end of an episode, for the error messages.
 
     Raises:
-      TypeError: A value of the step has another structure or shape.
+      TypeError: An observation or a state of the step has another structure or shape than that of the reset, or a
+        reward or a flag is not one number.
     """
     params, key = env.default_params, jax.eval_shape(lambda: jax.random.key(0))
     first = jax.eval_shape(env.begin, key, params)
@@ -138,9 +140,9 @@ def check_returned(env: Adapter, reset: str, step: str) -> None:
                 f"{step} must return {name} of the shapes that {reset} returns, {described(before)}, got "
                 f"{described(after)}"
             )
-    for name, value in (("reward", taken.reward), ("terminated", taken.terminated)):
-        if np.shape(value):
-            raise UserTypeError(f"{step} must return a {name} of shape [], got {described(value)}")
+    for name, value in (("reward", taken.reward), (flag, taken.terminated)):
+        if np.size(value) != 1:
+            raise UserTypeError(f"{step} must return one number as {name}, got {described(value)}")
     types_of(env)
 
 
@@ -205,7 +207,8 @@ def make(kind: Callable[..., Kind], env_id: str, fields: Mapping[str, object], k
         if name not in known:
             takes = f"; its static fields are {', '.join(known)}." if known else "; it has no static fields."
             hint = near(name, known) or takes
-            if hasattr(kind(env_id).default_params, name):
+            parameters = {field.name for field in dataclasses.fields(kind(env_id).default_params)}
+            if name in parameters:
                 hint = f"; it is a parameter, which `default_params` has and `--env.{name.replace('_', '-')}` sets."
             raise UserValueError(f"The environment {env.name!r} has no static field {name!r}{hint}")
         try:

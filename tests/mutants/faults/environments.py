@@ -802,4 +802,18 @@ FAULTS = (
         "]",
         "tests/suites/test_xminigrid.py::test_drawn_goals_stay_in_the_state",
     ),
+    Fault(
+        "truncation-of-an-object-that-is-ignored",
+        "envs/adapters/incoming/interfaces.py",
+        "return step._replace(truncated=task.is_truncated(step.inner, params))",
+        "return step",
+        "tests/envs/test_adapting.py::test_parameters_without_a_limit_are_traced_and_the_own_truncation_counts",
+    ),
+    Fault(
+        "law-of-another-kind",
+        "envs/control/stationary_gains.py",
+        'return precommitted(problem, curve) if kind == "precommitted" else sophisticated(problem, curve)',
+        "return precommitted(problem, curve)",
+        "tests/envs/test_lq.py::test_the_kinds_differ_under_a_hyperbolic_discount",
+    ),
 )

@@ -235,4 +235,25 @@ FAULTS = (
         'episodes[metric].fillna(0.0).mean("episode")',
         "tests/results/test_held_out.py::test_failed_runs_are_left_out_and_counted",
     ),
+    Fault(
+        "share-of-a-negative-optimum-with-the-other-sign",
+        "jaxrl/results/tables.py",
+        "np.where(best != 0, np.abs(best), np.nan)",
+        "np.where(best != 0, best, np.nan)",
+        "tests/results/test_optima.py::test_an_unknown_optimum_beside_known_ones_is_a_dash",
+    ),
+    Fault(
+        "recorded-optima-of-other-settings",
+        "jaxrl/results/optima.py",
+        "if not isinstance(values, list) or len(values) != num_settings:",
+        "if not isinstance(values, list):",
+        "tests/results/test_optima.py::test_they_are_recorded_for_readers_of_metrics_alone",
+    ),
+    Fault(
+        "discounted-optimum-of-a-tracked-run-without-its-discount",
+        "jaxrl/tracking/runs.py",
+        "optima_of_call(described, metric, call.env_steps) for metric in DISCOUNTED",
+        'optima_of_call(described, "return", call.env_steps) for metric in DISCOUNTED',
+        "tests/tracking/test_tracking.py::test_the_optimum_of_a_run_is_part_of_its_configuration",
+    ),
 )
