@@ -1,4 +1,4 @@
-"""Random-policy stepping of the physical control tasks, and of gym-electric-motor where it is installed.
+"""Random-policy stepping of the physical control tasks and of fields, and of gym-electric-motor where it is installed.
 
     python bench/physical.py [--tasks motor/dc lander] [--num-envs 64 1024] [--steps 250000] [--rounds 7]
                              [--gem PYTHON | --no-peers]
@@ -28,6 +28,7 @@ from bench.sides import add_peers, find_peer
 TASKS = (
     *("cartpole", "cartpole-swing-up", "acrobot-continuous", "reacher", "lander", "lander-continuous", "racing"),
     *("quadrotor/hover", "quadrotor/tracking"),
+    *("pde/convection-diffusion-reaction", "pde/wave", "pde/burgers", "pde/kuramoto-sivashinsky"),
 )
 MOTORS = {
     "motor/dc": "Cont-CC-PermExDc-v0",

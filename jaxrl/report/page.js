@@ -104,11 +104,11 @@
       } });
     }
     if (optima) {
-      const digits = (value, percent) => value === null ? "–" : percent === undefined || percent === null
-        ? String(Number(value.toPrecision(5))) : `${Number(value.toPrecision(3))} (${percent.toFixed(2)} %)`;
-      found.push({ name: "Optimum", value: (line) => optima[line][0], text: (line) => digits(optima[line][0]) });
+      const digits = (value, count) => value === null ? "–" : String(Number(value.toPrecision(count)));
+      const share = (value) => value === null ? "" : ` (${value.toFixed(2)} %)`;
+      found.push({ name: "Optimum", value: (line) => optima[line][0], text: (line) => digits(optima[line][0], 5) });
       found.push({ name: "Gap", value: (line) => optima[line][1],
-                   text: (line) => digits(optima[line][1], optima[line][2]) });
+                   text: (line) => digits(optima[line][1], 3) + share(optima[line][2]) });
     }
     found.push({ name: "Seeds", value: (line) => numbers[line][6] });
     if (numbers.some((row) => row[7] > 0)) found.push({ name: "Failed", value: (line) => numbers[line][7] });

@@ -524,7 +524,7 @@ def test_module_and_class() -> None:
         (3, {}, TypeError, "name is 3; it takes a string, such as 'cartpole'"),
         (None, {}, TypeError, "name is None; it takes a string, such as 'cartpole'"),
         (probes.OnlyTruncates(), {}, TypeError, r"name is OnlyTruncates.* \(an environment object is used as it is\)"),
-        ("envs.registry:Row", {}, TypeError, r"is a subclass of envs\.Environment"),
+        ("envs.registry:Row", {}, TypeError, r"or a subclass of envs\.Environment"),
     ],
 )
 def test_bad_names_and_fields_get_one_sentence(name: Any, static: dict, error: type, sentence: str) -> None:

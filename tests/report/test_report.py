@@ -691,6 +691,27 @@ def test_the_configuration_and_the_table_can_be_downloaded(page, tmp_path, runs)
     assert config == {name: value for name, value in saved.items() if name not in ("checksum", "files")}
 
 
+def test_the_page_shows_a_known_optimum_and_the_gap(browser, tmp_path):
+    known, unknown = (
+        Result(result_of(6, seeds=4).metrics, {}, jaxrl.ppo(envs.make(name), jaxrl.PPOConfig()))
+        for name in ("fishery", "pendulum")
+    )
+    browser.get_log("browser")
+    browser.get(write_report({"known": known, "unknown": unknown}, tmp_path / "x.html").as_uri())
+    heads = [heading.text for heading in find(browser, "#table thead th")]
+    at, row = heads.index("Optimum"), known.table().to_pandas().iloc[0]
+    assert heads[at + 1] == "Gap"
+    assert "the gap the optimum less the IQM" in browser.find_element("id", "table-help").text
+    first, second = cells(browser)
+    assert first[at] == "8.25" and second[at : at + 2] == ["\N{EN DASH}"] * 2
+    ((gap, percent),) = re.findall(r"^(-?[\d.]+) \((-?[\d.]+) %\)$", first[at + 1])
+    assert float(gap) == pytest.approx(row["gap"], rel=5e-3)  # three digits
+    assert float(percent) == pytest.approx(row["gap_percent"], abs=5e-3)
+    choose(browser, "metric", "length")
+    assert "Optimum" not in browser.find_element("id", "table").text
+    assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
+
+
 def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_path):
     search_of(tmp_path / "sweep")
     browser.get_log("browser")
