@@ -134,7 +134,7 @@ def test_bounds_of_actions_leave_room_for_every_optimum(plant: str) -> None:
 
 
 def test_the_kinds_differ_under_a_hyperbolic_discount() -> None:
-    env = envs.make("lq/double-integrator")
+    env: Any = envs.make("lq/double-integrator")
     steep = [env.optimum(discount=jaxrl.Hyperbolic(k=0.3), kind=kind) for kind in OPTIMUM_KINDS]
     assert steep[0] > steep[1] > steep[2]
     exponential = [env.optimum(discount=0.9, kind=kind) for kind in OPTIMUM_KINDS]
