@@ -11,7 +11,7 @@ import envs
 import jaxrl
 from bench.studies.figures import plain_axes
 from bench.studies.frames import MISSING, interval
-from bench.studies.known_optima_agents import AGENTS, TASKS, agent
+from bench.studies.known_optima_agents import AGENTS, TASKS
 from bench.studies.study import Study, StudyRun
 from envs.base import OPTIMUM_KINDS
 from envs.errors import UserValueError
@@ -64,13 +64,14 @@ def run(settings: Settings, study: StudyRun) -> None:
         for name in settings.algorithms:
             if task not in AGENTS[name]:
                 continue
-            algo, env_steps = agent(name, task)
+            preset = AGENTS[name][task]
+            algo = preset.algo
             result = study.train(
                 f"{task.replace('/', '_')}_{name}",
                 algo,
                 jaxrl.grid(algo.hparams, {"discount": settings.discounts}),
                 seeds=settings.seeds,
-                env_steps=settings.env_steps or env_steps,
+                env_steps=settings.env_steps or preset.env_steps,
                 evals=1,
                 eval_episodes=settings.eval_episodes,
             )
@@ -135,7 +136,7 @@ def gaps_figure(
         plain_axes(ax)
         for kind, optimum in best.items():
             ax.axvline(optimum[d], color="#444444", linestyle=styles[kind], linewidth=1, label=kind)
-        for row, (_, values) in enumerate(returns.items()):
+        for row, values in enumerate(returns.values()):
             runs = values[d][np.isfinite(values[d])]
             if runs.size > 1:
                 estimate = bootstrap_interval(iqm, runs)

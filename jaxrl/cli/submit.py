@@ -102,7 +102,7 @@ class Submit:
         """Words of the command without --out, and the directory of the merged result.
 
         Raises:
-          CommandError: The command is none of `jaxrl train`, or has an option that its shards cannot take.
+          CommandError: The command is not one of `jaxrl train`, or has an option that its shards cannot take.
           ValueError: `jaxrl train` refuses it.
         """
         from jaxrl.checks import check_count

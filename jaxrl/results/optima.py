@@ -79,7 +79,7 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
         return None
     try:
         values = np.array([_optimum(task) for task in tasks])
-    except Exception as error:  # of any environment; an optimum is no reason to lose a result
+    except Exception as error:  # of any environment, for which no result is lost
         warnings.warn(f"the optimum of {env.name} is left out: {reason(error)}", RuntimeWarning, stacklevel=2)
         return None
     return values if np.isfinite(values).any() else None

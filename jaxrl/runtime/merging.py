@@ -239,9 +239,11 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     hparams = None if known is None else known[0]
     loaded = {**(first.loaded or {}), **saved} if first.algo is None else None
     if loaded is not None:
-        each_optima = {metric: [optima(result, metric) for result in results] for metric in DISCOUNTED}
-        known_in_all = {metric: each for metric, each in each_optima.items() if all(one is not None for one in each)}
-        loaded[OPTIMA] = {metric: as_recorded(of_settings(*each)) for metric, each in known_in_all.items()}
+        loaded.pop(OPTIMA, None)
+        every = {metric: [optima(result, metric) for result in results] for metric in DISCOUNTED}
+        known_in_all = {metric: each for metric, each in every.items() if all(one is not None for one in each)}
+        if known_in_all:
+            loaded[OPTIMA] = {metric: as_recorded(of_settings(*each)) for metric, each in known_in_all.items()}
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
     each = [result.metrics.attrs for result in results]
     attrs |= {

@@ -33,7 +33,7 @@ def journal(path: str) -> JournalStorage:
 
     Raises:
       ValueError: There is no path.
-      JournalError: The file cannot be read or written, or is no journal.
+      JournalError: The file cannot be read or written, or is not a journal.
     """
     if not path:
         raise UserValueError("storage takes journal:PATH with the path of a file, got 'journal:'")
@@ -51,7 +51,7 @@ def _check_first_line(file: Path) -> None:
     """Raises an error if nothing should be appended to a file, since it is of another kind.
 
     Raises:
-      JournalError: The first line is none of a journal.
+      JournalError: The first line is not that of a journal.
     """
     with file.open("rb") as lines:
         first = lines.readline()
@@ -62,7 +62,7 @@ def _check_first_line(file: Path) -> None:
     except (ValueError, TypeError):
         is_record = False
     if not is_record:
-        raise JournalError("the file holds something else than a journal of Optuna")
+        raise JournalError("the file is not a journal of Optuna")
 
 
 class _Lock(JournalFileSymlinkLock):

@@ -72,7 +72,7 @@ class Prices:
 
 
 class OwnLimit(corridor.NewGymnax):
-    """gymnax 1.x with a limit of 7 steps that is no parameter."""
+    """gymnax 1.x with a limit of 7 steps that is not a parameter."""
 
     default_params: Any = Prices()
 

@@ -1,5 +1,6 @@
 """The study on known optima: its agents, gaps of constructed returns, and a small run."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import envs
 import jaxrl
 from bench.studies import STUDIES, known_optima, run_study
 from bench.studies.known_optima import Settings
-from bench.studies.known_optima_agents import AGENTS, agent
+from bench.studies.known_optima_agents import AGENTS
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,16 @@ def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], s
 
 @pytest.mark.parametrize(("name", "task"), [(name, task) for name in AGENTS for task in AGENTS[name]])
 def test_every_agent_takes_every_discount(name: str, task: str) -> None:
-    algo, env_steps = agent(name, task)
-    assert algo.env.name == task and env_steps >= algo.env_steps_per_iteration
-    jaxrl.grid(algo.hparams, {"discount": Settings().discounts})
+    preset = AGENTS[name][task]
+    algo = preset.algo
+    assert algo.env.name == preset.environment == task and preset.env_steps >= algo.env_steps_per_iteration
+    for discount in Settings().discounts:
+        algo.prepare(dataclasses.replace(algo.hparams, discount=jaxrl.as_discount(discount)))
 
 
 def test_a_mixture_of_critics_is_all_that_differs() -> None:
     for task in AGENTS["ppo-mixture"]:
-        (one, _), (mixture, _) = agent("ppo", task), agent("ppo-mixture", task)
+        one, mixture = AGENTS["ppo"][task].algo, AGENTS["ppo-mixture"][task].algo
         assert (one.config.critic, mixture.config.critic) == ("single", "mixture") and one.env == mixture.env
         assert vars(mixture.hparams).items() >= {k: v for k, v in vars(one.hparams).items() if v is not None}.items()
 

@@ -74,7 +74,7 @@ def test_a_damaged_journal_and_other_files_are_refused_in_a_sentence(space: Spac
     file = tmp_path / "study.log"
     for text in ("notes of mine\n", "notes", "3\n", '{"a": 1}\n', "\x00" * 5000):
         file.write_text(text)
-        with pytest.raises(ResultError, match=f"^the storage journal:{file} cannot be used: the file holds something"):
+        with pytest.raises(ResultError, match=f"^the storage journal:{file} cannot be used: the file is not a journal"):
             work(f"journal:{file}", space, 2, [])
         assert file.read_text() == text
     file.unlink()

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.adapters.incoming.suite import LIMIT, Adapter, Transition, check_returned, params_with
+from envs.adapters.incoming.suite import LIMIT, Adapter, Transition, check_returned, params_with, unpacked
 from envs.adapters.incoming.their_spaces import value_of
 from envs.arguments import check_count, described
 from envs.base import spaces
@@ -65,12 +65,12 @@ class FunctionEnvironment(Adapter):
 
     def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
         """`reset`."""
-        return _unpacked(self._call(self.reset_of, (key,), params), self.reset_of, ("obs", "state"))
+        return unpacked(self._call(self.reset_of, (key,), params), _name(self.reset_of), ("obs", "state"))
 
     def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
         """`step`."""
         returned = self._call(self.step_of, (key, inner, action), params)
-        return Transition(*_unpacked(returned, self.step_of, ("obs", "state", "reward", "terminated")))
+        return Transition(*unpacked(returned, _name(self.step_of), ("obs", "state", "reward", "terminated")))
 
     def action_mask(self, state: Any, params: Any) -> Any:
         """`action_mask`, or None."""
@@ -172,13 +172,6 @@ def _checked_numbers(params: Any) -> tuple[tuple[str, float], ...]:
         if isinstance(value, bool) or np.ndim(value) or np.asarray(value).dtype.kind not in "iuf":
             raise UserValueError(f"params must be numbers, got {value!r} for {name!r}")
     return tuple(sorted((name, float(value)) for name, value in params.items()))
-
-
-def _unpacked(returned: Any, function: Callable[..., Any], wanted: tuple[str, ...]) -> tuple[Any, ...]:
-    if isinstance(returned, tuple) and len(returned) == len(wanted):
-        return returned
-    got = described(returned) if not isinstance(returned, tuple) else f"{len(returned)} values"
-    raise UserTypeError(f"{_name(function)} must return ({', '.join(wanted)}), got {got}")
 
 
 def _name(function: Any) -> str:

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.adapters.incoming import suite
-from envs.adapters.incoming.suite import LIMIT, Transition
-from envs.arguments import described
+from envs.adapters.incoming.suite import LIMIT, Transition, unpacked
 from envs.base import spaces
 from envs.errors import UserTypeError
 
@@ -132,12 +131,13 @@ def own_actions(task: Any, name: str) -> Any:
 
 
 def _begin_gymnax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
-    return _unpacked(task.reset_env(key, params), task, "reset_env", ("obs", "state"))
+    return unpacked(task.reset_env(key, params), f"{type(task).__name__}.reset_env", ("obs", "state"))
 
 
 def _advance_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
     wanted = ("obs", "state", "reward", "done", "info")
-    obs, inner, reward, terminated, _ = _unpacked(task.step_env(key, inner, action, params), task, "step_env", wanted)
+    returned = task.step_env(key, inner, action, params)
+    obs, inner, reward, terminated, _ = unpacked(returned, f"{type(task).__name__}.step_env", wanted)
     return Transition(obs, inner, reward, terminated)
 
 
@@ -226,13 +226,6 @@ def without_mask(obs: Any, actions: spaces.Space, name: str) -> tuple[Any, Any]:
             "number of choices are supported."
         )
     return (next(iter(named.values())) if len(named) == 1 else named), mask | ~jnp.any(mask)
-
-
-def _unpacked(returned: Any, task: Any, method: str, wanted: tuple[str, ...]) -> tuple[Any, ...]:
-    if isinstance(returned, tuple) and len(returned) == len(wanted):
-        return returned
-    got = f"{len(returned)} values" if isinstance(returned, tuple) else described(returned)
-    raise UserTypeError(f"{type(task).__name__}.{method} must return ({', '.join(wanted)}), got {got}")
 
 
 INTERFACES: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {

@@ -146,6 +146,23 @@ def check_returned(env: Adapter, reset: str, step: str, flag: str = "terminated"
     types_of(env)
 
 
+def unpacked(returned: Any, function: str, wanted: tuple[str, ...]) -> tuple[Any, ...]:
+    """What a function returned, if it is a tuple of this many values.
+
+    Args:
+      returned: Returned value.
+      function: Name of the function, for the error message.
+      wanted: Names of the values.
+
+    Raises:
+      TypeError: It is not such a tuple.
+    """
+    if isinstance(returned, tuple) and len(returned) == len(wanted):
+        return returned
+    got = f"{len(returned)} values" if isinstance(returned, tuple) else described(returned)
+    raise UserTypeError(f"{function} must return ({', '.join(wanted)}), got {got}")
+
+
 def _shapes(tree: Any) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     return structure, [np.shape(leaf) for leaf in leaves]
