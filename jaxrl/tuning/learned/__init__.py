@@ -1,0 +1,1 @@
+"""What `jaxrl.meta` can learn: numbers inside an algorithm, each kind a small file."""
