@@ -70,6 +70,8 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
         Choice as Choice, LogUniform as LogUniform, Sweep as Sweep, Uniform as Uniform, grid as grid, sample as sample
     )
     from jaxrl.tuning.halving import Halving as Halving
+    from jaxrl.tuning.learned.theta import Theta as Theta
+    from jaxrl.tuning.meta import MetaResult as MetaResult, meta as meta
     from jaxrl.tuning.population import (
         PopulationResult as PopulationResult, population_based_training as population_based_training
     )

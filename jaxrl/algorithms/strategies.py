@@ -82,7 +82,9 @@ def strategy_names() -> dict[str, str]:
     return {_name(kind): kind for kind in sorted(kinds, key=str.lower)}
 
 
-def make_strategy(name: str, population_size: int, params: Params, custom_optimiser: Optimiser = None) -> Strategy:
+def make_strategy(
+    name: str, population_size: int, params: Params, custom_optimiser: Optimiser = None, raw: bool = False
+) -> Strategy:
     """Strategy of a name.
 
     Args:
@@ -90,10 +92,12 @@ def make_strategy(name: str, population_size: int, params: Params, custom_optimi
       population_size: Number of members of a generation.
       params: Parameters that are evolved, or their shapes.
       custom_optimiser: Optimiser of a strategy with one; None for Adam, or the steps of a natural gradient.
+      raw: Whether a strategy that replaces returns by their ranks takes the returns themselves.
 
     Raises:
       MissingPackageError: evosax is not installed.
-      ValueError: There is no such strategy, or not with this population size, number of parameters or optimiser.
+      ValueError: There is no such strategy, or not with this population size, number of parameters or optimiser, or its
+        steps are not a mean over returns.
     """
     names = strategy_names()
     meant = {_plain(known): known for known in names}.get(_plain(name))
@@ -113,10 +117,14 @@ def make_strategy(name: str, population_size: int, params: Params, custom_optimi
     natural = names[meant] in _NATURAL
     if custom_optimiser is not None and "optimizer" not in takes:
         raise UserValueError(f"optimiser has no effect with strategy={meant!r}, which has none; leave it out")
+    ranks = "fitness_shaping_fn" in takes and takes["fitness_shaping_fn"].default is _shaping("centered_rank")
+    if raw and not ranks:
+        raise UserValueError(f"shaping='raw' has no effect with strategy={meant!r}, which weights members by their order")
+    shaping = {"fitness_shaping_fn": _shaping("identity")} if raw else {}
     try:
         with jax.ensure_compile_time_eval():
             optimiser = {"optimizer": _optimiser(natural, 1.0, custom_optimiser)} if "optimizer" in takes else {}
-            made = kind(population_size, example, **optimiser)
+            made = kind(population_size, example, **optimiser, **shaping)
             defaults = made.default_params
     except (AssertionError, ValueError, TypeError) as error:
         raise UserValueError(
@@ -209,6 +217,12 @@ def _algorithms() -> Any:
             f"Evolution strategies need an extra: {installing('evolution')} ({error})."
         ) from error
     return algorithms
+
+
+def _shaping(name: str) -> Callable[..., Any]:
+    from evosax.core import fitness_shaping
+
+    return getattr(fitness_shaping, f"{name}_fitness_shaping_fn")
 
 
 def _name(kind: str) -> str:

@@ -97,6 +97,10 @@ class BanditOptions(PopulationOptions, ShardOptions, total=False):
     trackers: _Trackers
 
 
+class MetaOptions(BanditOptions, total=False):
+    """Options of `jaxrl.meta`; `RunOptions` documents each. A shard has some of the outer seeds."""
+
+
 class ResumeOptions(TypedDict, total=False):
     """Options of `jaxrl.resume`; `RunOptions` documents each. All others are those of the resumed call."""
 

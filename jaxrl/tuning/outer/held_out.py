@@ -1,0 +1,117 @@
+"""Learned thetas on tasks and seeds that the outer loop has not seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.pytrees import PyTree
+from jaxrl.results.dataset import range_of
+from jaxrl.results.result import Result
+from jaxrl.results.statistics import bootstrap_interval, iqm, mean
+from jaxrl.results.tables import Table, estimates
+from jaxrl.runtime.checkpoints.identity_file import IDENTITY
+from jaxrl.runtime.options import Options
+from jaxrl.runtime.training import train
+from jaxrl.tuning.learned.theta import Theta
+from jaxrl.tuning.outer.inner_task import sweep_of
+
+FIRST_TEST_SEED = 1_000_000  # inner seeds are drawn from all of uint32, which repeats one with negligible probability
+START = "start"
+EVALS = 10
+
+__all__ = ["EVALS", "FIRST_TEST_SEED", "START", "held_out_results", "table_of"]
+
+
+def held_out_results(
+    algos: Sequence[Algorithm],
+    theta: Theta,
+    learned: PyTree,
+    seeds: Sequence[int],
+    *,
+    env_steps: int,
+    eval_episodes: int,
+    test_seeds: int,
+    directory: Path | None,
+    options: Options,
+) -> dict[str, Result]:
+    """Results of trainings under theta at its start, and as each outer run learned it.
+
+    Args:
+      algos: Algorithms on the held-out tasks.
+      theta: Theta.
+      learned: Learned thetas, leaves `[num_outer_seeds, ...]`.
+      seeds: Outer seeds.
+      env_steps: Number of environment steps of a training.
+      eval_episodes: Number of episodes of an evaluation.
+      test_seeds: Number of test seeds of each theta.
+      directory: Directory to save the results in, one directory for each task; None saves nothing.
+      options: Options of the execution.
+
+    Returns:
+      Results by the names of the tasks, with the axis `theta`: "start", and "seed 0", "seed 1", ... for the outer
+      seeds. A directory with a result of the same call is not trained again.
+    """
+    stacked = jax.tree.map(
+        lambda first, leaf: np.concatenate([np.asarray(first, np.float32)[None], leaf]), theta.initial, learned
+    )
+    labels = [START, *(f"seed {seed}" for seed in seeds)]
+    results = {}
+    for i, algo in enumerate(algos):
+        hparams = jax.jit(jax.vmap(lambda value, algo=algo: theta.apply(value, algo.hparams)))(stacked)
+        out = None if directory is None else directory / f"{i}-{algo.env.name.replace('/', '-')}"
+        resumes = out is not None and (out / IDENTITY).is_file()
+        results[algo.env.name] = train(
+            algo,
+            sweep_of(hparams, labels),
+            seeds=range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
+            env_steps=env_steps,
+            evals=EVALS,
+            eval_episodes=eval_episodes,
+            block=options.block,
+            devices=options.devices,
+            memory=options.memory,
+            precision=options.precision,
+            progress=options.progress,
+            out=out,
+            resume=resumes,
+            force=out is not None and not resumes,
+        )
+    return results
+
+
+def table_of(results: Mapping[str, Result], metric: str, confidence: float) -> Table:
+    """Table of held-out tasks: theta at its start, and as it was learned.
+
+    A row "learned" has the mean over outer seeds of the interquartile mean over test seeds, and the interval of that
+    mean over outer seeds: the outer loop is repeated, not only its last trainings.
+
+    Args:
+      results: Results by the names of tasks, of `held_out_results`.
+      metric: Metric at the end of training.
+      confidence: Confidence level of the intervals.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for name, result in results.items():
+        values = np.where(result.failed_runs(), np.nan, result.values(metric)[:, :, -1])
+        limits = range_of(result.metrics.attrs, metric)
+        start = values[0][np.isfinite(values[0])]
+        rows.append((name, START, *estimates(start, confidence, limits), len(values[0]) - len(start)))
+        each = [run[np.isfinite(run)] for run in values[1:]]
+        iqms = np.asarray([float(iqm(run)) for run in each if len(run)])
+        interval = bootstrap_interval(mean, iqms, confidence=confidence).within(*limits) if len(iqms) > 1 else None
+        ends = (np.nan, np.nan) if interval is None else (float(interval.low), float(interval.high))
+        centre = float(iqms.mean()) if len(iqms) else np.nan
+        good = sum(map(len, each))
+        overall = float(np.concatenate(each).mean()) if good else np.nan
+        rows.append((name, "learned", centre, *ends, overall, good, values[1:].size - good))
+    title = (
+        f"{metric} on test seeds: interquartile mean, {confidence:.0%} bootstrap interval, over test seeds for the "
+        "start and over outer seeds for learned thetas"
+    )
+    return Table(title, ("task", "theta", "iqm", "low", "high", "mean", "runs", "failed"), tuple(rows), 2)

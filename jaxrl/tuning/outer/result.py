@@ -1,0 +1,104 @@
+"""Result of a meta-training: outer curves, learned thetas, and their results on held-out tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+
+from envs.errors import UserTypeError
+from envs.spelling import near_or_all
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.pytrees import HParams
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.result import Result
+from jaxrl.results.tables import Table
+from jaxrl.tuning.learned.theta import Theta
+from jaxrl.tuning.outer.held_out import table_of
+
+if TYPE_CHECKING:
+    import matplotlib.axes
+
+__all__ = ["MetaResult"]
+
+
+@dataclasses.dataclass(repr=False)
+class MetaResult:
+    """A meta-training, complete or stopped.
+
+    Attributes:
+      result: Outer curves, whose axis `seed` holds the outer seeds and whose axis `env_step` counts the environment
+        steps of all inner trainings of an outer run. Metrics of a generation: `return`, the mean objective of its
+        members over tasks and inner seeds; `best_return`, that of its best member; `spread`, the standard deviation
+        over members; `failed`, the number of inner trainings that were not finite, which are left out of the means;
+        `theta`, its numbers in the order of the leaves, and `distance`, their Euclidean distance from the start; and
+        for several tasks `task_return`, a mean for each. Its policies are the learned thetas.
+      theta: Theta that was learned, with its start.
+      algos: Algorithms on the tasks of the inner trainings.
+      held_out: Results by the name of the held-out task, with the axis `theta`: "start", and "seed 0", "seed 1", ... as
+        the outer seeds learned it; empty for a stopped call or without test seeds.
+      metric: Metric that the objective takes.
+    """
+
+    result: Result
+    theta: Theta
+    algos: tuple[Algorithm, ...]
+    held_out: dict[str, Result]
+    metric: str = "return"
+
+    def __repr__(self) -> str:
+        generations, runs = self.result.metrics.sizes["env_step"], len(self.result.seeds)
+        tasks = ", ".join(algo.env.name for algo in self.algos)
+        return (
+            f"MetaResult({self.theta.name} of {self.algos[0].name} on {tasks}: {generations} generations of {runs} "
+            f"outer seeds; details: table(), plot())"
+        )
+
+    def learned(self, seed: int | None = None) -> Any:
+        """Theta as an outer run learned it, a pytree of arrays; that of the first outer seed if None.
+
+        Raises:
+          ValueError: There is no such outer seed.
+        """
+        seeds = self.result.seeds
+        chosen = seeds[0] if seed is None else seed
+        if chosen not in seeds:
+            raise ResultError(f"seed takes one of the outer seeds {', '.join(map(str, seeds))}, got {seed!r}")
+        at = seeds.index(chosen)
+        return jax.tree.map(lambda leaf: leaf[0, at], self.result.policies)
+
+    def hparams(self, algo: Algorithm | None = None, seed: int | None = None) -> HParams:
+        """Hyper-parameters with a learned theta, for `jaxrl.train(algo, hparams, ...)`.
+
+        Args:
+          algo: Algorithm to train; that of the first task if None.
+          seed: Outer seed; the first if None.
+        """
+        chosen = self.algos[0] if algo is None else algo
+        if not isinstance(chosen, Algorithm):
+            raise UserTypeError(f"algo takes an algorithm, such as jaxrl.ppo(env), got {algo!r}")
+        return self.theta.apply(self.learned(seed), chosen.hparams)
+
+    def table(self, metric: str | None = None, *, confidence: float = 0.95) -> Table:
+        """Held-out tasks under theta at its start, and as it was learned, on test seeds.
+
+        Args:
+          metric: Metric at the end of a training; that of the objective if None.
+          confidence: Confidence level of the intervals, in (0, 1): over test seeds for the start, over outer seeds for
+            learned thetas.
+
+        Raises:
+          ResultError: There are no held-out results, or they have no such metric.
+        """
+        if not self.held_out:
+            raise ResultError("this meta-training has no held-out results: it was stopped, or test_seeds was 0")
+        chosen = self.metric if metric is None else metric
+        known = [str(name) for name in next(iter(self.held_out.values())).metrics.data_vars]
+        if chosen not in known:
+            raise ResultError(f"metric is {metric!r}{near_or_all(chosen, known)}")
+        return table_of(self.held_out, chosen, confidence)
+
+    def plot(self, metric: str | None = None, **options: Any) -> matplotlib.axes.Axes:
+        """Outer curves with bands over outer seeds; options as in `Result.plot`."""
+        return self.result.plot(metric, **options)
