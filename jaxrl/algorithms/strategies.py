@@ -119,7 +119,7 @@ def make_strategy(
         raise UserValueError(f"optimiser has no effect with strategy={meant!r}, which has none; leave it out")
     ranks = "fitness_shaping_fn" in takes and takes["fitness_shaping_fn"].default is _shaping("centered_rank")
     if raw and not ranks:
-        raise UserValueError(f"shaping='raw' has no effect with strategy={meant!r}, which weights members by their order")
+        raise UserValueError(f"shaping='raw' has no effect with strategy={meant!r}, which ranks members in its own way")
     shaping = {"fitness_shaping_fn": _shaping("identity")} if raw else {}
     try:
         with jax.ensure_compile_time_eval():

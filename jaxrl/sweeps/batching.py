@@ -81,7 +81,8 @@ def batched_env_params(env: Environment, env_params: EnvParams, sweep: Sweep | N
     if np.any(limits < 1):
         raise UserValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
     env.check_params(batched)
-    _check_action_space(env, batched, num_settings)
+    differ = sweep is not None and sweep.env
+    _check_action_space(env, batched, num_settings if differ else 1)
     return batched
 
 
@@ -124,7 +125,7 @@ def _bounds(space: spaces.Space) -> list[np.ndarray]:
 
 
 def _check_action_space(env: Environment, batched: Any, num_settings: int) -> None:
-    """Reject parameters that change the action space for which a policy has been built."""
+    """Reject parameters, the first `num_settings`, that change the action space for which a policy has been built."""
 
     def bounds(params: EnvParams) -> list[np.ndarray]:
         return _bounds(env.action_space(params))

@@ -148,8 +148,6 @@ def meta(
 
     algos = [on(task, "tasks") for task in _listed("tasks", tasks, [algo])]
     others = algos if held_out is None else [on(task, "held_out") for task in _listed("held_out", held_out, [])]
-    if discount is not None and (without := [each.name for each in (*algos, *others) if each.discount is None]):
-        raise UserValueError(f"discount has no effect on {without[0]}, whose evaluations have none; leave it out")
     outer_seeds = seeds_that_fit(seeds)
     evolution = make_strategy(strategy, population, theta.initial, raw=shaping == "raw")
     _check_strategy(strategy, evolution, {"lr": lr, "std": std, "std_decay": std_decay})
@@ -276,7 +274,7 @@ def _with_discount(algo: Algorithm) -> Algorithm:
 def _check_strategy(name: str, strategy: Strategy, values: Mapping[str, float | None]) -> None:
     if strategy.evaluates_first:
         raise UserValueError(
-            f"strategy must be one with a mean, such as 'open-es' or 'snes', got {name!r}, which evolves a set of thetas"
+            f"strategy must be one with a mean, such as 'open-es' or 'snes', got {name!r}, which evolves single members"
         )
     takes = {"lr": strategy.has_lr, "std": strategy.has_std, "std_decay": strategy.has_decay}
     for parameter, default in (("lr", None), ("std", 0.1), ("std_decay", 1.0)):
