@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Unpack
 
@@ -17,7 +17,7 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import own_settings
 from jaxrl.algorithms.contract import Algorithm, check_members
-from jaxrl.algorithms.strategies import Strategy, make_strategy
+from jaxrl.algorithms.strategies import make_strategy
 from jaxrl.checks import check_choice, check_count
 from jaxrl.discounts.parsing import as_discount
 from jaxrl.results.result import Result
@@ -32,12 +32,15 @@ from jaxrl.runtime.options import MetaOptions, Options, checked
 from jaxrl.runtime.programs import room_for
 from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import OBJECTIVES, SHAPINGS
+from jaxrl.tuning.outer.gradient_task import GradientTask
 from jaxrl.tuning.outer.held_out import held_out_results
 from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, require_effect, under_discount
-from jaxrl.tuning.outer.outer_runs import OuterHParams, OuterRuns, Population
+from jaxrl.tuning.outer.learners import Ascent, Evolution, Learner, OuterHParams
+from jaxrl.tuning.outer.outer_runs import OuterRuns
 from jaxrl.tuning.outer.result import MetaResult
 
 LR = 0.03  # of Adam on theta
+GRADIENT = "gradient"
 HELD_OUT = "held-out"  # directory of the results on held-out tasks
 
 __all__ = ["MetaResult", "meta"]
@@ -53,13 +56,13 @@ def meta(
     *,
     inner_steps: int,
     generations: int = 50,
-    population: int = 32,
+    population: int | None = None,
     inner_seeds: int = 1,
     strategy: str = "open-es",
     lr: float | None = None,
-    std: float = 0.1,
-    std_decay: float = 1.0,
-    shaping: str = "ranks",
+    std: float | None = None,
+    std_decay: float | None = None,
+    shaping: str | None = None,
     objective: str = "final",
     discount: Any = None,
     evals: int | None = None,
@@ -84,14 +87,15 @@ def meta(
         configuration, or algorithms on them; the environment of `algo` if None.
       inner_steps: Number of environment steps of an inner training.
       generations: Number of generations of each outer run.
-      population: Number of thetas of a generation.
+      population: Number of thetas of a generation; None takes 32.
       inner_seeds: Number of trainings of each theta on each task.
-      strategy: Name of an evolution strategy of evosax with a mean, such as "open-es".
+      strategy: Name of an evolution strategy of evosax with a mean, such as "open-es"; or "gradient", which
+        differentiates whole trainings, for tasks of continuous actions whose environment has derivatives: `inner_steps`
+        truncates them, and a generation is theta alone.
       lr: Step size of the strategy's optimiser; None takes 0.03, or 1 for a natural gradient.
-      std, std_decay: Standard deviation of theta in a population, and its factor per generation; a strategy without
-        them takes the defaults.
-      shaping: Shaping of scores: "ranks" within trainings that share task and seed, or "raw" (for open-es) for their
-        mean.
+      std, std_decay: Standard deviation of theta in a population, and its factor per generation; None takes 0.1 and 1.
+      shaping: Shaping of scores: "ranks" within trainings that share task and seed, or "raw" for their mean; None takes
+        "ranks".
       objective: Objective of a training: "final", the return at its end, or "area", the mean over its evaluations.
       discount: Discount under which the objective values rewards, whichever one the algorithm learns by; none if None.
       evals: Number of evaluations of an inner training; None takes 1 for "final" and 4 for "area".
@@ -122,10 +126,8 @@ def meta(
     counts = {"inner_steps": inner_steps, "generations": generations, "inner_seeds": inner_seeds}
     for name, count in {**counts, "eval_episodes": eval_episodes}.items():
         check_count(name, count)
-    check_count("population", population, 2)
     check_count("test_seeds", test_seeds, 0)
     check_choice("objective", objective, OBJECTIVES)
-    check_choice("shaping", shaping, SHAPINGS)
     if evals is None:
         evals = 1 if objective == "final" else 4
     check_count("evals", evals)
@@ -133,11 +135,6 @@ def meta(
         raise UserValueError(
             f"evals must be 1 for objective='final' and at least 2 for 'area', got {evals} for {objective!r}"
         )
-    for name, value in (("lr", lr), ("std", std), ("std_decay", std_decay)):
-        if value is None and name == "lr":
-            continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-            raise UserValueError(f"{name} must be a finite number above 0, got {value!r}")
     algo = _with_discount(algo)
     metric = "return" if discount is None else "discounted_return"
 
@@ -149,27 +146,30 @@ def meta(
     algos = [on(task, "tasks") for task in _listed("tasks", tasks, [algo])]
     others = algos if held_out is None else [on(task, "held_out") for task in _listed("held_out", held_out, [])]
     outer_seeds = seeds_that_fit(seeds)
-    evolution = make_strategy(strategy, population, theta.initial, raw=shaping == "raw")
-    _check_strategy(strategy, evolution, {"lr": lr, "std": std, "std_decay": std_decay})
-    inner = [InnerTask(each, theta, inner_steps, evals, eval_episodes, objective, metric) for each in algos]
-    sizes = Population(population, inner_seeds, shaping)
-    hparams = OuterHParams((1.0 if evolution.natural else LR) if lr is None else lr, std, std_decay)
+    learner, settings = _learner(
+        strategy, theta, {"population": population, "lr": lr, "std": std, "std_decay": std_decay, "shaping": shaping}
+    )
+    inner: list[Any] = [InnerTask(each, theta, inner_steps, evals, eval_episodes, objective, metric) for each in algos]
+    trained = [GradientTask(task) for task in inner] if strategy == GRADIENT else inner
     attrs = {
         "theta_initial": _digest(theta.initial),
         "tasks": "; ".join(_description(each) for each in algos),
         "strategy": strategy,
-        "shaping": shaping,
         "objective": objective,
         "discount": "none" if discount is None else str(as_discount(discount)),
-        **hparams._asdict(),
-        **{"population": population, "inner_steps": inner_steps, "inner_seeds": inner_seeds},
-        **{"evals": evals, "eval_episodes": eval_episodes},
+        **settings,
+        **{"inner_steps": inner_steps, "inner_seeds": inner_seeds, "evals": evals, "eval_episodes": eval_episodes},
     }
-    call = _outer_call(theta, inner, sizes, outer_seeds, generations, attrs)
+    call = _outer_call(theta, inner, learner.members * inner_seeds, outer_seeds, generations, attrs)
     if chosen.shard is not None:
         call = sharded(call, *shard_of(chosen.shard))
     with room_for(3 * (len(algos) + len(others))), stop_on_signals(chosen.progress) as stop:
-        result = _carried_out(call, inner, evolution, hparams, sizes, chosen, stop)
+        result = _carried_out(
+            call,
+            lambda options: OuterRuns(trained, learner, theta.initial, inner_seeds, call.seeds, options, stop),
+            chosen,
+            stop,
+        )
         compared: dict[str, Result] = {}
         if test_seeds and not result.metrics.attrs["interrupted"] and not stop:
             compared = held_out_results(
@@ -186,21 +186,13 @@ def meta(
     return MetaResult(result, theta, tuple(algos), compared, metric)
 
 
-def _carried_out(
-    call: Call,
-    inner: Sequence[InnerTask],
-    strategy: Strategy,
-    hparams: OuterHParams,
-    sizes: Population,
-    options: Options,
-    stop: StopRequest,
-) -> Result:
+def _carried_out(call: Call, begin: Callable[[Options], OuterRuns], options: Options, stop: StopRequest) -> Result:
     """Result of the outer runs, resumed from the checkpoint of an earlier call if there is one."""
     begun = begun_in(options.out, trust=options.trust) if options.resume else None
     started = time.perf_counter()
     if begun is not None and "block" in begun and options.block is None:
         options = Options({**vars(options), "block": begun["block"]})
-    runs = OuterRuns(inner, strategy, hparams, sizes, call.seeds, options, stop)
+    runs = begin(options)
     identity = {} if options.out is None else identity_of(call, runs.layout, options.precision)
     directory = None if options.out is None else Path(options.out)
     checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes, trust=options.trust)
@@ -217,19 +209,19 @@ def _carried_out(
 def _outer_call(
     theta: Theta,
     inner: Sequence[InnerTask],
-    sizes: Population,
+    trainings: int,
     seeds: list[int],
     generations: int,
     attrs: Mapping[str, Any],
 ) -> Call:
-    """Call whose runs are outer seeds and whose iterations are generations."""
+    """Call whose runs are outer seeds and whose iterations are generations of as many trainings on each task."""
     names = " + ".join(task.name for task in inner)
     algorithm = f"meta {theta.name} of {inner[0].algo.name}"
     return Call(
         loop=Loop(_driven, _driven, _driven, _driven),
         identity=(),
         points=np.arange(1, generations + 1),
-        env_steps_per_iteration=sizes.members * sizes.inner_seeds * sum(task.env_steps_of_training for task in inner),
+        env_steps_per_iteration=trainings * sum(task.env_steps_of_training for task in inner),
         headline=lambda metrics: f"mean return {np.nanmean(metrics['return']):.4g}",
         reserved=frozenset({"seed", "env_step", "task", "number"}),
         prepared=None,
@@ -271,15 +263,49 @@ def _with_discount(algo: Algorithm) -> Algorithm:
     return algo._replace(hparams=dataclasses.replace(algo.hparams, discount=as_discount(discount)))
 
 
-def _check_strategy(name: str, strategy: Strategy, values: Mapping[str, float | None]) -> None:
+def _learner(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, dict[str, Any]]:
+    """Learner of a strategy, and its settings with defaults in place of None.
+
+    Raises:
+      ValueError: A setting is out of range, or has no effect on this strategy.
+    """
+    for each in ("lr", "std", "std_decay"):
+        value = values[each]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < value < math.inf):
+            raise UserValueError(f"{each} must be a finite number above 0, got {value!r}")
+    if values["shaping"] is not None:
+        check_choice("shaping", values["shaping"], SHAPINGS)
+    if values["population"] is not None:
+        check_count("population", values["population"], 2)
+
+    def refuse_without_effect(*names: str) -> None:
+        for each in names:
+            if values[each] is not None:
+                raise UserValueError(f"{each} has no effect with strategy={name!r}; leave it out")
+
+    if name == GRADIENT:
+        refuse_without_effect("population", "std", "std_decay", "shaping")
+        lr = LR if values["lr"] is None else values["lr"]
+        return Ascent(lr), {"lr": lr}
+    members = 32 if values["population"] is None else values["population"]
+    strategy = make_strategy(name, members, theta.initial, raw=values["shaping"] == "raw")
     if strategy.evaluates_first:
         raise UserValueError(
-            f"strategy must be one with a mean, such as 'open-es' or 'snes', got {name!r}, which evolves single members"
+            f"strategy must be 'gradient' or one with a mean, such as 'open-es', got {name!r}, which evolves members"
         )
-    takes = {"lr": strategy.has_lr, "std": strategy.has_std, "std_decay": strategy.has_decay}
-    for parameter, default in (("lr", None), ("std", 0.1), ("std_decay", 1.0)):
-        if not takes[parameter] and values[parameter] != default:
-            raise UserValueError(f"{parameter} has no effect with strategy={name!r}; leave it out")
+    has = {"lr": strategy.has_lr, "std": strategy.has_std, "std_decay": strategy.has_decay}
+    refuse_without_effect(*(each for each, there in has.items() if not there))
+    defaults = {
+        "population": 32,
+        "lr": 1.0 if strategy.natural else LR,
+        "std": 0.1,
+        "std_decay": 1.0,
+        "shaping": "ranks",
+    }
+    settings = {each: default if values[each] is None else values[each] for each, default in defaults.items()}
+    hparams = OuterHParams(settings["lr"], settings["std"], settings["std_decay"])
+    return Evolution(strategy, hparams, members, settings["shaping"]), settings
 
 
 def _digest(initial: Any) -> str:

@@ -18,8 +18,9 @@ from jaxrl.algorithms.strategies import make_strategy
 from jaxrl.runtime.drive.progress import StopRequest
 from jaxrl.runtime.options import MetaOptions, checked
 from jaxrl.tuning.learned.theta import Theta
-from jaxrl.tuning.outer import outer_runs
+from jaxrl.tuning.outer import learners, outer_runs
 from jaxrl.tuning.outer.fitness import constant, fitness_of, objective_of
+from jaxrl.tuning.outer.gradient_task import GradientTask
 from jaxrl.tuning.outer.inner_task import InnerTask
 
 QUICK: dict[str, Any] = {
@@ -107,14 +108,14 @@ def outer_runs_of(theta: Theta, members: int, std: float, seeds: int) -> outer_r
 
     task = InnerTask(paraboloid(noise=0.5), theta, PER_ITERATION, 1, 1, "final", "return")
     strategy = make_strategy("open-es", members, theta.initial, lambda lr: optax.sgd(1.0), raw=True)
+    learner = learners.Evolution(strategy, learners.OuterHParams(1.0, std, 1.0), members, "raw")
     options = checked(jaxrl.meta, MetaOptions, {"block": 4096, "progress": False})
-    hparams, population = outer_runs.OuterHParams(1.0, std, 1.0), outer_runs.Population(members, 1, "raw")
-    return outer_runs.OuterRuns([task], strategy, hparams, population, range(seeds), options, StopRequest())
+    return outer_runs.OuterRuns([task], learner, theta.initial, 1, range(seeds), options, StopRequest())
 
 
 def test_members_share_seeds_and_come_in_pairs():
     runs = outer_runs_of(place_theta(0.2, 0.4), 8, 0.3, 3)
-    population = jax.tree.map(np.asarray, runs._ask(runs._states, 0)[0])
+    population = runs.thetas()
     for name, start in (("x", 0.2), ("y", 0.4)):
         noise = population[name] - start
         np.testing.assert_allclose(noise[:, :4], -noise[:, 4:], atol=1e-6)
@@ -143,20 +144,20 @@ def test_inner_trainings_are_those_of_train():
     algo = jaxrl.ppo(envs.make("cartpole"), config)
     theta = Theta("lr", np.float32(0), lambda theta, hparams: hparams.replace(lr=3e-4 * jnp.exp(theta)))
     scores: list[np.ndarray] = []
-    original = outer_runs.fitness_of
+    original = learners.fitness_of
 
     def seen(columns: np.ndarray, shaping: str) -> np.ndarray:
         scores.append(columns)
         return original(columns, shaping)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(outer_runs, "fitness_of", seen)
+        patch.setattr(learners, "fitness_of", seen)
         options = {"inner_steps": 96, "population": 4, "inner_seeds": 2, "seeds": [7], "generations": 1, "std": 1.0}
         jaxrl.meta(
             algo, theta, objective="area", evals=3, eval_episodes=4, test_seeds=0, block=8, progress=False, **options
         )
     runs = _runs(algo, theta)
-    population = np.asarray(runs._ask(runs._states, 0)[0])[0]
+    population = runs.thetas()[0]
     lrs = np.asarray(jax.jit(jax.vmap(lambda t: theta.apply(t, algo.hparams).lr))(population))
     seeds = [int(seed) for seed in runs.inner_seeds(0)[0]]
     sweep = jaxrl.grid(algo.hparams, {"lr": lrs.tolist()})
@@ -167,9 +168,9 @@ def test_inner_trainings_are_those_of_train():
 def _runs(algo: Any, theta: Theta) -> outer_runs.OuterRuns:
     task = InnerTask(algo, theta, 96, 3, 4, "area", "return")
     options = checked(jaxrl.meta, MetaOptions, {"block": 8, "progress": False})
-    hparams, population = outer_runs.OuterHParams(0.03, 1.0, 1.0), outer_runs.Population(4, 2, "ranks")
-    strategy = make_strategy("open-es", 4, theta.initial)
-    return outer_runs.OuterRuns([task], strategy, hparams, population, [7], options, StopRequest())
+    hparams = learners.OuterHParams(0.03, 1.0, 1.0)
+    learner = learners.Evolution(make_strategy("open-es", 4, theta.initial), hparams, 4, "ranks")
+    return outer_runs.OuterRuns([task], learner, theta.initial, 2, [7], options, StopRequest())
 
 
 def test_failed_trainings_are_counted_and_left_out_of_means():
@@ -242,6 +243,105 @@ def test_the_discount_of_the_objective_is_not_that_of_the_algorithm():
     assert np.all(held_out.values("return") > held_out.values("discounted_return"))
 
 
+def climbing() -> Any:
+    """An algorithm that ascends a paraboloid by steps of size `x` with momentum `y`, from a random place."""
+    original = paraboloid()
+
+    def init(key: jax.Array, hparams: HParams, env_params: Any) -> Any:
+        place = jax.random.normal(key, (2,))
+        return place, jnp.zeros(2)
+
+    def step(key: Any, iteration: Any, state: Any, hparams: HParams, env_params: Any) -> Any:
+        place, velocity = state
+        velocity = hparams.y * velocity - hparams.x * 2 * CURVATURE * (place - PEAK)
+        return (place + velocity, velocity), {"norm": jnp.sum(velocity**2)}
+
+    def policy(state: Any, hparams: HParams) -> jax.Array:
+        return -jnp.sum(CURVATURE * (state[0] - PEAK) ** 2)
+
+    return original._replace(name="climbing", init=init, step=step, policy=policy)
+
+
+def climbed(place: np.ndarray, x: float, y: float, steps: int) -> float:
+    """Float64 reference of `climbing`."""
+    velocity = np.zeros(2)
+    for _ in range(steps):
+        velocity = y * velocity - x * 2 * CURVATURE * (place - PEAK)
+        place = place + velocity
+    return float(height(place))
+
+
+def test_truncated_gradients_equal_finite_differences_in_float64():
+    """Through three steps of learning, and the mean over two evaluations of it."""
+    algo, start, steps = climbing(), place_theta(0.05, 0.6), 4
+    task = GradientTask(InnerTask(algo, start, steps * PER_ITERATION, 2, 1, "area", "return"))
+    options = checked(jaxrl.meta, MetaOptions, {"block": 4, "progress": False})
+    runs = outer_runs.OuterRuns([task], learners.Ascent(0.1), start.initial, 4, [3], options, StopRequest())
+    seeds = runs.inner_seeds(0)[0]
+    thetas = jax.tree.map(lambda leaf: np.repeat(leaf[None], 4), start.initial)
+    outcome = task.train(runs._waves[0], thetas, seeds, StopRequest())
+    assert outcome is not None
+
+    def reference(seed: int, x: float, y: float) -> float:
+        key = jax.random.split(jax.random.key(np.uint32(seed)), 3)[0]  # the key of `init`, see `runtime.loop`
+        place = np.asarray(jax.random.normal(key, (2,)), np.float64)
+        return (climbed(place, x, y, 2) + climbed(place, x, y, 4)) / 2
+
+    step = 1e-6
+    for i, seed in enumerate(seeds.tolist()):
+        np.testing.assert_allclose(outcome.value[i], reference(seed, 0.05, 0.6), rtol=1e-5)
+        by_x = (reference(seed, 0.05 + step, 0.6) - reference(seed, 0.05 - step, 0.6)) / (2 * step)
+        by_y = (reference(seed, 0.05, 0.6 + step) - reference(seed, 0.05, 0.6 - step)) / (2 * step)
+        np.testing.assert_allclose(outcome.gradient[i], [by_x, by_y], rtol=2e-4, atol=1e-4)
+    runs.advance(1)  # the first step of Adam has the size of lr, along the sign of the mean derivative
+    signs = np.sign(outcome.gradient.mean(axis=0))
+    learned = np.asarray([runs.kept()["x"][0], runs.kept()["y"][0]])
+    np.testing.assert_allclose(learned, [0.05, 0.6] + 0.1 * signs, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_gradients_of_a2c_equal_differences():
+    """On a pendulum, whose returns have derivatives by the step size through actions and dynamics."""
+    config = jaxrl.A2CConfig(num_envs=2, num_steps=8, hidden=(8,))
+    algo = jaxrl.a2c(envs.make("pendulum"), config)
+    theta = Theta("lr", np.float32(0), lambda theta, hparams: hparams.replace(lr=3e-3 * jnp.exp(theta)))
+    task = GradientTask(InnerTask(algo, theta, 64, 1, 2, "final", "return"))
+    options = checked(jaxrl.meta, MetaOptions, {"block": 4, "progress": False})
+    runs = outer_runs.OuterRuns([task], learners.Ascent(0.1), theta.initial, 4, [0], options, StopRequest())
+    seeds = runs.inner_seeds(0)[0]
+    at = task.train(runs._waves[0], np.zeros(4, np.float32), seeds, StopRequest())
+    # Returns near 1000 are rounded to 1e-4, so differences have errors of 0.3; larger steps meet kinks of the clips.
+    step = np.float32(5e-4)
+    above, below = (task.train(runs._waves[0], np.full(4, sign * step), seeds, StopRequest()) for sign in (1, -1))
+    assert at is not None and above is not None and below is not None
+    difference = (above.value - below.value) / (2 * step)
+    np.testing.assert_allclose(at.gradient[:, 0], difference, rtol=0.03, atol=0.5)
+
+
+def test_gradient_ascent_resumes_and_is_compared(tmp_path: Path):
+    options: dict[str, Any] = {"strategy": "gradient", "lr": 0.02, "inner_steps": 4 * PER_ITERATION, "inner_seeds": 4}
+    algo, start = climbing(), place_theta(0.02, 0.1)
+    whole = meta(algo, start, generations=20, population=None, **options)
+    meta(algo, start, generations=8, population=None, out=tmp_path / "out", **options)
+    longer = meta(algo, start, generations=20, population=None, out=tmp_path / "out", resume=True, **options)
+    same_thetas(whole, longer)
+    table = whole.table().to_pandas()
+    assert table["iqm"][1] > table["iqm"][0] and whole.learned()["x"] > 0.02
+
+
+def test_gradients_take_continuous_actions_and_derivatives():
+    algo = jaxrl.ppo(envs.make("cartpole"))
+    theta = Theta("lr", np.float32(0), lambda theta, hparams: hparams.replace(lr=3e-4 * jnp.exp(theta)))
+    changes: dict[str, Any] = {"strategy": "gradient", "population": None}
+    with pytest.raises(ValueError, match=r"^strategy='gradient' takes tasks of continuous actions, .*, got Discrete"):
+        meta(algo, theta, **changes)
+    unused = Theta("unused", np.float32(0), lambda theta, hparams: hparams.replace(unused=theta))
+    with pytest.raises(ValueError, match=r"^the objective must have derivatives by theta"):
+        meta(theta=unused, **changes)
+    with pytest.raises(ValueError, match=r"^std has no effect with strategy='gradient'; leave it out$"):
+        meta(std=0.1, **changes)
+
+
 MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"theta": "drift"}, "^theta takes a Theta, such as .*, got 'drift'$"),
     ({"inner_steps": 0}, "^inner_steps must be"),
@@ -254,7 +354,7 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"tasks": []}, "^tasks takes at least one task"),
     ({"tasks": ["cartpole"]}, "^tasks takes algorithms, since paraboloid has no builder"),
     ({"tasks": [3]}, "^tasks takes environments, their names, or algorithms on them, .*, got 3$"),
-    ({"strategy": "simple-ga"}, "^strategy must be one with a mean, .*, got 'simple-ga'"),
+    ({"strategy": "simple-ga"}, "^strategy must be 'gradient' or one with a mean, .*, got 'simple-ga'"),
     ({"strategy": "open-se"}, "There is no evolution strategy 'open-se'"),
     ({"strategy": "sep-cma-es", "lr": 0.5}, "^lr has no effect with strategy='sep-cma-es'; leave it out$"),
     ({"strategy": "snes", "shaping": "raw"}, "^shaping='raw' has no effect with strategy='snes'"),
@@ -295,7 +395,7 @@ def test_a_constant_objective_is_refused():
     def unused(theta: Any, hparams: HParams) -> HParams:
         return hparams.replace(unused=theta)
 
-    with pytest.raises(ValueError, match=r"^the objective must tell thetas apart, got the same return for all 8"):
+    with pytest.raises(ValueError, match=r"^the objective must tell thetas apart, got -2 for all 8 members"):
         meta(theta=Theta("unused", np.float32(0), unused))
 
 

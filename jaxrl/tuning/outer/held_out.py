@@ -11,12 +11,12 @@ import numpy as np
 
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.pytrees import PyTree
-from jaxrl.results.dataset import range_of
+from jaxrl.results.dataset import ResultError, range_of
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
 from jaxrl.results.tables import Table, estimates
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY
-from jaxrl.runtime.options import Options
+from jaxrl.runtime.options import Options, RunOptions
 from jaxrl.runtime.training import train
 from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.inner_task import sweep_of
@@ -55,33 +55,43 @@ def held_out_results(
 
     Returns:
       Results by the names of the tasks, with the axis `theta`: "start", and "seed 0", "seed 1", ... for the outer
-      seeds. A directory with a result of the same call is not trained again.
+      seeds. A directory with a result of the same thetas is not trained again.
     """
     stacked = jax.tree.map(
         lambda first, leaf: np.concatenate([np.asarray(first, np.float32)[None], leaf]), theta.initial, learned
     )
     labels = [START, *(f"seed {seed}" for seed in seeds)]
     results = {}
+    common: RunOptions = {
+        "block": options.block,
+        "devices": options.devices,
+        "memory": options.memory,
+        "precision": options.precision,
+        "progress": options.progress,
+    }
     for i, algo in enumerate(algos):
         hparams = jax.jit(jax.vmap(lambda value, algo=algo: theta.apply(value, algo.hparams)))(stacked)
         out = None if directory is None else directory / f"{i}-{algo.env.name.replace('/', '-')}"
-        resumes = out is not None and (out / IDENTITY).is_file()
-        results[algo.env.name] = train(
-            algo,
-            sweep_of(hparams, labels),
-            seeds=range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
-            env_steps=env_steps,
-            evals=EVALS,
-            eval_episodes=eval_episodes,
-            block=options.block,
-            devices=options.devices,
-            memory=options.memory,
-            precision=options.precision,
-            progress=options.progress,
-            out=out,
-            resume=resumes,
-            force=out is not None and not resumes,
-        )
+
+        def trained(further: RunOptions, algo: Algorithm = algo, hparams: Any = hparams) -> Result:
+            return train(
+                algo,
+                sweep_of(hparams, labels),
+                seeds=range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
+                env_steps=env_steps,
+                evals=EVALS,
+                eval_episodes=eval_episodes,
+                **{**common, **further},
+            )
+
+        if out is None:
+            results[algo.env.name] = trained({})
+            continue
+        try:
+            result = trained({"out": out, "resume": True}) if (out / IDENTITY).is_file() else None
+        except ResultError:  # of the thetas of fewer generations, which a longer call replaces
+            result = None
+        results[algo.env.name] = trained({"out": out, "force": True}) if result is None else result
     return results
 
 

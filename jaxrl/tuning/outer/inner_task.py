@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,20 @@ from jaxrl.tuning.outer.fitness import objective_of
 
 PROBE = 0.25  # change of the numbers of theta by which their effect is seen
 
-__all__ = ["InnerTask", "algorithm_on", "require_effect", "sweep_of", "under_discount"]
+__all__ = ["InnerTask", "Outcome", "algorithm_on", "require_effect", "sweep_of", "under_discount"]
+
+
+class Outcome(NamedTuple):
+    """Outcomes of trainings.
+
+    Attributes:
+      value: Objectives, float32 `[N]`, NaN for a training that failed.
+      gradient: Derivatives by the numbers of theta, in the order of its leaves, float32 `[N, num_numbers]`; None if
+        they were not computed.
+    """
+
+    value: Any
+    gradient: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,17 +96,14 @@ class InnerTask:
         """Compiled trainings under as many thetas as `thetas` has, or any other number."""
         return Waves(self.call(thetas), layout, options.memory, options.precision, 0, options.progress)
 
-    def train(self, waves: Waves, thetas: PyTree, seeds: np.ndarray, stop: StopRequest) -> np.ndarray | None:
-        """Objectives of trainings, NaN for those that failed; None if a signal ended them.
+    def train(self, waves: Waves, thetas: PyTree, seeds: np.ndarray, stop: StopRequest) -> Outcome | None:
+        """Outcomes of trainings; None if a signal ended them.
 
         Args:
           waves: Compiled trainings, by `waves`.
           thetas: Theta of each training, leaves `[N, ...]`.
           seeds: Seed of each training, `[N]`.
           stop: Request to end after the current chunk.
-
-        Returns:
-          Objectives `[N]`.
         """
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of the first call, which compiled the programs
@@ -111,7 +121,7 @@ class InnerTask:
             if not last:
                 states = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(wave.states for wave in done))
             iteration = point
-        return objective_of(np.stack(returns), self.objective)
+        return Outcome(objective_of(np.stack(returns), self.objective))
 
     @functools.cached_property
     def _apply(self) -> Any:

@@ -1,53 +1,25 @@
-"""Outer runs: evolution strategies over theta, each generation of which is a population of inner trainings."""
+"""Outer runs: learners of theta, each generation of which is a population of inner trainings."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserValueError
-from jaxrl.algorithms.strategies import Strategy
 from jaxrl.pytrees import PyTree, State
 from jaxrl.runtime.drive.progress import StopRequest
 from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.options import Options
-from jaxrl.tuning.outer.fitness import constant, fitness_of
-from jaxrl.tuning.outer.inner_task import InnerTask
+from jaxrl.tuning.outer.gradient_task import GradientTask
+from jaxrl.tuning.outer.inner_task import InnerTask, Outcome
+from jaxrl.tuning.outer.learners import Learner
 
-__all__ = ["OuterHParams", "OuterRuns", "Population"]
-
-
-class OuterHParams(NamedTuple):
-    """Hyper-parameters of an evolution strategy.
-
-    Attributes:
-      lr: Step size of its optimiser.
-      std: Standard deviation of a population around its mean.
-      std_decay: Factor of the standard deviation per generation.
-    """
-
-    lr: float
-    std: float
-    std_decay: float
-
-
-class Population(NamedTuple):
-    """Sizes of a generation.
-
-    Attributes:
-      members: Number of thetas.
-      inner_seeds: Number of trainings of each theta on each task.
-      shaping: Name of the shaping of fitness, see `fitness.fitness_of`.
-    """
-
-    members: int
-    inner_seeds: int
-    shaping: str
+__all__ = ["OuterRuns"]
 
 
 class OuterRuns:
@@ -58,9 +30,9 @@ class OuterRuns:
 
     Args:
       tasks: Tasks of the inner trainings.
-      strategy: Evolution strategy on theta.
-      hparams: Hyper-parameters of the strategy.
-      population: Sizes of a generation.
+      learner: Learner of theta.
+      initial: Theta at the start.
+      inner_seeds: Number of trainings of each theta on each task.
       seeds: Outer seeds.
       options: Options of the execution.
       stop: Request to end, which a signal sets; a generation that it ends is begun again by a resumed call.
@@ -72,20 +44,21 @@ class OuterRuns:
 
     def __init__(
         self,
-        tasks: Sequence[InnerTask],
-        strategy: Strategy,
-        hparams: OuterHParams,
-        population: Population,
+        tasks: Sequence[InnerTask | GradientTask],
+        learner: Learner,
+        initial: PyTree,
+        inner_seeds: int,
         seeds: Sequence[int],
         options: Options,
         stop: StopRequest,
     ):
         self.iteration = 0
-        self._tasks, self._strategy, self._hparams, self._population = tasks, strategy, hparams, population
+        self._tasks, self._learner, self._inner_seeds = tasks, learner, inner_seeds
         self._seeds, self._stop = list(seeds), stop
         self._keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
-        self._initial = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), tasks[0].theta.initial)
-        self._states: Any = self._begin()
+        self._initial = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), initial)
+        begin = jax.jit(jax.vmap(lambda key: learner.begin(key, self._initial)))
+        self._states: Any = begin(self._generation_keys(-1))
         self._metrics = {name: np.full(shape, np.nan, np.float32) for name, shape in self._metric_shapes().items()}
         thetas = self._flat(jax.tree.map(np.asarray, self._ask(self._states, 0)[0]))
         layout = plan_layout(len(jax.tree.leaves(thetas)[0]), options.block, options.devices)
@@ -112,12 +85,12 @@ class OuterRuns:
         return dict(self._metrics), self.kept()
 
     def states(self) -> Any:
-        """States of the strategies and metrics of the last generation, leaves `[num_seeds, ...]`."""
+        """States of the learners and metrics of the last generation, leaves `[num_seeds, ...]`."""
         return jax.tree.map(np.asarray, (self._states, self._metrics))
 
     def kept(self) -> Any:
         """Learned theta of each outer run, leaves `[num_seeds, ...]`."""
-        return jax.tree.map(np.asarray, jax.vmap(self._strategy.solution)(self._states))
+        return jax.tree.map(np.asarray, jax.vmap(self._learner.solution)(self._states))
 
     def again(self) -> Any:
         raise NotImplementedError("an outer run keeps its last theta alone")
@@ -129,42 +102,35 @@ class OuterRuns:
 
     def inner_seeds(self, generation: int) -> np.ndarray:
         """Seeds of the trainings of a generation, uint32 `[num_seeds, inner_seeds]`."""
-        count = self._population.inner_seeds
+        count = self._inner_seeds
         return np.stack([np.random.SeedSequence([seed, generation]).generate_state(count) for seed in self._seeds])
 
-    def _begin(self) -> Any:
-        def begin(key: jax.Array) -> Any:
-            return self._strategy.init(key, self._initial, None, None, self._hparams)
-
-        return jax.jit(jax.vmap(begin))(self._generation_keys(-1))
+    def thetas(self) -> Any:
+        """Thetas of the next generation, leaves `[num_seeds, members, ...]`."""
+        return jax.tree.map(np.asarray, self._ask(self._states, self.iteration)[0])
 
     def _generation_keys(self, generation: int) -> jax.Array:
         return jax.vmap(lambda key: jax.random.fold_in(key, np.uint32(generation + 1)))(self._keys)
 
     def _ask(self, states: State, generation: int) -> tuple[Any, Any]:
-        """Population of a generation, leaves `[num_seeds, members, ...]`, and the states after it."""
         return self._asking(self._generation_keys(generation), states)
 
     @functools.cached_property
-    def _asking(self) -> Any:
-        def ask(key: jax.Array, state: State) -> Any:
-            return self._strategy.ask(jax.random.fold_in(key, 0), state, self._hparams)
-
-        return jax.jit(jax.vmap(ask))
+    def _asking(self) -> Callable[..., Any]:
+        return jax.jit(jax.vmap(lambda key, state: self._learner.ask(jax.random.fold_in(key, 0), state)))
 
     @functools.cached_property
-    def _telling(self) -> Any:
-        def tell(key: jax.Array, population: PyTree, fitness: jax.Array, state: State) -> Any:
-            return self._strategy.tell(jax.random.fold_in(key, 1), population, fitness, state, self._hparams)
+    def _telling(self) -> Callable[..., Any]:
+        def tell(key: jax.Array, thetas: PyTree, lessons: jax.Array, state: State) -> Any:
+            return self._learner.tell(jax.random.fold_in(key, 1), thetas, lessons, state)
 
         return jax.jit(jax.vmap(tell))
 
     def _flat(self, thetas: PyTree) -> Any:
         """A theta for each training of a task, leaves `[num_seeds * members * inner_seeds, ...]`."""
-        count = self._population.inner_seeds
 
         def flat(leaf: np.ndarray) -> np.ndarray:
-            return np.repeat(leaf.reshape(-1, *leaf.shape[2:]), count, axis=0)
+            return np.repeat(leaf.reshape(-1, *leaf.shape[2:]), self._inner_seeds, axis=0)
 
         return jax.tree.map(flat, thetas)
 
@@ -172,30 +138,25 @@ class OuterRuns:
         """One generation; False if a signal ended it, which leaves the states as they were."""
         thetas, asked = self._ask(self._states, self.iteration)
         flat = self._flat(jax.tree.map(np.asarray, thetas))
-        runs, members = len(self._seeds), self._population.members
         inner = self.inner_seeds(self.iteration)
-        seeds = np.broadcast_to(inner[:, None], (runs, members, inner.shape[1])).reshape(-1)
-        scores = np.empty((runs, members, len(self._tasks), inner.shape[1]), np.float32)
-        for i, (task, waves) in enumerate(zip(self._tasks, self._waves, strict=True)):
-            objectives = task.train(waves, flat, seeds, self._stop)
-            if objectives is None:
+        shape = (len(self._seeds), self._learner.members, inner.shape[1])
+        seeds = np.broadcast_to(inner[:, None], shape).reshape(-1)
+        outcomes = []
+        for task, waves in zip(self._tasks, self._waves, strict=True):
+            outcome = task.train(waves, flat, seeds, self._stop)
+            if outcome is None:
                 return False
-            scores[:, :, i] = objectives.reshape(runs, members, -1)
-        columns = scores.reshape(runs, members, -1)
-        if self.iteration == 0 and all(map(constant, columns)):
-            self._refuse_constant(scores)
-        fitness = np.stack([fitness_of(each, self._population.shaping) for each in columns])
-        self._states = self._telling(self._generation_keys(self.iteration), thetas, fitness, asked)
-        self._metrics = self._measured(scores)
+            outcomes.append(jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), outcome))
+        of_tasks: Outcome = jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *outcomes)
+        columns = jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:2], -1, *leaf.shape[4:]), of_tasks)
+        if self.iteration == 0 and (reason := self._learner.check(columns)) is not None:
+            raise UserValueError(reason)
+        each = [jax.tree.map(lambda leaf, i=i: leaf[i], columns) for i in range(len(self._seeds))]
+        lessons = np.stack([self._learner.lessons(outcome) for outcome in each])
+        self._states = self._telling(self._generation_keys(self.iteration), thetas, lessons, asked)
+        self._metrics = self._measured(of_tasks.value)
         self.iteration += 1
         return True
-
-    def _refuse_constant(self, scores: np.ndarray) -> None:
-        task = self._tasks[0]
-        raise UserValueError(
-            f"the objective must tell thetas apart, got the same {task.metric} for all {self._population.members} "
-            f"members of the first generation, such as {scores.flat[0]:g} on {task.name}: raise inner_steps or std"
-        )
 
     def _metric_shapes(self) -> dict[str, tuple[int, ...]]:
         runs, size = len(self._seeds), sum(leaf.size for leaf in jax.tree.leaves(self._initial))
@@ -206,16 +167,16 @@ class OuterRuns:
         return shapes | {"theta": (runs, size)}
 
     def _measured(self, scores: np.ndarray) -> dict[str, np.ndarray]:
-        """Metrics of a generation from the scores `[num_seeds, members, num_tasks, inner_seeds]`."""
+        """Metrics of a generation from the objectives `[num_seeds, members, num_tasks, inner_seeds]`."""
         of_members = _mean(_mean(scores, 3), 2)  # tasks count alike, however many of their trainings failed
         of_tasks = _mean(_mean(scores, 3), 1)
         flat = [np.asarray(leaf).reshape(len(self._seeds), -1) for leaf in jax.tree.leaves(self.kept())]
         theta = np.concatenate(flat, axis=1)
         start = np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(self._initial)])
-        finite = np.isfinite(of_members)
+        best = np.max(of_members, 1, where=np.isfinite(of_members), initial=-np.inf)
         metrics = {
             "return": _mean(of_tasks, 1),
-            "best_return": np.max(of_members, 1, where=finite, initial=-np.inf),
+            "best_return": np.where(np.isfinite(best), best, np.nan),
             "spread": np.sqrt(_mean((of_members - _mean(of_members, 1)[:, None]) ** 2, 1)),
             "failed": (~np.isfinite(scores)).sum((1, 2, 3)),
             "distance": np.linalg.norm(theta - start, axis=1),
