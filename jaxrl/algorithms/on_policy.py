@@ -131,7 +131,7 @@ class OnPolicy(NamedTuple):
 
     def init(self, key: jax.Array, hparams: HParams, env_params: EnvParams) -> OnPolicyState:
         """Initial state of a run, for `Algorithm.init`."""
-        hparams = self.prepare(hparams)
+        hparams = self.current(jnp.int32(0), self.prepare(hparams)) if hparams.curved else self.prepare(hparams)
         network_key, reset_key = jax.random.split(unrolled(key))
         example, critic_example = zeros((self.obs_shape, self.critic_shape))
         example = Seen(example, critic_example) if self.asymmetric else example
@@ -154,6 +154,10 @@ class OnPolicy(NamedTuple):
         )
 
     # An iteration, in the order in which an algorithm's step calls them.
+
+    def current(self, iteration: jax.Array, hparams: HParams) -> Any:
+        """Prepared hyper-parameters with numbers in place of curves; `scheduled` has the other schedules as well."""
+        return hparams.with_curves_at(self._env_steps(iteration)) if hparams.curved else hparams
 
     def policy(self, state: OnPolicyState, hparams: HParams) -> OnPolicyPolicy:
         """Policy that acts, for `Algorithm.policy`."""
@@ -244,7 +248,11 @@ class OnPolicy(NamedTuple):
 
     def scheduled(self, iteration: jax.Array, hparams: HParams) -> Any:
         """Hyper-parameters of an iteration."""
-        return hparams.at(jnp.float32(self.config.steps_per_iteration) * iteration)
+        return hparams.at(self._env_steps(iteration))
+
+    def _env_steps(self, iteration: jax.Array) -> jax.Array:
+        """Number of environment steps before an iteration, float32 `[]`."""
+        return jnp.float32(self.config.steps_per_iteration) * iteration
 
     def finish(
         self,

@@ -14,6 +14,7 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.advantages import LAM_WEIGHTS, LamWeights
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Seen, Sees, View, check_sees
 from jaxrl.learning.beliefs import Belief, BelievingHeads
+from jaxrl.learning.curves import Curve
 from jaxrl.learning.networks import Module, check_network
 from jaxrl.learning.optimisers import tenth_share
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
@@ -128,6 +129,7 @@ class OnPolicyHParams(RolloutHParams):
       reward_clip: Bound of normalised rewards.
       gamma: Not a field; use `discount`.
 
+    `lr`, `lam` and `entropy_coef` also take a `jaxrl.Curve` over `anneal_env_steps`, in place of their other schedules.
     `log_std_init`, `observation_clip` and `reward_clip` are None in `Algorithm.hparams` where they have no effect.
     """
 
@@ -159,6 +161,12 @@ class OnPolicyHParams(RolloutHParams):
             "log_std_init": Range(-20, 20),
         }
     )
+
+    composites = MappingProxyType(dict.fromkeys(("lr", "lam", "entropy_coef"), Curve))
+
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        self._refuse_second_schedule("entropy_coef", "entropy_decay_env_steps", INFINITE)
 
     def at(self, env_steps: jax.Array) -> Self:
         """Values after `env_steps` environment steps, `[]`, traced."""

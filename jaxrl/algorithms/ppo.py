@@ -17,8 +17,10 @@ from jaxrl.algorithms.on_policy import agents_of, on_policy
 from jaxrl.algorithms.on_policy_config import INFINITE, OnPolicyHParams
 from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
 from jaxrl.algorithms.policy_gradient import EpochsConfig, acting, advantages, common_space, total_loss
-from jaxrl.checks import Range, check_choice
+from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning.beliefs import BELIEF, belief_about, constant_belief
+from jaxrl.learning.curves import Curve
+from jaxrl.learning.drift import Drift, drift_correction, effective_drift, initial_drift
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, share_without_effect, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
@@ -41,10 +43,16 @@ class PPOConfig(EpochsConfig):
         `memory`: "none"; "conditioned", trained on the true behaviour, with its mean and uncertainty as inputs of actor
         and critic; "staged", the same, but memory and belief are trained first, while the actor stays as it began, and
         are then constant; "auxiliary", trained but not an input; or "random", an input but never trained.
+      drift: Drift of the objective, which keeps the probability ratio near 1: "clip", that of PPO's clip, or "learned",
+        that of a small network of ratio and advantage, whose weights are the hyper-parameter `drift`, see
+        `jaxrl.learning.drift`.
+      drift_width: Number of hidden units of a learned drift.
     """
 
     kl_stop: Literal["epoch", "minibatch", "rewind"] = "epoch"
     belief: Literal["none", "conditioned", "staged", "auxiliary", "random"] = "none"
+    drift: Literal["clip", "learned"] = "clip"
+    drift_width: int = 8
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
@@ -54,6 +62,9 @@ class PPOConfig(EpochsConfig):
             raise UserValueError(
                 f"belief={self.belief!r} takes a memory, which infers the behaviour, got memory='none'"
             )
+        check_choice("drift", self.drift, ("clip", "learned"))
+        check_count("drift_width", self.drift_width)
+        self._refuse_without_effect("drift_width", "drift='clip'", self.drift == "learned")
 
     @property
     def effects(self) -> dict[str, bool]:
@@ -77,6 +88,10 @@ class PPOHParams(OnPolicyHParams):
         infinity disables it.
       belief_coef: Weight of the negative log-likelihood of the behaviour; None if untrained or staged.
       belief_env_steps: Number of environment steps in which a staged belief is trained; None for other beliefs.
+      drift: Weights of a learned drift, a `jaxrl.learning.drift.Drift`; None for those with which it is PPO's clip, and
+        where it is not learned.
+
+    `clip_eps` also takes a `jaxrl.Curve`.
     """
 
     clip_eps: Any = 0.2
@@ -85,6 +100,7 @@ class PPOHParams(OnPolicyHParams):
     target_kl: Any = INFINITE
     belief_coef: Any = 0.03
     belief_env_steps: Any = 100_000.0
+    drift: Any = None
 
     schedules = OnPolicyHParams.schedules | {"clip_eps_end": ("clip_eps",)}
     ranges = OnPolicyHParams.ranges | {
@@ -93,6 +109,8 @@ class PPOHParams(OnPolicyHParams):
         "belief_env_steps": Range(0, INFINITE, "[)"),
         **dict.fromkeys(("value_clip", "target_kl"), Range(0, INFINITE)),
     }
+
+    composites = OnPolicyHParams.composites | {"clip_eps": Curve, "drift": Drift}
 
     def at(self, env_steps: jax.Array) -> Self:
         """Values after `env_steps` environment steps; `belief_env_steps` is the rest, negative in the second stage."""
@@ -138,6 +156,11 @@ def _build(
     belief, staged = None if config.belief == "none" else belief_about(env, agents), config.belief == "staged"
     agent = on_policy(env, config, network, agents, shards, belief)
     agent.check_minibatches(config.num_minibatches)
+    width = config.drift_width if config.drift == "learned" else None
+
+    def prepare(hparams: PPOHParams, num_settings: int | None = None, run_length: int | None = None) -> PPOHParams:
+        drift = effective_drift(hparams.drift, width, num_settings)
+        return agent.prepare(dataclasses.replace(hparams, drift=drift), num_settings, run_length)
 
     def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
         if staged:
@@ -146,6 +169,8 @@ def _build(
         advantage = advantages(agent, rows, "minibatch")
         log_ratio = now.log_prob - rows.log_prob
         policy_loss = clipped_surrogate(log_ratio, advantage, rows.weight, hparams.clip_eps)
+        if width is not None:
+            policy_loss += drift_correction(hparams.drift, log_ratio, advantage, rows.weight, hparams.clip_eps)
         total, metrics = total_loss(agent, now, rows, policy_loss, hparams, hparams.value_clip)
         outside = jnp.abs(jnp.expm1(log_ratio)) > hparams.clip_eps
         if belief is not None and config.belief != "random":
@@ -204,7 +229,7 @@ def _build(
     def step(
         key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
-        hparams = agent.prepare(hparams)
+        hparams = agent.current(iteration, prepare(hparams))
         policy = agent.policy(state, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)
@@ -217,7 +242,9 @@ def _build(
     def part(shards: EnvShards) -> Algorithm:
         return _build(env, config, network, agents, shards)
 
-    return agent.algorithm(f"{__name__}:ppo", PPOHParams, agent.init, step, part, network)
+    defaults = PPOHParams if width is None else functools.partial(PPOHParams, drift=initial_drift(width))
+    algo = agent.algorithm(f"{__name__}:ppo", defaults, agent.init, step, part, network)
+    return algo._replace(prepare=prepare)
 
 
 def _select(condition: jax.Array, one: Any, other: Any) -> Any:

@@ -119,7 +119,7 @@ def _build(
     def step(
         key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: PPOKLHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
-        hparams = agent.prepare(hparams)
+        hparams = agent.current(iteration, agent.prepare(hparams))
         policy = agent.policy(state, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)

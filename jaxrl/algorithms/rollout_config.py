@@ -18,6 +18,8 @@ from envs.choices import ChoiceShape
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
+from jaxrl.learning.composites import Composite
+from jaxrl.learning.curves import Curve, check_curve_range
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.optimisers import ADAM_HPARAMS, Optimiser, check_optimiser, linear_share
 from jaxrl.pytrees import HParams
@@ -114,15 +116,17 @@ class DiscountedHParams(Settings):
 
     Attributes:
       ranges: Valid values of other fields, by name.
+      composites: Classes of several numbers that other fields take in place of a number, such as `Curve`, by name.
     """
 
     ranges = MappingProxyType[str, Range]({})
+    composites = MappingProxyType[str, type[Composite]]({})
 
     def __post_init__(self, gamma: None) -> None:
         """Resolves a discount that is a number or a string, and rejects values outside their ranges.
 
         Raises:
-          TypeError: `gamma` is not None, or a field has several values.
+          TypeError: `gamma` is not None, or a field has several values, or a curve that it does not take.
           ValueError: A field lies outside its range.
         """
         if gamma is not None:
@@ -141,6 +145,26 @@ class DiscountedHParams(Settings):
                 end += ", and optimiser= of the configuration takes schedules of optax" if name == "lr" and end else ""
                 raise UserTypeError(f"{name} takes a number, got a function, {short(value)}{end}")
             check_range(name, value, allowed)
+            if isinstance(value, Curve):
+                check_curve_range(name, value, allowed)
+        for name in type(self).__dataclass_fields__:
+            self._check_composite(name, getattr(self, name))
+
+    @property
+    def curved(self) -> list[str]:
+        """Names of the fields that are curves over the run."""
+        return [name for name in type(self).composites if isinstance(getattr(self, name), Curve)]
+
+    def _check_composite(self, name: str, value: Any) -> None:
+        """Rejects several numbers in a field that does not take them."""
+        takes = type(self).composites
+        if name not in type(self).ranges and name in takes and inspect.isroutine(value):
+            raise UserTypeError(f"{name} takes a {takes[name].__name__}, got a function, {short(value)}")
+        if not isinstance(value, Composite) or isinstance(value, takes.get(name, ())):
+            return
+        fields = [each for each, kind in takes.items() if kind is type(value)]
+        takers = f"{', '.join(fields) or 'no field'} of {type(self).__name__}"
+        raise UserTypeError(f"{name} takes a number, got {value!r}; {takers} can be a {type(value).__name__}")
 
 
 class RolloutHParams(DiscountedHParams):
@@ -165,6 +189,34 @@ class RolloutHParams(DiscountedHParams):
         }
     )
 
+    def __post_init__(self, gamma: None) -> None:
+        super().__post_init__(gamma)
+        for end, names in type(self).schedules.items():
+            for name in names:
+                self._refuse_second_schedule(name, end, 1.0)
+
+    def _refuse_second_schedule(self, name: str, other: str, neutral: float) -> None:
+        """Rejects a schedule of a field that is a curve.
+
+        Args:
+          name: Name of the field that may be a curve.
+          other: Name of the field of the schedule, such as "lr_end".
+          neutral: Value of that field without a schedule.
+        """
+        value = getattr(self, other)
+        if not isinstance(getattr(self, name), Curve) or not is_concrete(value):
+            return
+        if isinstance(value, int | float | np.ndarray | np.number | jax.Array) and np.any(np.asarray(value) != neutral):
+            raise UserValueError(f"{other} takes {neutral:g} where {name} is a curve with its own end, got {value}")
+
+    def with_curves_at(self, env_steps: jax.Array) -> Self:
+        """Hyper-parameters with the numbers after `env_steps` environment steps, `[]`, traced, in place of curves."""
+        values: Any = self
+        if not self.curved:
+            return values
+        share = jnp.minimum(env_steps / values.anneal_env_steps, 1.0)
+        return dataclasses.replace(values, **{name: getattr(values, name).at(share) for name in self.curved})
+
     @property
     def final_fractions(self) -> dict[str, Any]:
         """Final fractions of the schedules that have an effect, by field."""
@@ -173,7 +225,7 @@ class RolloutHParams(DiscountedHParams):
 
     def at(self, env_steps: jax.Array) -> Self:
         """Values after `env_steps` environment steps, `[]`, traced."""
-        values: Any = self
+        values: Any = self.with_curves_at(env_steps)
         changes = {}
         for end, fraction in self.final_fractions.items():
             share = linear_share(env_steps, fraction, values.anneal_env_steps)
@@ -233,6 +285,11 @@ def prepared(
       defaults: Defaults of hyper-parameters that depend on the environment, by name.
     """
     fields = type(hparams).__dataclass_fields__
+    for name, on in effects.items():
+        value = getattr(hparams, name)
+        if not on and isinstance(value, Composite):
+            where = "this environment and configuration"
+            raise UserValueError(f"{name} has no effect on {where}, got {value}; leave it out")
     changes = {
         name: effective(name, getattr(hparams, name), defaults.get(name, fields[name].default), on, num_settings)
         for name, on in effects.items()
@@ -243,10 +300,10 @@ def prepared(
 
 
 def annealed_over(hparams: HParams, run_length: int) -> Any:
-    """Effective `anneal_env_steps`: the length of the run if it is infinite and a schedule is set."""
+    """Effective `anneal_env_steps`: the length of the run if it is infinite and a schedule or a curve is set."""
     anneal, ends = hparams.anneal_env_steps, hparams.final_fractions
     xp = np if is_concrete((anneal, ends)) else jnp
-    falls = functools.reduce(operator.or_, (end != 1.0 for end in ends.values()))
+    falls = functools.reduce(operator.or_, (end != 1.0 for end in ends.values())) | bool(hparams.curved)
     return xp.where(xp.isinf(anneal) & falls, np.float32(run_length), anneal)
 
 
@@ -257,6 +314,10 @@ def stopped(hparams: HParams, env_steps: int) -> str | None:
         ended = (np.asarray(getattr(hparams, name)) == 0) & (anneal <= env_steps)
         if ended.any():
             return f"its step size fell to its least value within {int(anneal[ended].max()):,} env steps ({name}=0)"
+        for field in set(hparams.schedules[name]) & set(hparams.curved):
+            ended = (np.asarray(getattr(hparams, field).values)[..., -1] == 0) & (anneal <= env_steps)
+            if ended.any():
+                return f"its step size fell to 0 within {int(anneal[ended].max()):,} env steps ({field} is a curve)"
     return None
 
 

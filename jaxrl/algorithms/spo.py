@@ -23,6 +23,7 @@ from jaxrl.algorithms.policy_gradient import (
     total_loss,
 )
 from jaxrl.checks import Range
+from jaxrl.learning.curves import Curve
 from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
@@ -43,6 +44,8 @@ class SPOHParams(OnPolicyHParams):
       ratio_eps: Distance from 1 of the probability ratio at which the objective of a sample is largest.
       ratio_eps_end: Final distance as a fraction of `ratio_eps`, reached linearly over `anneal_env_steps`; 1 keeps it
         constant.
+
+    `ratio_eps` also takes a `jaxrl.Curve`.
     """
 
     ratio_eps: Any = 0.2
@@ -50,6 +53,7 @@ class SPOHParams(OnPolicyHParams):
 
     schedules = OnPolicyHParams.schedules | {"ratio_eps_end": ("ratio_eps",)}
     ranges = OnPolicyHParams.ranges | dict.fromkeys(("ratio_eps", "ratio_eps_end"), Range(0, INFINITE, "()"))
+    composites = OnPolicyHParams.composites | {"ratio_eps": Curve}
 
 
 @with_hints
@@ -106,7 +110,7 @@ def _build(
     def step(
         key: jax.Array, iteration: jax.Array, state: OnPolicyState, hparams: SPOHParams, env_params: EnvParams
     ) -> tuple[OnPolicyState, Metrics]:
-        hparams = agent.prepare(hparams)
+        hparams = agent.current(iteration, agent.prepare(hparams))
         policy = agent.policy(state, hparams)
         collect_key, learn_key = jax.random.split(unrolled(key))
         rolled_out = agent.collect(collect_key, policy, state, hparams, env_params)

@@ -17,6 +17,7 @@ from envs.errors import UserValueError
 from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, option_words, whole_number
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.importing import name_of
+from jaxrl.learning.composites import Composite, as_composite
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import numbers
 
@@ -166,7 +167,7 @@ def field_texts(documented: type) -> dict[str, str]:
 def _text(value: Any) -> str:
     return (
         str(value)
-        if value is None or isinstance(value, Discount)
+        if value is None or isinstance(value, Discount | Composite)
         else repr(value if isinstance(value, int | float) else float(value))
     )
 
@@ -189,9 +190,12 @@ def split(prefix: str, parsed: Any, defaults: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _value(option: str, text: str, default: Any) -> Any:
-    """Parses a value of the type of the default: a discount, a whole number, a number, true or false."""
+    """Parses a value of the type of the default: a discount, a whole number, a number or a curve, true or false."""
     if isinstance(default, Discount):
         return as_discount(text)
+    composite = as_composite(text)
+    if composite is not None:
+        return composite
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise CommandError(f"{option} takes true or false, but got {text!r}")

@@ -17,6 +17,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.parsing import Discount, as_discount, stack
+from jaxrl.learning.composites import Composite, as_composite, is_composite_text, stack_composites
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.results.dataset import RETURN_RANGE, UNKNOWN, ResultError
 from jaxrl.results.json_values import versions
@@ -156,10 +157,10 @@ def _hparams(described: Description, algo: Algorithm) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A hyper-parameter as a number, or a discount as a string; None for a discount that is already resolved."""
+    """A hyper-parameter as a number, a discount or curve as a string; None for a discount that is already resolved."""
     if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
         return float(np.format_float_positional(np.float32(value)))
-    return str(value) if isinstance(value, Family) else None
+    return str(value) if isinstance(value, Family | Composite) else None
 
 
 def attribute(value: Any) -> Any:
@@ -238,7 +239,7 @@ def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple
         columns[name] = values
     try:
         for name, values in columns.items():
-            columns[name] = [as_discount(value) if isinstance(value, str) else value for value in values]
+            columns[name] = [_from_text(value) if isinstance(value, str) else value for value in values]
         settings = [
             dataclasses.replace(defaults, **{name: values[s] for name, values in columns.items()})
             for s in range(num_settings)
@@ -251,11 +252,19 @@ def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple
 def _takes(default: Any, value: Any) -> bool:
     """Whether a value read from JSON is valid for a hyper-parameter with this default."""
     if isinstance(value, str):
-        return isinstance(default, Discount)
+        return isinstance(default, Discount) or is_composite_text(value)
     return default is None if value is None else isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _from_text(text: str) -> Any:
+    """A discount, or a hyper-parameter of several numbers such as a curve."""
+    composite = as_composite(text)
+    return as_discount(text) if composite is None else composite
 
 
 def _batched(values: list[Any]) -> Any:
     if values[0] is None:
         return None
+    if isinstance(values[0], Composite):
+        return stack_composites(values)
     return stack(values) if isinstance(values[0], Discount) else np.asarray(values, np.float32)

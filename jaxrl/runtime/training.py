@@ -365,7 +365,7 @@ def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
     shared = "anneal_env_steps"  # by all fractions of an initial value
     if shared in changed:
         fractions = [path for path in values if path.endswith("_end") and path != "epsilon_end"]
-        ends = [path for path in fractions if np.any(values[path] != 1)]
+        ends = [path for path in fractions if np.any(values[path] != 1)] + getattr(prepared, "curved", [])
         changed = [path for path in changed if path != shared] + (ends or [shared])
     if changed:
         warnings.warn(

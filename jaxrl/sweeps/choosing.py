@@ -68,9 +68,10 @@ def labels_meant(labels: Sequence[Any], requested: Any) -> list[Any]:
     if str(requested) in labels:
         return [str(requested)]
     from jaxrl.discounts.parsing import as_discount
+    from jaxrl.learning.composites import as_composite
 
     try:
-        canonical = str(as_discount(requested))
+        canonical = str(as_composite(str(requested)) or as_discount(requested))
     except (TypeError, ValueError):
         return []
     return [label for label in labels if label == canonical]

@@ -15,6 +15,8 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_count, with_example
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
+from jaxrl.learning.composites import Composite, as_composite
+from jaxrl.learning.curves import Curve
 from jaxrl.pytrees import HParams
 from jaxrl.sweeps.choosing import choose_setting
 from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, several_of
@@ -113,7 +115,7 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
     base = _checked_base(base, list(values))
     axes: dict[str, list[Any]] = {}
     for path, column in values.items():
-        axis = [_checked(path, value) for value in several_of(path, column)]
+        axis = _alike(path, [_checked(path, value) for value in several_of(path, column)])
         labels = [_label(path, value) for value in axis]
         for i, label in enumerate(labels):
             if any(_same(label, earlier) for earlier in labels[:i]):
@@ -155,7 +157,7 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
         if not isinstance(distribution, Distribution) or isinstance(distribution, type):
             raise UserTypeError(f"{path!r} takes a distribution such as Uniform(0, 1), got {distribution!r}.")
         generator = np.random.default_rng([seed, zlib.crc32(path.encode())])
-        columns[path] = [_checked(path, value) for value in distribution.draw(generator, n)]
+        columns[path] = _alike(path, [_checked(path, value) for value in distribution.draw(generator, n)])
     coords = {path: (("setting",), _coordinate(path, column)) for path, column in columns.items()}
     return _sweep(base, columns, ("setting",), (n,), coords)
 
@@ -236,9 +238,13 @@ def _check_path(base: Any, path: str) -> None:
 
 
 def _checked(path: str, value: Any) -> Any:
-    """The value in the form in which it is used: a discount as an object, anything else a number that is not nan."""
+    """The value in the form in which it is used: a discount or curve as an object, others a number that is not nan."""
     if path == "discount":
         return as_discount(value)
+    if isinstance(value, str):
+        value = as_composite(value) or value
+    if isinstance(value, Composite):
+        return value
     if isinstance(value, np.generic | np.ndarray | jax.Array) and np.ndim(value) == 0:
         value = np.asarray(value).item()
     if isinstance(value, bool) and not path.startswith("env."):
@@ -250,8 +256,23 @@ def _checked(path: str, value: Any) -> Any:
     return value
 
 
+def _alike(path: str, values: list[Any]) -> list[Any]:
+    """The values of a path, with numbers beside curves as constant curves, so that all settings share a program."""
+    composites = [value for value in values if isinstance(value, Composite)]
+    if not composites:
+        return values
+    first = composites[0]
+    if isinstance(first, Curve):
+        values = [value if isinstance(value, Composite) else Curve([value] * len(first.values)) for value in values]
+    sizes = [list(map(np.shape, jax.tree.leaves(value))) for value in values]
+    if any(type(value) is not type(first) or size != sizes[0] for value, size in zip(values, sizes, strict=True)):
+        listing = " and ".join(dict.fromkeys(map(repr, values)))
+        raise UserValueError(f"{path!r} takes curves with equal numbers of points in one sweep, got {listing}.")
+    return values
+
+
 def _label(path: str, value: Any) -> Any:
-    return str(as_discount(value)) if path == "discount" else value
+    return str(as_discount(value)) if path == "discount" else str(value) if isinstance(value, Composite) else value
 
 
 def _same(one: Any, other: Any) -> bool:

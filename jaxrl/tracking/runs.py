@@ -17,6 +17,7 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.checks import check_choice
 from jaxrl.discounts.parsing import Discount
+from jaxrl.learning.composites import Composite
 from jaxrl.pytrees import PyTree
 from jaxrl.results.dataset import range_of
 from jaxrl.results.description import config_of, plain, return_range
@@ -301,7 +302,7 @@ def _numbers(prefix: str, params: PyTree, setting: int) -> dict[str, Any]:
     """The hyper-parameters or parameters of one setting by path: single numbers, and discounts as strings."""
     entries = {}
     for path, value in numbers(params).items():
-        if isinstance(value, Discount):
+        if isinstance(value, Discount | Composite):
             name = plain(jax.tree.map(itemgetter(setting), value))
             entries |= {} if name is None else {prefix + path: name}
         elif np.ndim(value) == 1:

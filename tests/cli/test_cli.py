@@ -411,6 +411,18 @@ def test_the_origin_of_settings_and_a_default_number_of_steps_are_shown(
     assert re.findall("^Starting from the (defaults|.* of ppo on [a-z/]+)", shown) == [algo.settings_from]
 
 
+def test_curves_are_typed_as_strings(capsys: pytest.CaptureFixture[str]) -> None:
+    from jaxrl.cli.train import asked
+
+    words = ["ppo", "cartpole", "--no-preset", "--hparams.lr"]
+    curve = jaxrl.Curve([1e-3, 3e-4, 0.0])
+    assert asked([*words, "curve:1e-3,3e-4,0"], "train").algo.hparams.lr == curve
+    sweep = asked([*words, "curve:1e-3,3e-4,0", "1e-3"], "train").sweep
+    assert sweep is not None and sweep.coords["lr"][1].tolist() == [str(curve), "curve:0.001,0.001,0.001"]
+    assert "'x' is not a number" in failed(capsys, "train", *words, "curve:1e-3,x")
+    assert "value_coef takes a number" in failed(capsys, "train", *words[:3], "--hparams.value-coef", "curve:1,2")
+
+
 def test_values_of_a_preset_without_effect_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
     from jaxrl.cli.train import asked
 

@@ -11,6 +11,8 @@ from float64 import Nodes, Statistics, linear
 from recorded_env import ACTIONS, RecordedEnv, Walk
 from reference.advantages import finite_time, ugae
 
+from jaxrl import Curve
+
 Array = np.ndarray
 
 
@@ -107,7 +109,7 @@ class OnPolicy:
         h = self.hparams
         fallen = min(self.env_steps / float(h.anneal_env_steps), 1.0)
         self.lr = self.annealed("lr")
-        self.entropy_coef = float(h.entropy_coef) * 0.1 ** (self.env_steps / float(h.entropy_decay_env_steps))
+        self.entropy_coef = self.value("entropy_coef") * 0.1 ** (self.env_steps / float(h.entropy_decay_env_steps))
         self.fallen = fallen
         self.complete.append(rows.weight.sum())
         if self.config.normalise_advantage == "batch":
@@ -115,10 +117,18 @@ class OnPolicy:
         self.learn(learn_key, rows)
         self.env_steps += self.config.num_envs * self.config.num_steps
 
+    def value(self, name: str) -> float:
+        """Value of a hyper-parameter, which may be a curve, in this iteration."""
+        value = getattr(self.hparams, name)
+        if not isinstance(value, Curve):
+            return float(value)
+        points = np.linspace(0, float(self.hparams.anneal_env_steps), len(value.values))
+        return float(np.interp(self.env_steps, points, np.float64(value.values)))
+
     def annealed(self, name: str) -> float:
         """Value of a hyper-parameter with a schedule in this iteration."""
         h = self.hparams
-        return float(getattr(h, name)) * linear(self.env_steps, getattr(h, f"{name}_end"), h.anneal_env_steps)
+        return self.value(name) * linear(self.env_steps, getattr(h, f"{name}_end"), h.anneal_env_steps)
 
     def _collect(self, key: jax.Array) -> Rows:
         config = self.config
@@ -165,7 +175,7 @@ class OnPolicy:
     def _estimates(self, reward: Array, value: Array, next_value: Array) -> tuple[Array, Array]:
         """Advantages `[T, N, *A]` and targets like `value`, a column at a time."""
         ended, done = self.steps.ended(self.config.time_limits), self.steps.done
-        lam = 1.0 if self.hparams.lam is None else float(self.hparams.lam)
+        lam = 1.0 if self.hparams.lam is None else self.value("lam")
         advantage, target = np.zeros_like(reward), np.zeros_like(value)
         for column in np.ndindex(reward.shape[1:]):
             at = (slice(None), *column)

@@ -12,8 +12,10 @@ from float64 import weighted_mean
 from on_policy import OnPolicy, Rows
 from quick_jit import quick_jit
 from recorded_env import RecordedEnv
+from reference.drift import policy_loss, random_drift
 
 import jaxrl
+from jaxrl import Curve
 
 ITERATIONS = 3
 GAMMA, K = 0.9, 0.5  # of the discounts "exp" and "hyperbolic"
@@ -31,6 +33,8 @@ class PPO(OnPolicy):
 
     def policy_loss(self, scores: Any, log_ratio: Any, batch: Rows) -> float:
         ratio, eps = np.exp(log_ratio), self.annealed("clip_eps")
+        if self.config.drift == "learned":
+            return policy_loss(self.hparams.drift, log_ratio, batch.advantage, batch.weight, eps)
         clipped = np.clip(ratio, 1 - eps, 1 + eps)
         return -weighted_mean(np.minimum(ratio * batch.advantage, clipped * batch.advantage), batch.weight)
 
@@ -186,6 +190,30 @@ CASES = {
         jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8, optimiser=float64.falling),
         {"lr": 0.3, "lr_end": 0.5, "anneal_env_steps": 40},
     ),
+    "ppo, drift": Case(
+        PPO,
+        jaxrl.ppo,
+        CONTINUOUS,
+        jaxrl.PPOConfig(
+            **EPOCHS,
+            **NETWORK,
+            num_envs=2,
+            num_steps=8,
+            reset_pool=8,
+            drift="learned",
+            drift_width=2,
+            lam_weights="finite-time",
+        ),
+        {"drift": random_drift(1, 2), "clip_eps": 0.1},
+    ),
+    "ppo, curves": Case(
+        PPO,
+        jaxrl.ppo,
+        SINGLE,
+        jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8),
+        {"lr": Curve([0.05, 0.02, 0.06]), "lam": Curve([0.7, 0.1]), "entropy_coef": Curve([0.02, 0.5, 0.0, 0.1])}
+        | {"clip_eps": Curve([0.1, 0.01]), "anneal_env_steps": 40},
+    ),
     "spo": Case(
         SPO,
         jaxrl.spo,
@@ -246,7 +274,9 @@ HYPERBOLIC |= {"reinforce without a critic"}
 
 
 @pytest.mark.seconds_to_compile(40)
-@pytest.mark.slow_rows("ppo, falling", "reinforce without a critic", "a2c of a crowd", "mdpo, continuous")
+@pytest.mark.slow_rows(
+    "ppo, falling", "ppo, drift", "ppo, curves", "reinforce without a critic", "a2c of a crowd", "mdpo, continuous"
+)
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_is_that_of_float64(name: str) -> None:
     case = CASES[name]

@@ -14,7 +14,7 @@ import jaxrl
 from jaxrl import PPOHParams, ppo
 from jaxrl.discounts.parsing import BetaWeighted, Exponential, Hyperbolic, Tabulated, TruncatedDiscount, as_discount
 from jaxrl.sweeps.batching import batched_hparams
-from jaxrl.sweeps.sweep import Choice, LogUniform, Sweep, Uniform, grid, sample
+from jaxrl.sweeps.sweep import Choice, LogUniform, Sweep, Uniform, grid, sample, swept
 
 
 @struct.dataclass
@@ -46,6 +46,26 @@ def test_grid_is_row_major_over_its_paths():
     for path, typed in {"lr": [3e-4, 1e-3], "discount": LABELS, "env.gravity": [9.8, 10]}.items():
         dims, values = sweep.coords[path]
         assert dims == (path,) and values.tolist() == typed
+
+
+def test_curves_are_swept_like_numbers():
+    curve = jaxrl.Curve([1e-3, 0.0])
+    sweep = grid(PPOHParams(), {"lr": [curve, 3e-4, "curve:0.001, 0.0005"], "lam": [0.9, 0.95]})
+    assert sweep.hparams.lr.values.shape == (6, 2) and sweep.hparams.lam.shape == (6,)
+    np.testing.assert_array_equal(sweep.hparams.lr.values[2], np.float32([3e-4, 3e-4]))
+    assert sweep.coords["lr"][1].tolist() == ["curve:0.001,0", "curve:0.0003,0.0003", "curve:0.001,0.0005"]
+    assert sweep.index(lr=curve, lam=0.95) == 1 and sweep.index(lr="curve: 0.001,5e-4", lam=0.9) == 4
+    assert sweep.subset([4]).hparams.lr == jaxrl.Curve._of([np.float32([[1e-3, 5e-4]])])
+    again = swept(PPOHParams(), sweep.dims, sweep.coords)
+    assert again.settings == sweep.settings and again.hparams.lr == sweep.hparams.lr
+    drawn = sample(PPOHParams(), 3, {"lr": Choice([curve, 1e-2])})
+    assert drawn.hparams.lr.values.shape == (3, 2)
+    with pytest.raises(ValueError, match="'lr' takes curves with equal numbers of points in one sweep"):
+        grid(PPOHParams(), {"lr": [curve, jaxrl.Curve([1, 2, 3])]})
+    with pytest.raises(ValueError, match=r"lr_end takes 1 where lr is a curve with its own end, got 0.5"):
+        grid(PPOHParams(), {"lr": [curve, 1e-3], "lr_end": [1.0, 0.5]})
+    with pytest.raises(ValueError, match=r"'lr' has the value 'curve:0.001,0' twice"):
+        grid(PPOHParams(), {"lr": [curve, curve]})
 
 
 def test_every_leaf_is_float32_with_the_settings_in_front():
@@ -216,6 +236,7 @@ LEAVES = [
     (kind, field.name)
     for kind in (jaxrl.DQNHParams, PPOHParams, jaxrl.SACHParams, jaxrl.EvolveHParams)
     for field in dataclasses.fields(kind)
+    if field.name != "drift"  # takes a Drift
 ]
 
 

@@ -177,9 +177,9 @@ def _check_leaves(algo: Algorithm, key: jax.Array, env_params: EnvParams, num_st
 def _allowed_changes(structure: Any, defaults: list[np.float32], i: int) -> list[np.float32]:
     value = defaults[i]
     changes = [factor * value for factor in _FACTORS_OF_FINITE]
-    if value == 0:
-        changes = _INSTEAD_OF_ZERO
-    elif np.isinf(value):
+    if not np.any(value):
+        changes = [value + np.float32(change) for change in _INSTEAD_OF_ZERO]  # of an array: all its numbers
+    elif np.any(np.isinf(value)):
         changes = _INSTEAD_OF_INFINITE
     allowed = []
     for changed in map(np.float32, changes):
