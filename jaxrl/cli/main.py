@@ -1,6 +1,6 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands `train`, `plan`, `search`, `resume`, `merge` and `bandit` compute, `submit` on a cluster; `compare`,
+The commands `train`, `plan`, `search`, `meta`, `resume`, `merge` and `bandit` compute, `submit` on a cluster; `compare`,
 `report`, `plot`, `evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version` list what is
 available.
 
@@ -140,6 +140,7 @@ _COMMANDS: dict[str, Any] = {
     "report": "report.Report",
     "plot": "plot.Plot",
     "search": "search.run_search",
+    "meta": "meta.run_meta",
     "resume": "resume_merge.run_resume",
     "merge": "resume_merge.Merge",
     "submit": "submit.Submit",
@@ -154,6 +155,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   plan ALGORITHM ENVIRONMENT    Show the resources of a `train` call: blocks, parts, memory, time.
   bandit --policies NAME,...    Run bandit policies thousands of times, and compare their regret.
   search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best ones on separate seeds.
+  meta ALGORITHM ENVIRONMENT    Learn numbers inside an algorithm, such as its discount, by whole trainings.
   resume RUN                    Resume a run or a search that was stopped or killed, or extend a finished run.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
   submit "train ..." --shards N Train the shards of a run as jobs of SLURM; a last job merges and reports them.
