@@ -73,6 +73,8 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.tuning.halving import Halving as Halving
     from jaxrl.tuning.learned.theta import Theta as Theta
     from jaxrl.tuning.meta import MetaResult as MetaResult, meta as meta
+    from jaxrl.tuning.learned.drift import learned_drift as learned_drift
+    from jaxrl.tuning.learned.schedules import learned_schedule as learned_schedule
     from jaxrl.tuning.population import (
         PopulationResult as PopulationResult, population_based_training as population_based_training
     )

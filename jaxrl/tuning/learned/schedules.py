@@ -37,14 +37,10 @@ def learned_schedule(algo: Algorithm, name: str, points: int = 5) -> Theta:
     known = [field for field, kind in composites.items() if kind is Curve and getattr(algo.hparams, field) is not None]
     if name not in known:
         listing = ", ".join(known) or "none here"
-        raise UserValueError(
-            f"name takes a hyper-parameter of {algo.name} that may be a curve ({listing}), got {name!r}"
-        )
+        raise UserValueError(f"name takes a field of {algo.name} that may be a curve ({listing}), got {name!r}")
     value, share = getattr(algo.hparams, name), type(algo.hparams).ranges[name].high == 1
     if isinstance(value, Curve) or not (0 < float(value) < np.inf):
-        raise UserValueError(
-            f"{name} takes a positive number in algo.hparams, which its schedule begins with, got {value}"
-        )
+        raise UserValueError(f"{name} takes a positive number in algo.hparams, as the start of its curve, got {value}")
     dataclasses.replace(algo.hparams, **{name: Curve([value] * points)})  # refuses a second schedule
     start = np.float32(value)
 
