@@ -1,0 +1,290 @@
+"""Discounts that an outer loop learns, beside the best ones of three families by searches of as many trainings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+import envs
+import jaxrl
+from bench.studies.frames import interval
+from bench.studies.study import Study, StudyRun
+from envs.decision.random_dilemmas import RandomDilemmas, RandomDilemmasParams
+from jaxrl.algorithms.contract import Algorithm
+from jaxrl.checks import check_choices, check_counts
+from jaxrl.results.statistics import iqm, mean
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+    import pandas
+    import xarray
+
+__all__ = ["STUDY", "Settings", "ShortDilemmas"]
+
+HYPERBOLIC = jaxrl.Hyperbolic(0.1)  # the chance to survive a hazard that is distributed exponentially with mean 0.1
+TEST_SEEDS = 1_000_000  # first of them
+
+
+class ShortDilemmas(RandomDilemmas):
+    """Random dilemmas with delays below 32 steps."""
+
+    @property
+    def default_params(self) -> RandomDilemmasParams:
+        return RandomDilemmasParams(max_delay=32, max_steps_in_episode=32)
+
+
+class Task(NamedTuple):
+    """A task of the study.
+
+    Attributes:
+      env: Function that makes the environment.
+      config: Configuration of PPO.
+      hparams: Hyper-parameters of PPO that differ from its defaults.
+      inner_steps: Number of environment steps of a training.
+      objective: Objective of a training.
+      discount: Discount by which the objective values rewards; None for none.
+    """
+
+    env: Callable[[], Any]
+    config: jaxrl.PPOConfig
+    hparams: dict[str, Any]
+    inner_steps: int
+    objective: str
+    discount: Any
+
+    @property
+    def algo(self) -> Algorithm:
+        """PPO on the task."""
+        algo = jaxrl.ppo(self.env(), self.config)
+        return algo._replace(hparams=dataclasses.replace(algo.hparams, **self.hparams))
+
+
+_CHOICE = jaxrl.PPOConfig(num_envs=16, num_steps=64, hidden=(32,))
+_CONTROL = jaxrl.PPOConfig(num_envs=8, num_steps=64)
+TASKS: dict[str, Task] = {
+    "random-dilemmas": Task(
+        ShortDilemmas,
+        jaxrl.PPOConfig(num_envs=16, num_steps=64, hidden=(32,)),
+        {"lr": 3e-3},
+        16_384,
+        "final",
+        HYPERBOLIC,
+    ),
+    "cartpole": Task(lambda: envs.make("cartpole"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None),
+    "acrobot": Task(lambda: envs.make("acrobot"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None),
+    "mountain-car": Task(lambda: envs.make("mountain-car"), _CONTROL, {"lr": 1e-3}, 65_536, "area", None),
+}
+FAMILIES: dict[str, Callable[[np.random.Generator], Any]] = {
+    "exponential": lambda generator: jaxrl.Exponential(1 - _log_uniform(generator, 1e-3, 0.5)),
+    "hyperbolic": lambda generator: jaxrl.Hyperbolic(_log_uniform(generator, 1e-3, 1.0)),
+    "Beta": lambda generator: jaxrl.BetaWeighted(
+        1 - _log_uniform(generator, 1e-3, 0.5), _log_uniform(generator, 0.03, 3.0)
+    ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of the study: tasks, and the number of trainings."""
+
+    tasks: tuple[str, ...] = tuple(TASKS)
+    """Tasks, each with its own number of environment steps."""
+    forms: tuple[str, ...] = ("mixture", "curve")
+    """Forms of the learned discount."""
+    seeds: int = 5
+    """Number of outer seeds: repetitions of the outer loop and of the searches."""
+    generations: int = 20
+    """Number of generations of the outer loop."""
+    population: int = 16
+    """Number of thetas of a generation."""
+    settings_seeds: int = 4
+    """Number of trainings of each discount of a search, which has generations x population trainings in all."""
+    test_seeds: int = 32
+    """Number of test seeds of each discount."""
+    eval_episodes: int = 32
+    """Number of episodes of an evaluation."""
+    evals: int = 4
+    """Number of evaluations of a training for the area."""
+
+    def __post_init__(self):
+        check_choices("tasks", self.tasks, tuple(TASKS))
+        check_choices("forms", self.forms, ("mixture", "curve"))
+        check_counts(
+            self, seeds=2, generations=1, population=2, settings_seeds=1, test_seeds=2, eval_episodes=1, evals=2
+        )
+
+
+def run(settings: Settings, study: StudyRun) -> None:
+    """Learn and search discounts on every task, then write a table and a figure for each."""
+    for name in settings.tasks:
+        values: dict[str, np.ndarray] = {}
+        curves: dict[str, np.ndarray] = {}
+        for form in settings.forms:
+            data = study.compute(f"{name}_{form}", lambda name=name, form=form: _learned(name, form, settings))
+            values["start"] = data["start"].values
+            values[f"learned, {form}"], curves[f"learned, {form}"] = data["value"].values, data["curve"].values
+        for family in FAMILIES:
+            data = study.compute(f"{name}_{family}", lambda name=name, family=family: _searched(name, family, settings))
+            values[f"searched, {family}"], curves[f"searched, {family}"] = data["value"].values, data["curve"].values
+        task = TASKS[name]
+        what = "final return" if task.objective == "final" else "mean return over a training"
+        under = "" if task.discount is None else f" under {task.discount}"
+        study.table(
+            name,
+            table(values, _optimum(task)),
+            f"{name}: {what}{under} on {settings.test_seeds} test seeds; mean over {settings.seeds} outer seeds of the "
+            "interquartile mean, with 95 % intervals over outer seeds. Each outer seed has "
+            f"{settings.generations * settings.population} inner trainings of {task.inner_steps:,} environment steps.",
+        )
+        study.figure(name, figure(name, curves))
+
+
+def table(values: dict[str, np.ndarray], optimum: float | None) -> pandas.DataFrame:
+    """A row for each way to a discount.
+
+    Args:
+      values: Objectives on test seeds by the way, `[outer_seeds, test_seeds]`; of the start `[test_seeds]`.
+      optimum: Best possible value, None where it is not known.
+    """
+    import pandas
+
+    rows = []
+    for way, runs in values.items():
+        each = runs if way == "start" else np.asarray([float(iqm(seed)) for seed in runs])
+        centre = float(iqm(runs)) if way == "start" else float(each.mean())
+        row: dict[str, Any] = {"discount": way, "value": interval(iqm if way == "start" else mean, each, 3)}
+        if optimum is not None:
+            row["gap to the optimum, %"] = f"{100 * (1 - centre / optimum):.2f}"
+        rows.append(row)
+    return pandas.DataFrame(rows)
+
+
+def figure(name: str, curves: dict[str, np.ndarray]) -> matplotlib.figure.Figure:
+    """The discounts of all ways by their delay, one line for each outer seed.
+
+    Args:
+      name: Name of the task.
+      curves: Discounts by the way, `[outer_seeds, horizon + 1]`.
+    """
+    from matplotlib.figure import Figure
+
+    from jaxrl import plotting
+
+    figure = Figure(figsize=(7.2, 3.8), layout="constrained")
+    ax = figure.subplots()
+    for i, (way, each) in enumerate(curves.items()):
+        for seed, curve in enumerate(each):
+            style = plotting.LINE_STYLES[i % len(plotting.LINE_STYLES)]
+            label = way if seed == 0 else None
+            ax.plot(
+                curve, color=plotting.COLOURS[i % len(plotting.COLOURS)], linestyle=style, linewidth=1.2, label=label
+            )
+    if TASKS[name].discount is not None:
+        horizon = next(iter(curves.values())).shape[1] - 1
+        ax.plot(np.asarray(TASKS[name].discount.curve(horizon)), color="black", linewidth=2.4, label="of the objective")
+    ax.set_xlabel("delay, in steps")
+    ax.set_ylabel("weight of a reward")
+    ax.set_ylim(0, 1.02)
+    ax.legend(frameon=False)
+    return figure
+
+
+def _learned(name: str, form: str, settings: Settings) -> xarray.Dataset:
+    task, algo = TASKS[name], TASKS[name].algo
+    theta = jaxrl.learned_discount(algo, form)
+    learned = jaxrl.meta(
+        algo,
+        theta,
+        inner_steps=task.inner_steps,
+        generations=settings.generations,
+        population=settings.population,
+        std=0.3,
+        lr=0.15,
+        objective=task.objective,
+        discount=task.discount,
+        evals=1 if task.objective == "final" else settings.evals,
+        eval_episodes=settings.eval_episodes,
+        seeds=settings.seeds,
+        test_seeds=0,
+    )
+    discounts = [theta.apply(learned.learned(seed), algo.hparams).discount for seed in learned.result.seeds]
+    start = theta.apply(theta.initial, algo.hparams).discount
+    tested = [_tested(task, discount, settings) for discount in (start, *discounts)]
+    return _dataset(np.stack(tested[1:]), tested[0], discounts, algo)
+
+
+def _searched(name: str, family: str, settings: Settings) -> xarray.Dataset:
+    """The best of random discounts of a family, for each outer seed."""
+    task, algo, chosen = TASKS[name], TASKS[name].algo, []
+    count = settings.generations * settings.population // settings.settings_seeds
+    for seed in range(settings.seeds):
+        generator = np.random.default_rng([seed, list(FAMILIES).index(family)])
+        drawn = [FAMILIES[family](generator) for _ in range(count)]
+        seeds = np.random.SeedSequence([seed, 1]).generate_state(settings.settings_seeds)
+        scores = _scores(task, drawn, [int(each) for each in seeds], settings).mean(axis=1)
+        chosen.append(drawn[int(np.nanargmax(scores))])
+    tested = np.stack([_tested(task, discount, settings) for discount in chosen])
+    return _dataset(tested, np.full(settings.test_seeds, np.nan), chosen, algo)
+
+
+def _tested(task: Task, discount: Any, settings: Settings) -> np.ndarray:
+    """Objectives of a discount on the test seeds, `[test_seeds]`."""
+    seeds = range(TEST_SEEDS, TEST_SEEDS + settings.test_seeds)
+    return _scores(task, [discount], list(seeds), settings)[0]
+
+
+def _scores(task: Task, discounts: list[Any], seeds: list[int], settings: Settings) -> np.ndarray:
+    """Objectives of trainings, `[num_discounts, num_seeds]`."""
+    algo = task.algo
+    evals = 1 if task.objective == "final" else settings.evals
+    if task.discount is None:
+        metric = "return"
+    else:
+        metric = "discounted_return"
+        fixed = algo.prepare(dataclasses.replace(algo.hparams, discount=task.discount)).discount
+        algo = algo._replace(discount=lambda hparams: jax.tree.map(jax.numpy.asarray, fixed))
+    hparams = (
+        jaxrl.grid(algo.hparams, {"discount": discounts})
+        if len(discounts) > 1
+        else dataclasses.replace(algo.hparams, discount=discounts[0])
+    )
+    result = jaxrl.train(
+        algo, hparams, seeds=seeds, env_steps=task.inner_steps, evals=evals, eval_episodes=settings.eval_episodes
+    )
+    return result.values(metric).mean(axis=2)
+
+
+def _dataset(value: np.ndarray, start: np.ndarray, discounts: list[Any], algo: Algorithm) -> xarray.Dataset:
+    import xarray
+
+    horizon = min(int(algo.env.default_params.max_steps_in_episode), 200)
+    curves = np.stack([np.asarray(discount.curve(horizon)) for discount in discounts])
+    return xarray.Dataset(
+        {
+            "value": (("outer_seed", "seed"), value),
+            "start": (("seed",), start),
+            "curve": (("outer_seed", "delay"), curves),
+            "discount": (("outer_seed",), np.asarray([str(discount) for discount in discounts])),
+        }
+    )
+
+
+def _optimum(task: Task) -> float | None:
+    env = task.env()
+    return None if task.discount is None else env.optimum(discount=task.discount)
+
+
+def _log_uniform(generator: np.random.Generator, low: float, high: float) -> float:
+    return float(np.exp(generator.uniform(np.log(low), np.log(high))))
+
+
+STUDY = Study(
+    "learned-discounts",
+    "Discounts learned by an outer loop, beside the best of three families by as many trainings.",
+    Settings,
+    run,
+)
