@@ -32,9 +32,9 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.bandits.runner import run_bandit as run_bandit
     from jaxrl.discounts.fitting import fit as fit
     from jaxrl.discounts.parsing import (
-        BetaWeighted as BetaWeighted, Exponential as Exponential, FixedHorizon as FixedHorizon,
-        Hyperbolic as Hyperbolic, QuasiHyperbolic as QuasiHyperbolic, Tabulated as Tabulated,
-        TruncatedDiscount as TruncatedDiscount, as_discount as as_discount
+        BetaWeighted as BetaWeighted, Exponential as Exponential, ExponentialMixture as ExponentialMixture,
+        FixedHorizon as FixedHorizon, Hyperbolic as Hyperbolic, QuasiHyperbolic as QuasiHyperbolic,
+        Tabulated as Tabulated, TruncatedDiscount as TruncatedDiscount, as_discount as as_discount
     )
     from jaxrl.learning.advantages import (
         gae as gae, lambda_returns as lambda_returns, mixture_ugae as mixture_ugae, monte_carlo as monte_carlo,

@@ -124,7 +124,7 @@ def test_rows_of_presets_have_the_steps_that_these_take() -> None:
 def test_every_discount_of_the_table_is_the_class_beside_it() -> None:
     table = PAGES["reference/discounts.md"]
     rows = re.findall(r"^\| (`[^|]*`) \| `(\w+)\(([^)]*)\)` \|", table, flags=re.MULTILINE)
-    assert len(rows) == 7
+    assert len(rows) == 8
     for strings, name, parameters in rows:
         for string in re.findall(r"`([^`]+)`", strings):
             discount = jaxrl.as_discount(float(string) if re.fullmatch(r"[\d.]+", string) else string)

@@ -18,7 +18,7 @@ from jaxrl.discounts.form import Form, checked_horizon, to_host
 from jaxrl.pytrees import register_fields
 
 # Metadata of fields: the rule that a parameter obeys, as error messages state it, and its test.
-_SHARE = {"rule": "lie in [0, 1]", "holds": lambda x: (x >= 0) & (x <= 1)}
+SHARE = {"rule": "lie in [0, 1]", "holds": lambda x: (x >= 0) & (x <= 1)}
 _NOT_NEGATIVE = {"rule": "be at least 0 and finite", "holds": lambda x: (x >= 0) & np.isfinite(x)}
 _STEPS = {"rule": "be a whole number of at least 1", "holds": lambda x: (x >= 1) & np.isfinite(x) & (x == np.round(x))}
 
@@ -105,7 +105,7 @@ class Exponential(Family):
     """
 
     prefix = "exp"
-    gamma: Any = dataclasses.field(metadata=_SHARE)
+    gamma: Any = dataclasses.field(metadata=SHARE)
 
     def form(self) -> Form:
         return Form(mu=self.gamma, step=1.0 - self.gamma)
@@ -122,8 +122,8 @@ class QuasiHyperbolic(Family):
     """
 
     prefix = "quasi"
-    beta: Any = dataclasses.field(metadata=_SHARE)
-    gamma: Any = dataclasses.field(metadata=_SHARE)
+    beta: Any = dataclasses.field(metadata=SHARE)
+    gamma: Any = dataclasses.field(metadata=SHARE)
 
     def form(self) -> Form:
         return Form(mu=self.gamma, step=1.0 - self.gamma, beta=self.beta)
@@ -158,7 +158,7 @@ class BetaWeighted(Family):
     """
 
     prefix = "beta"
-    mu: Any = dataclasses.field(metadata=_SHARE)
+    mu: Any = dataclasses.field(metadata=SHARE)
     eta: Any = dataclasses.field(metadata=_NOT_NEGATIVE)
 
     def form(self) -> Form:
@@ -223,7 +223,7 @@ class Tabulated(Family):
 
     def __init__(self, curve: Any) -> None:
         if isinstance(curve, list | tuple):
-            curve = np.asarray([_number("curve", value) for value in curve])
+            curve = np.asarray([as_number("curve", value) for value in curve])
         if not isinstance(curve, np.ndarray | jax.Array) or curve.ndim == 0:
             raise UserTypeError(f"curve takes a sequence of numbers such as [1, 0.9, 0.5], got {curve!r}.")
         if is_concrete(curve):
@@ -272,7 +272,7 @@ def _resolve(discount: Family) -> Form:
     return (to_host(discount) if is_concrete(discount) else discount).form()
 
 
-def _number(name: str, value: Any) -> Any:
+def as_number(name: str, value: Any) -> Any:
     """Python numbers as floats; arrays, tracers and abstract values as they are."""
     if isinstance(value, bool | np.bool_):
         raise UserTypeError(f"{name} takes a number, got {value!r}.")
@@ -286,11 +286,11 @@ def _number(name: str, value: Any) -> Any:
 
 
 def _check(discount: Family, name: str, rule: str, holds: Callable[[np.ndarray], np.ndarray]) -> None:
-    value = _number(name, getattr(discount, name))
+    value = as_number(name, getattr(discount, name))
     if is_concrete(value) and not isinstance(value, jax.ShapeDtypeStruct):
         exact = np.asarray(value)
-        if not np.all(holds(exact)):
-            raise UserValueError(f"{name} must {rule}, got {value}.")
+        for wrong in exact[~holds(exact)][:1]:
+            raise UserValueError(f"{name} must {rule}, got {wrong}.")
         with np.errstate(over="ignore"):
             used = exact.astype(np.float32)
             # At the end of its range a parameter gives another kind of discount, such as one that never falls.

@@ -1,4 +1,4 @@
-"""The Beta-weighted discount nearest to a curve, to another discount, or to beliefs about a hazard rate."""
+"""The Beta-weighted discount, or the mixture of some rates, nearest to a curve, a discount or a belief on a hazard."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import is_concrete
+from jaxrl.discounts.exponential_mixture import ExponentialMixture
 from jaxrl.discounts.families import BetaWeighted, Family, check_curve
 from jaxrl.discounts.form import checked_horizon, to_host
 from jaxrl.discounts.parsing import as_discount
@@ -40,7 +41,7 @@ def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | Non
         mu and eta; or the horizon ends before a fixed-horizon discount does.
       TypeError: A horizon is given for a curve, or missing for anything else.
     """
-    curve = _target_curve(target, horizon)
+    curve = _target_curve(target, horizon, "fit")
     if weights is None:
         roots = np.ones(len(curve))
     else:
@@ -55,9 +56,44 @@ def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | Non
     return _least_squares(curve, roots)
 
 
-def _target_curve(target: Any, horizon: int | None) -> np.ndarray:
+def fit_mixture(target: Any, rates: npt.ArrayLike, horizon: int | None = None) -> ExponentialMixture:
+    """The mixture of some rates with the least squared distance to a curve.
+
+    Computed on the host in float64, by non-negative least squares. A discount that is a mixture of these rates is
+    recovered. Rates whose time scales 1 / (1 - rate) double from one to the next are within 0.02 of exponential curves
+    between them, and closer to hyperbolic ones.
+
+    Args:
+      target: Curve, `[n]` with n at least 3, or number, string, discount or prior of `jaxrl.hazards`, as in `fit`.
+      rates: Factors per step of the exponentials, `[Q]`, each in [0, 1].
+      horizon: Longest delay that counts, in steps, at least 2; None for a curve, whose length determines it.
+
+    Returns:
+      The discount, whose weights may be 0.
+
+    Raises:
+      ValueError: A rate is out of range, or the target is not a curve, as in `fit`.
+      TypeError: A horizon is given for a curve, or missing for anything else.
+
+    Source: Lawson and Hanson (1974), Solving least squares problems, chapter 23.
+    """
+    from scipy import optimize
+
+    curve = _target_curve(target, horizon, "fit_mixture")
+    rates = np.asarray(rates, np.float64)
+    ExponentialMixture(rates, np.full(rates.shape, 1.0 / max(rates.size, 1)))  # raises an error for invalid rates
+    powers = rates ** np.arange(len(curve))[:, None]
+    # The sum 1 as an equation of a weight so large that the division below changes no digit of float32.
+    sure = 1e4 * np.sqrt(len(curve))
+    weights, _ = optimize.nnls(np.vstack([powers, np.full(rates.size, sure)]), np.append(curve, sure))
+    return ExponentialMixture(rates, weights / weights.sum())
+
+
+def _target_curve(target: Any, horizon: int | None, function: str) -> np.ndarray:
     if not is_concrete(target):
-        raise UserTypeError("fit takes known numbers and runs on the host: call it outside of jit, grad and vmap.")
+        raise UserTypeError(
+            f"{function} takes known numbers and runs on the host: call it outside of jit, grad and vmap."
+        )
     if isinstance(target, list | tuple) or (isinstance(target, np.ndarray | jax.Array) and np.ndim(target) > 0):
         if horizon is not None:
             raise UserTypeError(
@@ -70,12 +106,12 @@ def _target_curve(target: Any, horizon: int | None) -> np.ndarray:
         discount = as_discount(target)
         if horizon is None:
             raise UserTypeError(
-                f"fit needs a horizon, such as fit({str(discount)!r}, horizon=500), unless given a curve."
+                f"{function} needs a horizon, such as {function}({str(discount)!r}, horizon=500), unless given a curve."
             )
         horizon = checked_horizon(horizon, 2)
         if isinstance(discount, Family):
             if not discount.is_single():
-                raise UserValueError("fit takes one discount, got a stack; fit them one by one.")
+                raise UserValueError(f"{function} takes one discount, got a stack; fit them one by one.")
             form = to_host(discount).form()
             end = np.inf if form.horizon is None else float(form.horizon)
             if horizon < end < np.inf:

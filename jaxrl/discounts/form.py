@@ -21,6 +21,8 @@ from jaxrl.pytrees import PyTree
 
 # Values without effect of the fields that a form may lack.
 NEUTRAL = {"mu": 0.0, "step": 0.0, "eta": 0.0, "beta": 1.0, "horizon": np.inf, "tail": 1.0}
+NODES = ("rates", "weights")  # fields with an axis of exponentials
+ROWS = ("table", *NODES)  # fields with an axis of their own
 # Factor of sqrt(horizon): in float64 the quadrature is within 2^-24, float32's rounding of Gamma(0), for mu in
 # [0.5, 0.999], eta <= 2 and horizon <= 2048, so more nodes would gain nothing. Rates of traced parameters have errors
 # of up to 6.3e-6.
@@ -43,15 +45,19 @@ def checked_horizon(horizon: Any, least: int) -> int:
 class Form:
     """Gamma(t) = [beta, if t >= 1] B(t) [t < horizon] table(t), where B(t+1) / B(t) = 1 - step / (1 + t eta step).
 
-    B is Beta-weighted discounting with mean `mu` = 1 - step and dispersion `eta`. A field that is None is statically
-    absent; its neutral values are eta 0, beta 1, horizon infinity, and a table of ones with tail 1. All leaves share
-    one batch shape `*S`, which is `()` for a single discount.
+    B is Beta-weighted discounting with mean `mu` = 1 - step and dispersion `eta`; where `weights` are not all 0 it is
+    sum_q weights_q rates_q^t instead. A field that is None is statically absent; its neutral values are eta 0, beta 1,
+    horizon infinity, a table of ones with tail 1, and weights of 0. All leaves share one batch shape `*S`, which is
+    `()` for a single discount.
 
     Args:
-      mu, step: Mean of B and 1 - mean, `[*S]`, traced. Both are stored: 1 - mu loses digits in float32 near mu = 1.
+      mu, step: Mean rate of B and 1 - mean, `[*S]`, traced. Both are stored: 1 - mu loses digits in float32 near
+        mu = 1.
       eta, beta, horizon: Dispersion of B, factor from t = 1 on, and first delay without weight; `[*S]` or None, traced.
       table: Factors of the curve by delay, `[*S, n]` or None, traced.
       tail: Value of the table from n on, 0 or 1; `[*S]`, None without a table, traced.
+      rates, weights: Exponentials of which B is the sum, weights that sum to 1 or are all 0, `[*S, Q]` or None, traced.
+      only_nodes: Whether B is such a sum in every discount of the batch, static.
       has_mixture: Whether some discount of the batch is a mixture of exponentials, static.
     """
 
@@ -62,26 +68,39 @@ class Form:
     horizon: Any = None
     table: Any = None
     tail: Any = None
+    rates: Any = None
+    weights: Any = None
+    only_nodes: bool = struct.field(pytree_node=False, default=False)
     has_mixture: bool = struct.field(pytree_node=False, default=True)
 
     def __repr__(self) -> str:
-        present = {name: leaf for name, leaf in vars(self).items() if leaf is not None and name != "has_mixture"}
+        static = ("only_nodes", "has_mixture")
+        present = {name: leaf for name, leaf in vars(self).items() if leaf is not None and name not in static}
         return f"Form({', '.join(f'{name}={short(leaf)}' for name, leaf in present.items())})"
 
     def broadcast(self) -> Form:
         """The same form with all leaves arrays of one batch shape."""
         xp = np if is_concrete(self) else jnp
-        table = self.table
         present = {name: leaf for name in NEUTRAL if (leaf := getattr(self, name)) is not None}
+        rows = {name: leaf for name in ROWS if (leaf := getattr(self, name)) is not None}
         shapes = {name: np.shape(leaf) for name, leaf in present.items()}
-        if table is not None:
-            chex.assert_shape(table, (..., None), custom_message="table")
-            shapes["table"] = np.shape(table)[:-1]
+        for name, leaf in rows.items():
+            chex.assert_shape(leaf, (..., None), custom_message=name)
+            shapes[name] = np.shape(leaf)[:-1]
         batch = _common_shape(shapes)
-        if table is not None:
-            table = xp.broadcast_to(xp.asarray(table), (*batch, np.shape(table)[-1]))
+        wide = {name: xp.broadcast_to(xp.asarray(leaf), (*batch, np.shape(leaf)[-1])) for name, leaf in rows.items()}
         spread = {name: xp.broadcast_to(xp.asarray(leaf), batch) for name, leaf in present.items()}
-        return dataclasses.replace(self, table=table, **spread)
+        return dataclasses.replace(self, **wide, **spread)
+
+    def columns(self) -> Form:
+        """The same form without its table, leaves `[*S, 1]` and exponentials `[*S, 1, Q]`, for delays along an axis."""
+        nodes = {name: None if (leaf := getattr(self, name)) is None else leaf[..., None, :] for name in NODES}
+        others = dataclasses.replace(self, **dict.fromkeys(ROWS))
+        return dataclasses.replace(jax.tree.map(lambda leaf: leaf[..., None], others), **nodes)
+
+    def has_nodes(self) -> Any:
+        """Bool `[*S]`: whether B is the sum of the exponentials; only where `weights` is not None."""
+        return self.weights.sum(-1) > 0
 
     def is_mixture(self) -> Any:
         """Float `[*S]`: 1 where the discount is a mixture of exponentials, 0 where a horizon or a table cuts it."""
@@ -97,15 +116,31 @@ class Form:
         """B(t+1) / B(t), times beta at t = 0; `t` broadcasts against the leaves."""
         _common_shape({"mu": np.shape(self.mu), "t": np.shape(t)})
         xp = np if is_concrete((self, t)) else jnp
-        ratio = self.mu + 0.0 * t if self.eta is None else 1.0 - self.step / (1.0 + t * (self.eta * self.step))
+        if self.only_nodes:
+            ratio = self._node_ratio(t, xp)
+        else:
+            ratio = self.mu + 0.0 * t if self.eta is None else 1.0 - self.step / (1.0 + t * (self.eta * self.step))
+            if self.weights is not None:
+                ratio = xp.where(self.has_nodes(), self._node_ratio(t, xp), ratio)
         return ratio if self.beta is None else ratio * xp.where(t == 0, self.beta, 1.0)
+
+    def _node_ratio(self, t: Any, xp: Any) -> Any:
+        """The ratio of the sum of exponentials: their mean rate, weighted by what is left of each after t steps."""
+        chex.assert_equal_shape([self.rates, self.weights], custom_message="rates, weights")
+        delays = xp.asarray(t, self.weights.dtype)[..., None]
+        slowest = xp.max(xp.where(self.weights > 0, self.rates, 0.0), axis=-1, keepdims=True)
+        # Relative to the slowest rate, of which something is left after any delay.
+        relative = xp.minimum(self.rates / xp.where(slowest > 0, slowest, 1.0), 1.0)
+        left = self.weights * relative**delays
+        total = left.sum(-1)
+        return (left * self.rates).sum(-1) / xp.where(total > 0, total, 1.0)
 
     def curve(self, horizon: int) -> Any:
         """Gamma(0) ... Gamma(horizon), `[*S, horizon + 1]`, by the running product of the ratios."""
         xp = np if is_concrete(self) else jnp
         form = self.broadcast()
         batch = form.mu.shape
-        columns = jax.tree.map(lambda leaf: leaf[..., None], dataclasses.replace(form, table=None))
+        columns = form.columns()
         ratios = columns.ratio(xp.arange(horizon, dtype=form.mu.dtype))
         curve = xp.concatenate([xp.ones((*batch, 1), form.mu.dtype), xp.cumprod(ratios, axis=-1)], axis=-1)
         if form.horizon is not None:
@@ -119,19 +154,25 @@ class Form:
     def mixture(self, horizon: int) -> tuple[Any, Any]:
         """Rates and weights `[*S, Q]` with Gamma(t) = sum_q weights_q rates_q^t for t <= horizon.
 
-        The nodes of the Gauss rule of the Beta distribution, by the eigenvalues of the Jacobi matrix of
-        x = (1 - gamma) / step, whose entries stay finite as eta -> 0; rates are 1 - step x, weights the squared first
-        components of the eigenvectors. Not to be differentiated where eta is present. Discounts that `is_mixture`
-        excludes get the rule of their uncut curve.
+        The exponentials of the form, if it has them. Otherwise the nodes of the Gauss rule of the Beta distribution,
+        by the eigenvalues of the Jacobi matrix of x = (1 - gamma) / step, whose entries stay finite as eta -> 0; rates
+        are 1 - step x, weights the squared first components of the eigenvectors. Not to be differentiated where eta is
+        present. Discounts that `is_mixture` excludes get the rule of their uncut curve.
 
         Source: Golub and Welsch (1969); the recurrence of the Jacobi polynomials, rescaled.
         """
         xp = np if is_concrete(self) else jnp
         form = self.broadcast()
-        if form.eta is None:
+        if form.only_nodes:
+            rates, weights = form.rates, form.weights
+        elif form.eta is None:
             rates, weights = form.mu[..., None], xp.ones_like(form.mu)[..., None]
         else:
             rates, weights = _beta_nodes(form.mu, form.step, form.eta, num_nodes(horizon), xp)
+        if form.weights is not None and not form.only_nodes:
+            other = form.has_nodes()[..., None]
+            rates = xp.concatenate([xp.where(other, 0.0, rates), form.rates], axis=-1)
+            weights = xp.concatenate([xp.where(other, 0.0, weights), form.weights], axis=-1)
         if form.beta is not None:
             beta = form.beta[..., None]
             rates = xp.concatenate([rates, xp.zeros_like(beta)], axis=-1)
@@ -186,8 +227,9 @@ def stack_forms(forms: Sequence[Form]) -> Form:
       forms: Forms of single discounts, concrete.
     """
     tables = [np.asarray(form.table, np.float32) for form in forms if form.table is not None]
-    others = [dataclasses.replace(form, table=None) for form in forms]
-    chex.assert_rank(tables, 1, custom_message="forms")
+    nodes = [leaf for form in forms for leaf in (form.rates, form.weights) if leaf is not None]
+    others = [dataclasses.replace(form, **dict.fromkeys(ROWS)) for form in forms]
+    chex.assert_rank([*tables, *nodes], 1, custom_message="forms")
     chex.assert_rank(jax.tree.leaves(others), 0, custom_message="forms")
 
     columns: dict[str, Any] = {}
@@ -203,7 +245,17 @@ def stack_forms(forms: Sequence[Form]) -> Form:
             if form.table is not None:
                 row[: len(form.table)] = form.table
                 row[len(form.table) :] = form.tail
-    return Form(**columns, table=table, has_mixture=any(form.has_mixture for form in forms))
+    if nodes:
+        count = max(len(leaf) for leaf in nodes)
+        for name in NODES:
+            rows = [() if (leaf := getattr(form, name)) is None else leaf for form in forms]
+            columns[name] = np.asarray([np.pad(row, (0, count - len(row))) for row in rows], np.float32)
+    return Form(
+        **columns,
+        table=table,
+        only_nodes=all(form.only_nodes for form in forms),
+        has_mixture=any(form.has_mixture for form in forms),
+    )
 
 
 @struct.dataclass

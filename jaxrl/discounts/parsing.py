@@ -14,6 +14,7 @@ import numpy as np
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import is_concrete
+from jaxrl.discounts.exponential_mixture import ExponentialMixture
 from jaxrl.discounts.families import (
     FAMILIES,
     BetaWeighted,
@@ -33,6 +34,7 @@ __all__ = [
     "BetaWeighted",
     "Discount",
     "Exponential",
+    "ExponentialMixture",
     "Family",
     "FixedHorizon",
     "Hyperbolic",
@@ -48,12 +50,12 @@ __all__ = [
 
 EXAMPLES = (
     "0.98, 'exp:gamma=0.98', 'beta:mu=0.98,eta=0.5', 'beta:0.98,0.5', 'hyperbolic:k=0.02', "
-    "'quasi:beta=0.9,gamma=0.99', 'fixed:horizon=100' or 'table:1,0.9,0.5'"
+    "'quasi:beta=0.9,gamma=0.99', 'mixture:0.9=0.25,0.99=0.75', 'fixed:horizon=100' or 'table:1,0.9,0.5'"
 )
 # Largest number of values stored per run for a family that only has a curve; more would fill the memory.
 LONGEST_EPISODE = 2**17
 GAMMA_HINT = "gamma is not a field: use discount=0.99 or another discount, such as 'beta:0.98,0.5'"
-_PREFIXES = {family.prefix: family for family in FAMILIES}
+_PREFIXES = {family.prefix: family for family in (*FAMILIES, ExponentialMixture)}
 
 
 @runtime_checkable
@@ -213,6 +215,15 @@ def _parse(text: str) -> Discount:
     parts = _split(rest, text)
     if prefix == "table":
         return Tabulated([_parse_number(part, text) for part in parts])
+    if prefix == "mixture":
+        pairs = [part.partition("=") for part in parts]
+        for part, (_, equals, _) in zip(parts, pairs, strict=True):
+            if not equals:
+                raise _unparsed(text, f"mixture takes rate=weight for each exponential, got {part!r}")
+        columns = zip(
+            *((_parse_number(rate, text), _parse_number(weight, text)) for rate, _, weight in pairs), strict=True
+        )
+        return ExponentialMixture(*map(list, columns))
     names = [field.name for field in dataclasses.fields(_PREFIXES[prefix])]  # pyright: ignore[reportArgumentType]
     values: dict[str, Any] = {}
     for position, part in enumerate(parts):

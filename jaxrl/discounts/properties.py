@@ -21,6 +21,7 @@ BOUNDARIES = (100, 1_000, 10_000)  # delays at which the near, the middle and th
 _WITHIN = 1.0 - math.exp(-1.0)  # the share of the total weight that lies within the effective horizon
 _EXPLICIT_STEPS = 64
 _NEWTON_STEPS = 8
+_LONGEST_HORIZON = 2.0**25  # above 1 / (1 - rate) for every float32 rate below 1
 _LARGEST_EXPONENT = 44.0  # beyond exp(44) steps a horizon counts as infinite
 _BELOW_ONE = 1.0 - 2.0**-24
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
@@ -43,8 +44,8 @@ def total_sum(discount: Any) -> jax.Array:
     """The weight of the whole future, Gamma(0) + Gamma(1) + ..., infinite where the sum diverges.
 
     In closed form: (1 - eta (1 - mu)) / ((1 - mu) (1 - eta)) for Beta weights with eta < 1, infinite for eta >= 1
-    (including hyperbolic discounting) and at mu = 1. A curve that ends at a horizon or the end of a table is summed up
-    to there.
+    (including hyperbolic discounting) and at mu = 1; the mean of 1 / (1 - rate) for an `ExponentialMixture`. A curve
+    that ends at a horizon or the end of a table is summed up to there.
 
     Args:
       discount: Discount, as in `partial_sum`. A horizon that cuts Beta weights must not be traced.
@@ -157,9 +158,8 @@ def one_step_rates(discount: Any, horizon: int) -> jax.Array:
         return jnp.where(here > 0, curve[..., 1:] / jnp.where(here > 0, here, 1.0), 0.0)
     form = _form(discount, "one_step_rates")
     xp = np if is_concrete(form) else jnp
-    columns = jax.tree.map(lambda leaf: leaf[..., None], dataclasses.replace(form, table=None))
     t = xp.arange(horizon)
-    rates = xp.broadcast_to(columns.ratio(t), (*form.mu.shape, horizon))
+    rates = xp.broadcast_to(form.columns().ratio(t), (*form.mu.shape, horizon))
     rates = xp.where((t == 0) | (rates[..., :1] > 0), rates, 0.0)
     # Without the mixture, whose product would underflow where its rates do not.
     cuts = Form(mu=xp.ones_like(form.mu), step=xp.zeros_like(form.mu), horizon=form.horizon, table=form.table)
@@ -172,7 +172,8 @@ def rate_variance(discount: Any) -> jax.Array:
     """The variance of the discount rate that a mixture of exponentials implies: how uncertain the rate is.
 
     0 for an exponential, mu (1 - mu)^2 eta / (1 + eta (1 - mu)) for Beta weights (hyperbolic discounting has eta 1),
-    beta (1 - beta) gamma^2 for quasi-hyperbolic ones, whose rate is gamma or 0.
+    beta (1 - beta) gamma^2 for quasi-hyperbolic ones, whose rate is gamma or 0, and the variance of the rates for an
+    `ExponentialMixture`.
 
     Args:
       discount: Discount, as in `partial_sum`.
@@ -196,6 +197,9 @@ def rate_variance(discount: Any) -> jax.Array:
     variance = xp.zeros_like(form.mu)
     if form.eta is not None:
         variance = form.mu * form.step**2 * form.eta / (1.0 + form.eta * form.step)
+    if form.weights is not None:
+        spread = (form.weights * (form.rates - form.mu[..., None]) ** 2).sum(-1)
+        variance = xp.where(form.has_nodes(), spread, variance)
     if form.beta is not None:
         variance = form.beta * (variance + (1.0 - form.beta) * form.mu**2)
     return _float32(xp.where(mixed > 0, variance, xp.nan))
@@ -232,7 +236,7 @@ def _cut_curve(form: Form, function: str) -> Any:
         if longest is None:
             return None
         length = longest
-    elif longest is None and form.eta is None:
+    elif longest is None and form.eta is None and form.weights is None:
         return None
     elif is_concrete(form):
         ends = np.where(np.isfinite(form.horizon), form.horizon, 0)
@@ -241,7 +245,7 @@ def _cut_curve(form: Form, function: str) -> Any:
         length = int(max(1, ends.max()))
     else:
         raise UserValueError(
-            f"{function} of Beta weights cut at a horizon needs that horizon untraced; "
+            f"{function} of Beta weights or a mixture cut at a horizon needs that horizon untraced; "
             "call it outside of jit and vmap (it takes stacks), or use partial_sum."
         )
     return form.curve(length - 1)
@@ -257,6 +261,11 @@ def _mixture_total(form: Form) -> Any:
     single = form.mu <= 0  # Gamma(0) alone, for any eta
     plain = diverges | single
     total = xp.where(plain, 1.0, numerator / xp.where(plain, 1.0, denominator))
+    if form.weights is not None:
+        endless = (form.weights > 0) & (form.rates >= 1)
+        sums = form.weights / xp.where(form.rates < 1, 1.0 - form.rates, 1.0)
+        diverges = xp.where(form.has_nodes(), endless.any(-1), diverges)
+        total = xp.where(form.has_nodes(), sums.sum(-1), total)
     if form.beta is not None:
         total = 1.0 + form.beta * (total - 1.0)
         diverges = diverges & (form.beta > 0)
@@ -314,7 +323,22 @@ def _mixture_horizon(form: Form) -> Any:
     soon = xp.argmax(reached, axis=-1)
     late = _late_steps(spread, excess, xp.maximum(shares[..., -1] - goal, 0.0), xp)
     horizon = xp.where(reached.any(-1), soon, xp.ceil(late) - 1.0)
-    return xp.where(usual, horizon, xp.where(at_once, 0.0, xp.inf))
+    horizon = xp.where(usual, horizon, xp.where(at_once, 0.0, xp.inf))
+    return horizon if form.weights is None else xp.where(form.has_nodes(), _node_horizon(form), horizon)
+
+
+def _node_horizon(form: Form) -> Any:
+    """The effective horizon of sums of exponentials, by bisection over T: the weight beyond T steps falls with T."""
+    xp = np if is_concrete(form) else jnp
+    sums = form.weights / xp.where(form.rates < 1, 1.0 - form.rates, 1.0)
+    after = sums if form.beta is None else form.beta[..., None] * sums
+    total = _mixture_total(form)
+    low, high = xp.zeros_like(total), xp.full_like(total, _LONGEST_HORIZON)
+    for _ in range(int(_LONGEST_HORIZON).bit_length()):
+        middle = xp.floor((low + high) / 2.0)
+        enough = (after * form.rates ** middle[..., None]).sum(-1) <= total * math.exp(-1.0)
+        low, high = xp.where(enough, low, middle), xp.where(enough, middle, high)
+    return xp.where(xp.isfinite(total), high - 1.0, xp.inf)
 
 
 def _late_steps(spread: Any, excess: Any, missing: Any, xp: Any) -> Any:

@@ -301,7 +301,7 @@ def _parsed(path: str, text: str) -> Uniform | LogUniform | Choice:
     if ends is not None and (numbers := _numbers([ends[2], ends[3]])) is not None:
         return (LogUniform if ends[1] else Uniform)(*numbers)
     if path == "discount":  # a comma before a named parameter belongs to the discount
-        return Choice([as_discount(part) for part in re.split(r",(?![\w.]+=)", text)])
+        return Choice([as_discount(part) for part in re.split(r",(?![\w.+-]+=)", text)])
     if path.startswith(STATIC):
         try:
             return Choice(list(ast.literal_eval(f"[{text}]")))

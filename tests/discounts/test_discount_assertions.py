@@ -43,6 +43,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("form.Form.broadcast", "eta", lambda: Form(THREE, 1 - THREE, eta=TWO).broadcast()),
     ("form.Form.broadcast", "table", lambda: Form(ONE, ONE, table=ONE, tail=ONE).broadcast()),
     ("form.Form.broadcast", "table", lambda: Form(THREE, THREE, table=np.ones((2, 5)), tail=ONE).broadcast()),
+    ("form.Form.broadcast", "weights", lambda: Form(THREE, THREE, rates=TWO, weights=np.ones((2, 2))).broadcast()),
     ("form.Form.ratio", "t", lambda: Form(THREE, 1 - THREE).ratio(np.arange(2))),
     ("form.Prepared.next_weight", "weight", lambda: PREPARED.next_weight(np.arange(3), TWO)),
     ("form._beta_nodes", "eta", lambda: form._beta_nodes(TWO, TWO, THREE, 2, np)),
@@ -73,6 +74,8 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
 ASSERTING = frozenset({"_common_shape", "broadcast", "_form", "_curve", "future_weights"})
 ANY_SHAPE = "works element by element, on any shape"
 EXEMPT = {
+    "families.as_number": "refuses all but numbers and arrays of them by a TypeError",
+    "fitting.fit_mixture": "refuses a user's curve and rates by ValueErrors, which test_exponential_mixture holds",
     "fitting.fit": "refuses a user's curve and weights by ValueErrors, which test_discount_fit holds",
     "form.checked_horizon": "takes a number, and refuses all else by a ValueError",
     "form.to_host": ANY_SHAPE,

@@ -15,6 +15,7 @@ from jaxrl.discounts.parsing import (
     BetaWeighted,
     Discount,
     Exponential,
+    ExponentialMixture,
     FixedHorizon,
     Hyperbolic,
     QuasiHyperbolic,
@@ -37,6 +38,7 @@ simple = st.one_of(
     st.builds(BetaWeighted, unit, positive),
     st.builds(FixedHorizon, whole),
     st.lists(unit, max_size=6).map(lambda rest: Tabulated([1.0, *sorted(rest, reverse=True)])),
+    st.lists(unit, min_size=1, max_size=6).map(lambda rates: ExponentialMixture(rates, [1 / len(rates)] * len(rates))),
 )
 discounts = st.recursive(simple, lambda inner: st.builds(TruncatedDiscount, inner, whole), max_leaves=3)
 

@@ -24,6 +24,7 @@ FAMILIES = [
     "fixed:horizon=40",
     "truncated:hyperbolic:0.1,horizon=30",
     "table:1,0.75,0.75,0.25",
+    "mixture:0.5=0.25,0.99=0.75",
 ]
 
 

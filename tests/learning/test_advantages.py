@@ -346,7 +346,7 @@ def test_flags_are_shared_by_trailing_axes(discount):
 
 
 FAMILIES = ["0.98", "beta:0.98,0.5", "hyperbolic:0.02", "quasi:0.9,0.99", "fixed:10", "table:1,0.9,0.5", "beta:1,0.3"]
-FAMILIES = [*FAMILIES, "truncated:(quasi:0.9,0.95),10", "0", "1"]
+FAMILIES = [*FAMILIES, "truncated:(quasi:0.9,0.95),10", "0", "1", "mixture:0.5=0.5,0.99=0.5"]
 
 
 @pytest.mark.slow

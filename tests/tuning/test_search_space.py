@@ -114,7 +114,7 @@ def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm)
         "lr=log:0.0001:0.01",
         "lam=0.8:1.0",
         "entropy_coef=0.0,0.01",
-        "discount=0.98,beta:mu=0.98,eta=0.5,hyperbolic:k=0.02",
+        "discount=0.98,beta:mu=0.98,eta=0.5,mixture:1e-05=0.5,0.9=0.5,hyperbolic:k=0.02",
         "config.num_steps=16,32",
         "config.activation=tanh,relu",
         "config.hidden=(8,),(16, 16)",
@@ -126,7 +126,7 @@ def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm)
     assert space["config.num_steps"] == Choice([16, 32])
     assert space["config.hidden"] == Choice([(8,), (16, 16)])
     assert [f"{path}={spelled(distribution)}" for path, distribution in space.items()][3] == (
-        "discount=exp:gamma=0.98,beta:mu=0.98,eta=0.5,hyperbolic:k=0.02"
+        "discount=exp:gamma=0.98,beta:mu=0.98,eta=0.5,mixture:1e-05=0.5,0.9=0.5,hyperbolic:k=0.02"
     )
     again = parse_space([f"{path}={spelled(distribution)}" for path, distribution in space.items()])
     assert again == space
