@@ -1,8 +1,8 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands `train`, `plan`, `search`, `meta`, `resume`, `merge` and `bandit` compute, `submit` on a cluster; `compare`,
-`report`, `plot`, `evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version` list what is
-available.
+The commands `train`, `plan`, `search`, `meta`, `resume`, `merge` and `bandit` compute, `submit` on a cluster;
+`compare`, `report`, `plot`, `evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version`
+list what is available.
 
 Bad input gives one sentence on standard error and exit status 2; with JAXRL_TRACEBACK=1 in the environment it gives
 Python's traceback instead. Bad input is an error of a class of `envs.errors`; the message of other errors that an

@@ -20,7 +20,7 @@ HEADING = "Learn numbers inside {} on {} by the returns of whole trainings; comp
 DEFAULT_INNER_STEPS = 50_000
 OF_CALL = (
     "inner_steps", "generations", "population", "inner_seeds", "strategy", "lr", "std", "std_decay", "shaping",
-    "objective", "discount", "evals", "eval_episodes", "seeds", "test_seeds",
+    "objective", "discount", "evals", "eval_episodes", "seeds", "test_seeds", "test_steps",
 )  # fmt: skip
 
 
@@ -44,9 +44,7 @@ def run_meta(args: Sequence[str]) -> int:
     names = ", ".join(tasks or [start.environment])
     print(f"Learning {theta.name} of {algo.name} on {names}", flush=True)
     own = {"trackers": trackers_of(options, options.out)}
-    learned = jaxrl.meta(
-        algo, theta, tasks, held_out=held_out, **run_options(MetaOptions, options, *OF_CALL) | own
-    )
+    learned = jaxrl.meta(algo, theta, tasks, held_out=held_out, **run_options(MetaOptions, options, *OF_CALL) | own)
     attrs = learned.result.metrics.attrs
     if learned.held_out:
         print(printable(str(learned.table()), lines=True))
@@ -96,6 +94,8 @@ def options_class(start: Start, args: Sequence[str]) -> type:
         option("seeds", Seeds, 5, "Number of outer seeds, or the seeds."),
         option("test_seeds", WholeNumber, 16,
                "Number of test seeds of each theta on each held-out environment; 0 for no comparison."),
+        option("test_steps", WholeNumber | None, None,
+               "Number of environment steps of a held-out training; INNER_STEPS if None."),
         *run_flags(
             MetaOptions,
             texts={"out": "Directory for the outer curves, the learned thetas and the held-out results."},

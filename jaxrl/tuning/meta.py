@@ -70,6 +70,7 @@ def meta(
     seeds: int | Sequence[int] = 5,
     held_out: Tasks | None = None,
     test_seeds: int = 16,
+    test_steps: int | None = None,
     **options: Unpack[MetaOptions],
 ) -> MetaResult:
     """Learn numbers inside an algorithm by the returns of whole trainings: an outer loop over inner trainings.
@@ -103,6 +104,7 @@ def meta(
       seeds: Number of outer seeds, or the seeds: independent repetitions of the whole call.
       held_out: Tasks of the final comparison, in the forms of `tasks`; the tasks themselves if None.
       test_seeds: Number of test seeds of each theta on each held-out task; 0 for no comparison.
+      test_steps: Number of environment steps of a held-out training; that of an inner training if None.
       **options: Options of execution, see `jaxrl.runtime.options.MetaOptions`. `out` gets the outer curves and the
         learned thetas, which `load_result` reads, and the held-out results in `held-out`.
 
@@ -127,6 +129,8 @@ def meta(
     for name, count in {**counts, "eval_episodes": eval_episodes}.items():
         check_count(name, count)
     check_count("test_seeds", test_seeds, 0)
+    test_steps = inner_steps if test_steps is None else test_steps
+    check_count("test_steps", test_steps)
     check_choice("objective", objective, OBJECTIVES)
     if evals is None:
         evals = 1 if objective == "final" else 4
@@ -177,7 +181,7 @@ def meta(
                 theta,
                 jax.tree.map(lambda leaf: leaf[0], result.policies),
                 result.seeds,
-                env_steps=inner_steps,
+                env_steps=test_steps,
                 eval_episodes=eval_episodes,
                 test_seeds=test_seeds,
                 directory=None if chosen.out is None else Path(chosen.out) / HELD_OUT,
