@@ -72,7 +72,9 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     )
     from jaxrl.tuning.halving import Halving as Halving
     from jaxrl.tuning.learned.theta import Theta as Theta
-    from jaxrl.tuning.meta import MetaResult as MetaResult, meta as meta
+    from jaxrl.tuning.learned.numbers import learned_numbers as learned_numbers
+    from jaxrl.tuning.meta import meta as meta
+    from jaxrl.tuning.outer.result import MetaResult as MetaResult
     from jaxrl.tuning.learned.drift import learned_drift as learned_drift
     from jaxrl.tuning.learned.schedules import learned_schedule as learned_schedule
     from jaxrl.tuning.population import (

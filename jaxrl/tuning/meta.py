@@ -43,7 +43,7 @@ LR = 0.03  # of Adam on theta
 GRADIENT = "gradient"
 HELD_OUT = "held-out"  # directory of the results on held-out tasks
 
-__all__ = ["MetaResult", "meta"]
+__all__ = ["meta"]
 
 Tasks = Sequence[Algorithm | Environment | str]
 
