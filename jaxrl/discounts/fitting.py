@@ -41,7 +41,7 @@ def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | Non
         mu and eta; or the horizon ends before a fixed-horizon discount does.
       TypeError: A horizon is given for a curve, or missing for anything else.
     """
-    curve = _target_curve(target, horizon, "fit")
+    curve = target_curve(target, horizon, "fit")
     if weights is None:
         roots = np.ones(len(curve))
     else:
@@ -79,7 +79,7 @@ def fit_mixture(target: Any, rates: npt.ArrayLike, horizon: int | None = None) -
     """
     from scipy import optimize
 
-    curve = _target_curve(target, horizon, "fit_mixture")
+    curve = target_curve(target, horizon, "fit_mixture")
     rates = np.asarray(rates, np.float64)
     ExponentialMixture(rates, np.full(rates.shape, 1.0 / max(rates.size, 1)))  # raises an error for invalid rates
     powers = rates ** np.arange(len(curve))[:, None]
@@ -89,7 +89,13 @@ def fit_mixture(target: Any, rates: npt.ArrayLike, horizon: int | None = None) -
     return ExponentialMixture(rates, weights / weights.sum())
 
 
-def _target_curve(target: Any, horizon: int | None, function: str) -> np.ndarray:
+def target_curve(target: Any, horizon: int | None, function: str) -> np.ndarray:
+    """A checked curve, float64 `[n]`, from what `fit` takes.
+
+    Args:
+      target, horizon: Arguments of `fit`.
+      function: Name of the calling function, for messages.
+    """
     if not is_concrete(target):
         raise UserTypeError(
             f"{function} takes known numbers and runs on the host: call it outside of jit, grad and vmap."

@@ -75,6 +75,7 @@ ASSERTING = frozenset({"_common_shape", "broadcast", "_form", "_curve", "future_
 ANY_SHAPE = "works element by element, on any shape"
 EXEMPT = {
     "families.as_number": "refuses all but numbers and arrays of them by a TypeError",
+    "fitting.target_curve": "takes what fit does",
     "fitting.fit_mixture": "refuses a user's curve and rates by ValueErrors, which test_exponential_mixture holds",
     "fitting.fit": "refuses a user's curve and weights by ValueErrors, which test_discount_fit holds",
     "form.checked_horizon": "takes a number, and refuses all else by a ValueError",
