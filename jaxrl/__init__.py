@@ -71,12 +71,13 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
         Choice as Choice, LogUniform as LogUniform, Sweep as Sweep, Uniform as Uniform, grid as grid, sample as sample
     )
     from jaxrl.tuning.halving import Halving as Halving
-    from jaxrl.tuning.learned.theta import Theta as Theta
+    from jaxrl.tuning.learned.discount import learned_discount as learned_discount
+    from jaxrl.tuning.learned.drift import learned_drift as learned_drift
     from jaxrl.tuning.learned.numbers import learned_numbers as learned_numbers
+    from jaxrl.tuning.learned.schedules import learned_schedule as learned_schedule
+    from jaxrl.tuning.learned.theta import Theta as Theta
     from jaxrl.tuning.meta import meta as meta
     from jaxrl.tuning.outer.result import MetaResult as MetaResult
-    from jaxrl.tuning.learned.drift import learned_drift as learned_drift
-    from jaxrl.tuning.learned.schedules import learned_schedule as learned_schedule
     from jaxrl.tuning.population import (
         PopulationResult as PopulationResult, population_based_training as population_based_training
     )

@@ -78,8 +78,8 @@ def run(settings: Settings, study: StudyRun) -> None:
         table(returns),
         f"Mean return over a training of PPO, by its clip and by drifts that {settings.generations} generations of "
         f"{settings.population} members learned on {' and '.join(settings.tasks)}: interquartile mean over "
-        f"{settings.test_seeds} test seeds, with 95 % intervals; for learned drifts the mean over {settings.seeds} outer "
-        "seeds, with the interval over these.",
+        f"{settings.test_seeds} test seeds, with 95 % intervals; for learned drifts the mean over "
+        f"{settings.seeds} outer seeds, with the interval over these.",
     )
     study.figure("drift", figure(data))
 
