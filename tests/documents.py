@@ -15,6 +15,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.cli import bandit as command_bandit
 from jaxrl.cli import dataclass_options as command_values
 from jaxrl.cli import main as cli
+from jaxrl.cli import meta as command_meta
 from jaxrl.cli import parsing as command_parsing
 from jaxrl.cli import plan as command_plan
 from jaxrl.cli import search as command_search
@@ -96,5 +97,8 @@ def parse_command(command: str) -> None:
     elif name == "search":
         parsed, _ = parse_started(args, "search", command_search.HEADING, command_search.options_class)
         search_space.parse_space(parsed.space)
+    elif name == "meta":
+        parsed, start = parse_started(args, "meta", command_meta.HEADING, command_meta.options_class)
+        assert parsed.theta and start.configured(parsed)
     else:
         command_parsing.parse((cli._SIMPLE | _OTHERS)[name], args, f"jaxrl {name}")

@@ -73,7 +73,7 @@ def test_python_blocks_run(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_tutorials_have_python_blocks() -> None:
     tutorials = {name for name in PAGES if name.startswith("tutorials/") and not name.endswith("index.md")}
-    assert len(tutorials) == 14 and tutorials <= set(WITH_PYTHON)
+    assert len(tutorials) == 15 and tutorials <= set(WITH_PYTHON)
 
 
 def one_of_each_form() -> set[str]:

@@ -147,8 +147,9 @@ class DiscountedHParams(Settings):
             check_range(name, value, allowed)
             if isinstance(value, Curve):
                 check_curve_range(name, value, allowed)
-        for name in type(self).__dataclass_fields__:
-            self._check_composite(name, getattr(self, name))
+        every: Any = self
+        for field in dataclasses.fields(every):
+            self._check_composite(field.name, getattr(self, field.name))
 
     @property
     def curved(self) -> list[str]:

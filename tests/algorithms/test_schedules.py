@@ -11,6 +11,7 @@ from linear_task import LinearTask
 import jaxrl
 from jaxrl import Curve
 from jaxrl.algorithms.registry import ROWS, builder_of, config_class
+from jaxrl.runtime.training import _warn_of_schedules
 
 ANNEALED = [name for name in ROWS if name != "evolve"]
 CURVED = ("ppo", "spo", "mdpo", "ppo_kl", "a2c", "reinforce")
@@ -80,6 +81,14 @@ def test_a_curve_of_the_step_size_that_ends_at_0_ends_learning() -> None:
     assert algo.stopped(falling, 99) is None
     assert algo.stopped(falling, 100).endswith("fell to 0 within 100 env steps (lr is a curve)")
     assert algo.stopped(algo.prepare(constant.replace(lr=Curve([0.0, 1e-3])), None, 100), 100) is None
+
+
+def test_a_longer_run_keeps_the_end_of_a_curve_and_says_so() -> None:
+    algo, constant = built("ppo", {})
+    hparams = jax.tree.map(np.float32, constant).replace(clip_eps=Curve([0.2, 0.1]))
+    short, longer = (algo.prepare(hparams, None, env_steps) for env_steps in (100, 200))
+    with pytest.warns(RuntimeWarning, match="schedules of clip_eps end after the first 100 env steps"):
+        _warn_of_schedules(100, short, longer)
 
 
 def test_a_curve_without_effect_is_refused() -> None:

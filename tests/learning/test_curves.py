@@ -18,7 +18,9 @@ AT = jax.jit(jax.vmap(Curve.at, in_axes=(None, 0)))
 def test_a_curve_is_linear_between_its_points_and_exact_at_them() -> None:
     for values in (VALUES, VALUES[:2], (0.9, 1.0, 0.5), (-1.0, 2.0, 7.0, 7.0, -3.0)):
         shares = np.linspace(0, 1, 121).astype(np.float32)
-        exact = np.interp(shares.astype(np.float64), np.linspace(0, 1, len(values)), np.float64(np.float32(values)))
+        exact = np.interp(
+            shares.astype(np.float64), np.linspace(0, 1, len(values)), np.asarray(values, np.float32).astype(np.float64)
+        )
         np.testing.assert_allclose(AT(Curve(values), shares), exact, rtol=0, atol=1e-6 * np.abs(values).max())
         for point in (0, len(values) - 1):
             assert AT(Curve(values), shares[[-1 if point else 0]])[0] == np.float32(values[point])
@@ -37,7 +39,7 @@ def test_a_stack_of_curves_has_the_values_of_each() -> None:
     curves = [Curve(VALUES), Curve(VALUES[::-1])]
     stack = stack_composites(curves)
     together = jax.vmap(Curve.at, in_axes=(0, None))(stack, jnp.float32(0.4))
-    np.testing.assert_array_equal(together, [AT(curve, np.float32([0.4]))[0] for curve in curves])
+    np.testing.assert_array_equal(together, [AT(curve, np.full(1, np.float32(0.4)))[0] for curve in curves])
     with pytest.raises(ValueError, match=r"equal shapes, got Curve\(\[1, 2\]\) and Curve\(\[1, 2, 3\]\)"):
         stack_composites([Curve([1, 2]), Curve([1, 2, 3])])
 

@@ -37,7 +37,7 @@ correction_of = jax.jit(jax.value_and_grad(drift_correction, argnums=1))
 @pytest.mark.parametrize("seed", range(3))
 def test_the_loss_and_its_slopes_are_those_of_float64(seed: int) -> None:
     drift, (log_ratio, advantage, weight) = random_drift(seed), samples(seed)
-    exact = policy_loss(drift, *(each.astype(np.float64) for each in (log_ratio, advantage, weight)), EPS)
+    exact = policy_loss(drift, *map(np.float64, (log_ratio, advantage, weight)), eps=EPS)
     assert float(loss(drift, log_ratio, advantage, weight)) == pytest.approx(exact, rel=2e-5)
     slopes = slopes_of(drift, log_ratio, advantage, weight)
     for at in range(0, SIZE, 7):
@@ -51,11 +51,11 @@ def test_the_drift_is_never_negative_and_vanishes_with_its_slope_where_the_polic
     plain = jax.jit(jax.grad(surrogate))
     for seed in range(20):
         drift, (log_ratio, advantage, weight) = random_drift(seed), samples(seed)
-        one = np.ones(1, np.float32)
+        one: Any = np.ones(1, np.float32)
         for each, gain in zip(log_ratio, advantage, strict=True):
             value = float(loss(drift, each[None], gain[None], one)) - float(surrogate(each[None], gain[None], one))
             assert value >= -2e-6 * max(1.0, abs(np.exp(each) * gain)), "the drift is the loss without the gain"
-        same = np.zeros(SIZE, np.float32)
+        same: Any = np.zeros(SIZE, np.float32)
         slopes = slopes_of(drift, same, advantage, weight)
         assert np.array_equal(loss(drift, same, advantage, weight), surrogate(same, advantage, weight))
         np.testing.assert_array_equal(slopes, plain(same, advantage, weight))
@@ -69,7 +69,7 @@ def test_the_initial_weights_leave_the_clip_as_it_is() -> None:
     assert float(value) == 0 and not np.any(slopes)
     of_weights = jax.jit(jax.grad(loss))(drift, log_ratio, advantage, weight)
     assert np.all(np.asarray(of_weights.out) != 0), "hidden units begin different from 0, so that all can be learned"
-    assert drift == initial_drift(8)
+    assert drift == initial_drift(8) and len(np.unique(drift.hidden)) == drift.hidden.size
 
 
 def test_outliers_have_bounded_slopes() -> None:

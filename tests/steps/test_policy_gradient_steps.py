@@ -190,29 +190,13 @@ CASES = {
         jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8, optimiser=float64.falling),
         {"lr": 0.3, "lr_end": 0.5, "anneal_env_steps": 40},
     ),
-    "ppo, drift": Case(
-        PPO,
-        jaxrl.ppo,
-        CONTINUOUS,
-        jaxrl.PPOConfig(
-            **EPOCHS,
-            **NETWORK,
-            num_envs=2,
-            num_steps=8,
-            reset_pool=8,
-            drift="learned",
-            drift_width=2,
-            lam_weights="finite-time",
-        ),
-        {"drift": random_drift(1, 2), "clip_eps": 0.1},
-    ),
-    "ppo, curves": Case(
+    "ppo, drift and curves": Case(
         PPO,
         jaxrl.ppo,
         SINGLE,
-        jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8),
+        jaxrl.PPOConfig(**EPOCHS, **NETWORK, num_envs=2, num_steps=8, reset_pool=8, drift="learned", drift_width=2),
         {"lr": Curve([0.05, 0.02, 0.06]), "lam": Curve([0.7, 0.1]), "entropy_coef": Curve([0.02, 0.5, 0.0, 0.1])}
-        | {"clip_eps": Curve([0.1, 0.01]), "anneal_env_steps": 40},
+        | {"clip_eps": Curve([0.1, 0.01]), "anneal_env_steps": 40, "drift": random_drift(1, 2)},
     ),
     "spo": Case(
         SPO,
@@ -274,9 +258,7 @@ HYPERBOLIC |= {"reinforce without a critic"}
 
 
 @pytest.mark.seconds_to_compile(40)
-@pytest.mark.slow_rows(
-    "ppo, falling", "ppo, drift", "ppo, curves", "reinforce without a critic", "a2c of a crowd", "mdpo, continuous"
-)
+@pytest.mark.slow_rows("ppo, falling", "reinforce without a critic", "a2c of a crowd", "mdpo, continuous")
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_is_that_of_float64(name: str) -> None:
     case = CASES[name]

@@ -52,10 +52,10 @@ def test_curves_are_swept_like_numbers():
     curve = jaxrl.Curve([1e-3, 0.0])
     sweep = grid(PPOHParams(), {"lr": [curve, 3e-4, "curve:0.001, 0.0005"], "lam": [0.9, 0.95]})
     assert sweep.hparams.lr.values.shape == (6, 2) and sweep.hparams.lam.shape == (6,)
-    np.testing.assert_array_equal(sweep.hparams.lr.values[2], np.float32([3e-4, 3e-4]))
+    np.testing.assert_array_equal(sweep.hparams.lr.values[2], np.full(2, np.float32(3e-4)))
     assert sweep.coords["lr"][1].tolist() == ["curve:0.001,0", "curve:0.0003,0.0003", "curve:0.001,0.0005"]
     assert sweep.index(lr=curve, lam=0.95) == 1 and sweep.index(lr="curve: 0.001,5e-4", lam=0.9) == 4
-    assert sweep.subset([4]).hparams.lr == jaxrl.Curve._of([np.float32([[1e-3, 5e-4]])])
+    assert sweep.subset([4]).hparams.lr == jaxrl.Curve._of([np.asarray([[1e-3, 5e-4]], np.float32)])
     again = swept(PPOHParams(), sweep.dims, sweep.coords)
     assert again.settings == sweep.settings and again.hparams.lr == sweep.hparams.lr
     drawn = sample(PPOHParams(), 3, {"lr": Choice([curve, 1e-2])})

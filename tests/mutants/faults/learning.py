@@ -2,6 +2,8 @@
 
 from planting import Fault
 
+DRIFT = "tests/learning/test_drift.py"
+
 FAULTS = (
     Fault(
         "pixels-of-an-entry-not-divided",
@@ -654,5 +656,62 @@ FAULTS = (
         "if self.config.n_step > 1:",
         "if self.config.n_step > 3:",
         "tests/steps/test_frame_replay.py::test_batches_from_frames_are_batches_from_transitions",
+    ),
+    Fault(
+        "drift-with-a-slope-at-the-old-policy",
+        "jaxrl/learning/drift.py",
+        "growth = square / (1 + jnp.sqrt(1 + square))",
+        "growth = jnp.abs(log_ratio)",
+        f"{DRIFT}::test_the_drift_is_never_negative_and_vanishes_with_its_slope_where_the_policy_is_the_old_one",
+    ),
+    Fault(
+        "drift-that-can-be-negative",
+        "jaxrl/learning/drift.py",
+        "weighted_mean(jnp.maximum(growth * (units @ drift.out + drift.offset), -clip), weight)",
+        "weighted_mean(growth * (units @ drift.out + drift.offset), weight)",
+        f"{DRIFT}::test_the_drift_is_never_negative_and_vanishes_with_its_slope_where_the_policy_is_the_old_one",
+    ),
+    Fault(
+        "drift-that-only-adds-to-the-clip",
+        "jaxrl/learning/drift.py",
+        "+ drift.offset), -clip), weight)",
+        "+ drift.offset), 0.0 * clip), weight)",
+        f"{DRIFT}::test_the_loss_and_its_slopes_are_those_of_float64",
+    ),
+    Fault(
+        "drift-of-unbounded-growth",
+        "jaxrl/learning/drift.py",
+        "growth = square / (1 + jnp.sqrt(1 + square))",
+        "growth = square / 2",
+        f"{DRIFT}::test_outliers_have_bounded_slopes",
+    ),
+    Fault(
+        "drift-that-begins-with-equal-units-of-0",
+        "jaxrl/learning/drift.py",
+        "random.uniform(-1, 1, (FEATURES, width))",
+        "np.zeros((FEATURES, width))",
+        f"{DRIFT}::test_the_initial_weights_leave_the_clip_as_it_is",
+    ),
+    Fault(
+        "curve-in-steps",
+        "jaxrl/learning/curves.py",
+        "low + (high - low) * (position - before)",
+        "low + 0.0 * (high - low) * (position - before)",
+        "tests/learning/test_curves.py::test_a_curve_is_linear_between_its_points_and_exact_at_them",
+    ),
+    Fault(
+        "curve-that-ends-one-interval-late",
+        "jaxrl/learning/curves.py",
+        "position = share * (len(values) - 1)",
+        "position = share * (len(values) - 2)",
+        "tests/learning/test_curves.py::test_a_curve_is_linear_between_its_points_and_exact_at_them",
+    ),
+    Fault(
+        "curve-as-a-weighted-sum",
+        "jaxrl/learning/curves.py",
+        "return low + (high - low) * (position - before)",
+        "return low * (1 - (position - before)) + high * (position - before)",
+        "tests/learning/test_curves.py::"
+        "test_a_curve_of_equal_values_has_that_value_bit_for_bit_and_another_stays_within_its_values",
     ),
 )
