@@ -77,7 +77,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.tuning.learned.schedules import learned_schedule as learned_schedule
     from jaxrl.tuning.learned.theta import Theta as Theta
     from jaxrl.tuning.meta import meta as meta
-    from jaxrl.tuning.outer.result import MetaResult as MetaResult
+    from jaxrl.tuning.outer.result import MetaResult as MetaResult, load_theta as load_theta
     from jaxrl.tuning.population import (
         PopulationResult as PopulationResult, population_based_training as population_based_training
     )

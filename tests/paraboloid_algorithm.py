@@ -1,5 +1,6 @@
 """An algorithm whose return is a known quadratic function of its hyper-parameters, and which compiles quickly."""
 
+import dataclasses
 from typing import Any
 
 import echo_environment
@@ -74,4 +75,4 @@ def paraboloid(noise: float = 0.0, steps: int = 1) -> Algorithm:
 def place_theta(x: float = 0.0, y: float = 0.0) -> Theta:
     """The place as theta."""
     initial = {"x": np.float32(x), "y": np.float32(y)}
-    return Theta("place", initial, lambda theta, hparams: hparams.replace(x=theta["x"], y=theta["y"]))
+    return Theta("place", initial, lambda theta, hparams: dataclasses.replace(hparams, x=theta["x"], y=theta["y"]))

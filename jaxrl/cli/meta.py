@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -43,8 +43,9 @@ def run_meta(args: Sequence[str]) -> int:
     tasks, held_out = (list(words) or None for words in (options.tasks, options.held_out))
     names = ", ".join(tasks or [start.environment])
     print(f"Learning {theta.name} of {algo.name} on {names}", flush=True)
-    own = {"trackers": trackers_of(options, options.out)}
-    learned = jaxrl.meta(algo, theta, tasks, held_out=held_out, **run_options(MetaOptions, options, *OF_CALL) | own)
+    own: dict[str, Any] = run_options(MetaOptions, options, *OF_CALL)
+    own |= {"trackers": trackers_of(options, options.out)}
+    learned = jaxrl.meta(algo, theta, tasks, held_out=held_out, **own)
     attrs = learned.result.metrics.attrs
     if learned.held_out:
         print(printable(str(learned.table()), lines=True))
@@ -53,7 +54,7 @@ def run_meta(args: Sequence[str]) -> int:
     if options.out is not None:
         print(f"Wrote {options.out} (next: jaxrl plot {options.out})")
     if attrs["interrupted"]:
-        print(f"Stopped; to resume: the same command with --resume{'' if options.out else ' needs --out'}")
+        print("Stopped; to resume: the same command with --resume" if options.out else "Stopped.")
         return 128 + attrs["stopped_by_signal"]
     return 0
 
@@ -72,7 +73,7 @@ def options_class(start: Start, args: Sequence[str]) -> type:
         ("theta", theta),
         option("tasks", tuple[str, ...], (), f"Environments of the inner trainings; {tasks}"),
         option("held_out", tuple[str, ...], (), "Environments of the final comparison; those of --tasks if empty."),
-        option("inner_steps", WholeNumber, start.env_steps(DEFAULT_INNER_STEPS),
+        option("inner_steps", WholeNumber, DEFAULT_INNER_STEPS,
                "Number of environment steps of an inner training."),
         option("generations", WholeNumber, 50, "Number of generations of each outer run."),
         option("population", WholeNumber | None, None, "Number of thetas of a generation; 32 if None."),

@@ -37,7 +37,7 @@ from jaxrl.tuning.outer.held_out import held_out_results
 from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, require_effect, under_discount
 from jaxrl.tuning.outer.learners import Ascent, Evolution, Learner, OuterHParams
 from jaxrl.tuning.outer.outer_runs import OuterRuns
-from jaxrl.tuning.outer.result import MetaResult
+from jaxrl.tuning.outer.result import MetaResult, load_theta
 
 LR = 0.03  # of Adam on theta
 GRADIENT = "gradient"
@@ -179,7 +179,7 @@ def meta(
             compared = held_out_results(
                 others,
                 theta,
-                jax.tree.map(lambda leaf: leaf[0], result.policies),
+                [load_theta(result, theta, seed) for seed in result.seeds],
                 result.seeds,
                 env_steps=test_steps,
                 eval_episodes=eval_episodes,

@@ -47,7 +47,7 @@ def learned_numbers(algo: Algorithm, ranges: Mapping[str, Uniform | LogUniform])
     return Theta(", ".join(ranges), initial, apply)
 
 
-def _start(algo: Algorithm, path: str, ends: Uniform | LogUniform) -> np.ndarray:
+def _start(algo: Algorithm, path: str, ends: Uniform | LogUniform) -> np.float32:
     """The number that stands for the algorithm's own value."""
     if not isinstance(ends, Uniform | LogUniform):
         raise UserTypeError(f"{path} takes a range, Uniform or LogUniform, got {ends!r}")

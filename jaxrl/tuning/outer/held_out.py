@@ -31,7 +31,7 @@ __all__ = ["EVALS", "FIRST_TEST_SEED", "START", "held_out_results", "table_of"]
 def held_out_results(
     algos: Sequence[Algorithm],
     theta: Theta,
-    learned: PyTree,
+    learned: Sequence[PyTree],
     seeds: Sequence[int],
     *,
     env_steps: int,
@@ -45,7 +45,7 @@ def held_out_results(
     Args:
       algos: Algorithms on the held-out tasks.
       theta: Theta.
-      learned: Learned thetas, leaves `[num_outer_seeds, ...]`.
+      learned: Learned theta of each outer seed.
       seeds: Outer seeds.
       env_steps: Number of environment steps of a training.
       eval_episodes: Number of episodes of an evaluation.
@@ -58,7 +58,7 @@ def held_out_results(
       seeds. A directory with a result of the same thetas is not trained again.
     """
     stacked = jax.tree.map(
-        lambda first, leaf: np.concatenate([np.asarray(first, np.float32)[None], leaf]), theta.initial, learned
+        lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), theta.initial, *learned
     )
     labels = [START, *(f"seed {seed}" for seed in seeds)]
     results = {}

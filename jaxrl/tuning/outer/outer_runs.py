@@ -88,9 +88,10 @@ class OuterRuns:
         """States of the learners and metrics of the last generation, leaves `[num_seeds, ...]`."""
         return jax.tree.map(np.asarray, (self._states, self._metrics))
 
-    def kept(self) -> Any:
-        """Learned theta of each outer run, leaves `[num_seeds, ...]`."""
-        return jax.tree.map(np.asarray, jax.vmap(self._learner.solution)(self._states))
+    def kept(self) -> dict[str, np.ndarray]:
+        """Learned thetas as arrays `[num_seeds, ...]` by their paths, in the order of the leaves."""
+        learned = jax.vmap(self._learner.solution)(self._states)
+        return {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(learned)}
 
     def again(self) -> Any:
         raise NotImplementedError("an outer run keeps its last theta alone")
@@ -170,7 +171,7 @@ class OuterRuns:
         """Metrics of a generation from the objectives `[num_seeds, members, num_tasks, inner_seeds]`."""
         of_members = _mean(_mean(scores, 3), 2)  # tasks count alike, however many of their trainings failed
         of_tasks = _mean(_mean(scores, 3), 1)
-        flat = [np.asarray(leaf).reshape(len(self._seeds), -1) for leaf in jax.tree.leaves(self.kept())]
+        flat = [leaf.reshape(len(self._seeds), -1) for leaf in self.kept().values()]
         theta = np.concatenate(flat, axis=1)
         start = np.concatenate([np.asarray(leaf).reshape(-1) for leaf in jax.tree.leaves(self._initial)])
         best = np.max(of_members, 1, where=np.isfinite(of_members), initial=-np.inf)

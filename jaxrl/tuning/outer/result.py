@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
+import numpy as np
 
 from envs.errors import UserTypeError
 from envs.spelling import near_or_all
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.pytrees import HParams
 from jaxrl.results.dataset import ResultError
+from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table
 from jaxrl.tuning.learned.theta import Theta
@@ -20,7 +23,7 @@ from jaxrl.tuning.outer.held_out import table_of
 if TYPE_CHECKING:
     import matplotlib.axes
 
-__all__ = ["MetaResult"]
+__all__ = ["MetaResult", "load_theta"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -33,7 +36,8 @@ class MetaResult:
         members over tasks and inner seeds; `best_return`, that of its best member; `spread`, the standard deviation
         over members; `failed`, the number of inner trainings that were not finite, which are left out of the means;
         `theta`, its numbers in the order of the leaves, and `distance`, their Euclidean distance from the start; and
-        for several tasks `task_return`, a mean for each. Its policies are the learned thetas.
+        for several tasks `task_return`, a mean for each. Its policies are the numbers of the learned thetas by their
+        paths, from which `load_theta` makes them again.
       theta: Theta that was learned, with its start.
       algos: Algorithms on the tasks of the inner trainings.
       held_out: Results by the name of the held-out task, with the axis `theta`: "start", and "seed 0", "seed 1", ... as
@@ -61,12 +65,7 @@ class MetaResult:
         Raises:
           ValueError: There is no such outer seed.
         """
-        seeds = self.result.seeds
-        chosen = seeds[0] if seed is None else seed
-        if chosen not in seeds:
-            raise ResultError(f"seed takes one of the outer seeds {', '.join(map(str, seeds))}, got {seed!r}")
-        at = seeds.index(chosen)
-        return jax.tree.map(lambda leaf: leaf[0, at], self.result.policies)
+        return load_theta(self.result, self.theta, seed)
 
     def hparams(self, algo: Algorithm | None = None, seed: int | None = None) -> HParams:
         """Hyper-parameters with a learned theta, for `jaxrl.train(algo, hparams, ...)`.
@@ -102,3 +101,28 @@ class MetaResult:
     def plot(self, metric: str | None = None, **options: Any) -> matplotlib.axes.Axes:
         """Outer curves with bands over outer seeds; options as in `Result.plot`."""
         return self.result.plot(metric, **options)
+
+
+def load_theta(source: str | Path | Result, theta: Theta, seed: int | None = None) -> Any:
+    """A learned theta from the result of a meta-training, a pytree of arrays as `theta.initial`.
+
+    Args:
+      source: Run directory of `jaxrl.meta(..., out=...)`, or the result in `MetaResult.result`.
+      theta: Theta that was learned.
+      seed: Outer seed; the first if None.
+
+    Raises:
+      ValueError: There is no such outer seed, or the result is of another theta.
+    """
+    result = source if isinstance(source, Result) else load_result(source)
+    seeds = result.seeds
+    chosen = seeds[0] if seed is None else seed
+    if chosen not in seeds:
+        raise ResultError(f"seed takes one of the outer seeds {', '.join(map(str, seeds))}, got {seed!r}")
+    leaves, structure = jax.tree.flatten_with_path(theta.initial)
+    paths = [jax.tree_util.keystr(at) for at, _ in leaves]
+    kept = result.policies if isinstance(result.policies, dict) else {}
+    for path, (_, leaf) in zip(paths, leaves, strict=True):
+        if set(kept) != set(paths) or kept[path].shape[2:] != np.shape(leaf):
+            raise ResultError(f"the result is not of the theta {theta.name!r}: its numbers have other names or shapes")
+    return structure.unflatten([kept[path][0, seeds.index(chosen)] for path in paths])
