@@ -2,7 +2,7 @@
 
 from planting import Fault
 
-from faults import algorithms, bandits, discounts, environments, learning, outer_loops, policies, statistics
+from faults import algorithms, bandits, discounts, environments, learning, meta, policies, statistics
 
 AREAS: dict[str, tuple[Fault, ...]] = {
     "learning": learning.FAULTS,
@@ -11,6 +11,6 @@ AREAS: dict[str, tuple[Fault, ...]] = {
     "bandits": bandits.FAULTS,
     "statistics": statistics.FAULTS,
     "algorithms": algorithms.FAULTS,
-    "outer loops": outer_loops.FAULTS,
+    "meta": meta.FAULTS,
     "policies": policies.FAULTS,
 }
