@@ -40,7 +40,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
         gae as gae, lambda_returns as lambda_returns, mixture_ugae as mixture_ugae, monte_carlo as monte_carlo,
         ugae as ugae
     )
-    from jaxrl.learning.curves import Curve as Curve
+    from jaxrl.learning.composites import Curve as Curve
     from jaxrl.learning.output_networks import Networks as Networks
     from jaxrl.policies.collecting import collect as collect
     from jaxrl.policies.crowds import walk as walk

@@ -14,7 +14,7 @@ from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.advantages import LAM_WEIGHTS, LamWeights
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Seen, Sees, View, check_sees
 from jaxrl.learning.beliefs import Belief, BelievingHeads
-from jaxrl.learning.curves import Curve
+from jaxrl.learning.composites import Curve
 from jaxrl.learning.networks import Module, check_network
 from jaxrl.learning.optimisers import tenth_share
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent

@@ -19,7 +19,7 @@ from jaxrl.algorithms.on_policy_state import Learner, OnPolicyState, Samples
 from jaxrl.algorithms.policy_gradient import EpochsConfig, acting, advantages, common_space, total_loss
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning.beliefs import BELIEF, belief_about, constant_belief
-from jaxrl.learning.curves import Curve
+from jaxrl.learning.composites import Curve
 from jaxrl.learning.drift import Drift, drift_correction, effective_drift, initial_drift
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, share_without_effect, weighted_mean
 from jaxrl.learning.minibatches import over_epochs

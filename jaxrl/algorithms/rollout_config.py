@@ -18,8 +18,7 @@ from envs.choices import ChoiceShape
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
-from jaxrl.learning.composites import Composite
-from jaxrl.learning.curves import Curve, check_curve_range
+from jaxrl.learning.composites import Composite, Curve, check_curve_range
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.optimisers import ADAM_HPARAMS, Optimiser, check_optimiser, linear_share
 from jaxrl.pytrees import HParams

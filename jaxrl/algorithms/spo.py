@@ -23,7 +23,7 @@ from jaxrl.algorithms.policy_gradient import (
     total_loss,
 )
 from jaxrl.checks import Range
-from jaxrl.learning.curves import Curve
+from jaxrl.learning.composites import Curve
 from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards

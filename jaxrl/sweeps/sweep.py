@@ -15,8 +15,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import check_count, with_example
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
-from jaxrl.learning.composites import Composite, as_composite
-from jaxrl.learning.curves import Curve
+from jaxrl.learning.composites import Composite, Curve, as_composite
 from jaxrl.pytrees import HParams
 from jaxrl.sweeps.choosing import choose_setting
 from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, several_of

@@ -18,9 +18,8 @@ AT = jax.jit(jax.vmap(Curve.at, in_axes=(None, 0)))
 def test_a_curve_is_linear_between_its_points_and_exact_at_them() -> None:
     for values in (VALUES, VALUES[:2], (0.9, 1.0, 0.5), (-1.0, 2.0, 7.0, 7.0, -3.0)):
         shares = np.linspace(0, 1, 121).astype(np.float32)
-        exact = np.interp(
-            shares.astype(np.float64), np.linspace(0, 1, len(values)), np.asarray(values, np.float32).astype(np.float64)
-        )
+        rounded = np.asarray(values, np.float32).astype(np.float64)
+        exact = np.interp(shares.astype(np.float64), np.linspace(0, 1, len(values)), rounded)
         np.testing.assert_allclose(AT(Curve(values), shares), exact, rtol=0, atol=1e-6 * np.abs(values).max())
         for point in (0, len(values) - 1):
             assert AT(Curve(values), shares[[-1 if point else 0]])[0] == np.float32(values[point])

@@ -70,10 +70,8 @@ def test_a_learned_schedule_begins_at_the_number_and_changes_its_logarithm_or_lo
 def test_lambda_of_1_can_be_learned() -> None:
     algo = ppo()
     theta = learned_schedule(algo._replace(hparams=algo.hparams.replace(lam=1.0)), "lam", points=2)
-    values = [
-        float(theta.apply(np.asarray([change, 0], np.float32), algo.hparams).lam.values[0])
-        for change in (0, 50, -2, -50)
-    ]
+    changes = [np.asarray([change, 0], np.float32) for change in (0, 50, -2, -50)]
+    values = [float(theta.apply(change, algo.hparams).lam.values[0]) for change in changes]
     assert values[:2] == [1.0, 1.0] and values[2] == pytest.approx(1 - 6.35e-3, abs=1e-4) and 0 < values[3] < 0.002
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
-from jaxrl.learning.curves import Curve
+from jaxrl.learning.composites import Curve
 from jaxrl.pytrees import HParams
 from jaxrl.tuning.learned.theta import Theta
 

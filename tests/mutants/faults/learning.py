@@ -694,21 +694,21 @@ FAULTS = (
     ),
     Fault(
         "curve-in-steps",
-        "jaxrl/learning/curves.py",
+        "jaxrl/learning/composites.py",
         "low + (high - low) * (position - before)",
         "low + 0.0 * (high - low) * (position - before)",
         "tests/learning/test_curves.py::test_a_curve_is_linear_between_its_points_and_exact_at_them",
     ),
     Fault(
         "curve-that-ends-one-interval-late",
-        "jaxrl/learning/curves.py",
+        "jaxrl/learning/composites.py",
         "position = share * (len(values) - 1)",
         "position = share * (len(values) - 2)",
         "tests/learning/test_curves.py::test_a_curve_is_linear_between_its_points_and_exact_at_them",
     ),
     Fault(
         "curve-as-a-weighted-sum",
-        "jaxrl/learning/curves.py",
+        "jaxrl/learning/composites.py",
         "return low + (high - low) * (position - before)",
         "return low * (1 - (position - before)) + high * (position - before)",
         "tests/learning/test_curves.py::"
