@@ -42,6 +42,7 @@ from jaxrl.learning.asymmetric import (
 )
 from jaxrl.learning.beliefs import Belief, believing_head
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
+from jaxrl.learning.levels import draw_levels, init_levels, mean_score, scored
 from jaxrl.learning.losses import explained_variance
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
 from jaxrl.learning.networks import Module, apply_over, leading_axes, observation_shapes, zeros
@@ -53,7 +54,15 @@ from jaxrl.learning.normalisation import (
 )
 from jaxrl.learning.optimisers import check_transformation, transformation
 from jaxrl.learning.recurrent import first_memory, is_recurrent, step_over, unroll_over
-from jaxrl.learning.rollout import episode_ends, longest_episode, reset_all, rollout, value_ends
+from jaxrl.learning.rollout import (
+    default_reset_pool,
+    episode_ends,
+    first_keys,
+    longest_episode,
+    reset_all,
+    rollout,
+    value_ends,
+)
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
 from jaxrl.pytrees import EnvParams, HParams, Params
 
@@ -117,6 +126,11 @@ class OnPolicy(NamedTuple):
         return is_recurrent(self.network)
 
     @property
+    def learns_levels(self) -> bool:
+        """Whether levels are played again by their scores."""
+        return self.config.levels != "draws"
+
+    @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         return {"log_std_init": self.head.continuous} | self.config.effects
@@ -151,6 +165,9 @@ class OnPolicy(NamedTuple):
             rewards=init_reward_scale((self.num_envs, *self.agents)) if scaled else None,
             start=nothing_before(carry, burn_in, self.agents) if burn_in else (),
             critic_observations=init_statistics(self.critic_shape) if normalised and self.view != "own" else None,
+            levels=init_levels(self.config.num_levels, first_keys(reset_key, self.num_envs))
+            if self.learns_levels
+            else None,
         )
 
     # An iteration, in the order in which an algorithm's step calls them.
@@ -171,6 +188,11 @@ class OnPolicy(NamedTuple):
         noise_key, env_key = jax.random.split(key)
         shape = (self.config.num_steps, self.config.num_envs, *self.agents)
         noise = own(self.actor.noise(rolled(noise_key), shape), self.shards, axis=1)
+        levels = None
+        if state.levels is not None:
+            pool_size = self.config.reset_pool or default_reset_pool(self.config.num_steps, self.episode_length)
+            chances = hparams.level_replay, hparams.level_temperature, hparams.level_staleness
+            levels = draw_levels(state.levels, env_key, pool_size, *chances)
         carry, steps, reused = rollout(
             self.env,
             env_params,
@@ -183,13 +205,14 @@ class OnPolicy(NamedTuple):
             self.shards,
             critic_sees=facts_of(self.env, self.view),
             with_behaviour=self.belief is not None,
+            reset_keys=None if levels is None else levels.keys,
         )
         reward, rewards = steps.reward, state.rewards
         if rewards is not None:
             rate = hparams.discount.next_weight(jnp.zeros((), jnp.int32), jnp.ones(()))
             done, clip = episode_ends(steps), hparams.reward_clip
             reward, rewards = scale_rewards(rewards, reward, done, steps.active, rate, clip, self.shards)
-        return Rollout(carry, steps, reward, rewards, reused)
+        return Rollout(carry, steps, reward, rewards, reused, levels)
 
     def evaluate(
         self, policy: OnPolicyPolicy, state: OnPolicyState, rolled_out: Rollout, hparams: HParams
@@ -282,7 +305,15 @@ class OnPolicy(NamedTuple):
             "learning_rate": hparams.lr,
             "reset_reuse": summed(rolled_out.reused, self.shards).astype(jnp.float32),
         }
+        levels = state.levels
+        if levels is not None and rolled_out.levels is not None:
+            samples, done = evaluation.samples, steps.terminated | steps.truncated
+            value = self.critic.whole(hparams.discount, samples.value)
+            played = (done, samples.advantage, value, rolled_out.reward, steps.active)
+            levels, replayed = scored(levels, rolled_out.levels, self.config.levels, *played)
+            metrics |= {"level_score": mean_score(levels), "replayed_episodes": replayed}
         after = state._replace(
+            levels=levels,
             weights=learner.weights,
             observations=observations,
             optimiser=learner.optimiser,
@@ -424,7 +455,7 @@ class OnPolicy(NamedTuple):
 
         def sharded(shards: EnvShards) -> Sharded:
             of_rewards: Any = (False, True) if self.config.normalise_reward else None
-            of_each_env: Any = (False, False, False, True, of_rewards, False, True, False)
+            of_each_env: Any = (False, False, False, True, of_rewards, False, True, False, False)
             return Sharded(part(shards), OnPolicyState(*of_each_env))
 
         return assembled(
@@ -442,7 +473,7 @@ class OnPolicy(NamedTuple):
             stopped=stopped,
             network=network,
             warm_start=warm_start,
-            sharded=sharded,
+            sharded=None if self.learns_levels else sharded,  # every part of the environments draws from one buffer
             # Values of a mixture depend on the discount, and those of some critics on what the actor does not see.
             value=None if self.critic.num_values is not None or self.view != "own" else self.value,
         )

@@ -15,6 +15,7 @@ from jaxrl.learning.advantages import LAM_WEIGHTS, LamWeights
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Seen, Sees, View, check_sees
 from jaxrl.learning.beliefs import Belief, BelievingHeads
 from jaxrl.learning.composites import Curve
+from jaxrl.learning.levels import SCORES
 from jaxrl.learning.networks import Module, check_network
 from jaxrl.learning.optimisers import tenth_share
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
@@ -43,6 +44,11 @@ class OnPolicyConfig(RolloutConfig):
       burn_in: Number of steps at the end of the previous rollout, at most `num_steps`, from which every minibatch
         recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
         they are the memories of the policy that acted, and the first probability ratio is 1. For recurrent policies.
+      levels: Levels of the episodes, which are the random keys of resets, with all that an environment draws from them:
+        "draws", new ones; or some that are played again, by rank of their scores, which are means over their steps of
+        "positive-value-loss", the positive parts of advantages, or of "max-return", the highest return on the level so
+        far less the value, which takes rewards that are not normalised. See `jaxrl.learning.levels`.
+      num_levels: Number of levels that are kept to be played again, those with the highest scores.
 
     Bootstrapping from a single value restarts the discount at lag 0, which is exact only for an exponential discount.
     Each value of a mixture critic bootstraps from itself. The exponentials of the mixture are fitted over one rollout
@@ -60,6 +66,8 @@ class OnPolicyConfig(RolloutConfig):
     critic_sees: Sees = "auto"
     lam_weights: LamWeights = "truncated"
     burn_in: int = 0
+    levels: Literal["draws", "positive-value-loss", "max-return"] = "draws"
+    num_levels: int = 256
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
@@ -70,6 +78,14 @@ class OnPolicyConfig(RolloutConfig):
         if self.critic_sees == "global":
             self._check_centralised()
         check_choice("lam_weights", self.lam_weights, LAM_WEIGHTS)
+        check_choice("levels", self.levels, ("draws", *SCORES))
+        check_count("num_levels", self.num_levels)
+        self._refuse_without_effect("num_levels", "levels='draws'", self.levels != "draws")
+        if self.levels == "max-return" and self.normalise_reward:
+            raise UserValueError(
+                "levels='max-return' takes normalise_reward=False, got True: returns of different iterations are "
+                "compared, in which normalised rewards have different scales"
+            )
         check_count("burn_in", self.burn_in, 0)
         if self.burn_in > self.num_steps:
             raise UserValueError(
@@ -79,7 +95,8 @@ class OnPolicyConfig(RolloutConfig):
     @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
-        return super().effects | {"reward_clip": self.normalise_reward}
+        replayed = dict.fromkeys(("level_replay", "level_temperature", "level_staleness"), self.levels != "draws")
+        return super().effects | {"reward_clip": self.normalise_reward} | replayed
 
     @property
     def has_critic(self) -> bool:
@@ -127,10 +144,15 @@ class OnPolicyHParams(RolloutHParams):
       log_std_init: Initial log standard deviation of continuous actions.
       observation_clip: Bound of normalised observations.
       reward_clip: Bound of normalised rewards.
+      level_replay: Probability that an episode plays a level of the buffer again rather than a new one, once the buffer
+        is full; before, it is this times the share of the buffer that is filled.
+      level_temperature: Temperature of the ranks of levels, whose weights are `rank^(-1 / level_temperature)`.
+      level_staleness: Share of the chances of levels that is proportional to the iterations since they were played.
       gamma: Not a field; use `discount`.
 
     `lr`, `lam` and `entropy_coef` also take a `jaxrl.Curve` over `anneal_env_steps`, in place of their other schedules.
-    `log_std_init`, `observation_clip` and `reward_clip` are None in `Algorithm.hparams` where they have no effect.
+    `log_std_init`, `observation_clip`, `reward_clip` and `level_...` are None in `Algorithm.hparams` where they have no
+    effect.
     """
 
     lr: Any = 2.5e-4
@@ -148,6 +170,9 @@ class OnPolicyHParams(RolloutHParams):
     log_std_init: Any = 0.0
     observation_clip: Any = 10.0
     reward_clip: Any = 10.0
+    level_replay: Any = 0.8
+    level_temperature: Any = 0.3
+    level_staleness: Any = 0.1
     gamma: dataclasses.InitVar[None] = None
 
     ranges = MappingProxyType(
@@ -159,6 +184,8 @@ class OnPolicyHParams(RolloutHParams):
             "lam": Range(0, 1),
             "entropy_coef": Range(-INFINITE, INFINITE, "()"),
             "log_std_init": Range(-20, 20),
+            **dict.fromkeys(("level_replay", "level_staleness"), Range(0, 1)),
+            "level_temperature": Range(1e-3, INFINITE),
         }
     )
 

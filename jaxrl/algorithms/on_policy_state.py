@@ -8,6 +8,7 @@ import optax
 
 from jaxrl.learning.action_heads import Scores
 from jaxrl.learning.actor import Memory
+from jaxrl.learning.levels import Drawn, Levels
 from jaxrl.learning.normalisation import RewardScale, RunningStatistics, normalise
 from jaxrl.learning.rollout import Carry, Transition
 
@@ -65,6 +66,7 @@ class OnPolicyState(NamedTuple):
       start: Steps from which the memories at the start of the next rollout are recomputed, () without `burn_in`.
       critic_observations: Running statistics of what only the critic sees; None if it sees nothing more, or without
         normalisation.
+      levels: Buffer of levels, None without one.
     """
 
     weights: tuple[Any, jax.Array | None]
@@ -75,6 +77,7 @@ class OnPolicyState(NamedTuple):
     own: Any = None
     start: Any = ()
     critic_observations: RunningStatistics | None = None
+    levels: Levels | None = None
 
 
 class Learner(NamedTuple):
@@ -98,6 +101,7 @@ class Rollout(NamedTuple):
       reward: Rewards, normalised if configured, `[T, num_envs, *A]`.
       rewards: Statistics of rewards after the steps, None without normalisation.
       reused: Number of reused states of the reset pool, int32 `[]`.
+      levels: Levels for the resets, None without a buffer.
     """
 
     carry: Carry
@@ -105,6 +109,7 @@ class Rollout(NamedTuple):
     reward: jax.Array
     rewards: Any
     reused: jax.Array
+    levels: Drawn | None = None
 
 
 class Start(NamedTuple):

@@ -50,6 +50,10 @@ class ReinforceConfig(OnPolicyConfig):
         check_choice("baseline", self.baseline, ("critic", "off"))
         check_choice("normalise_advantage", self.normalise_advantage, ("batch", "off"))
         self._refuse_without_effect("lam_weights", "Monte Carlo returns", effect=False)
+        if self.levels != "draws":
+            raise UserValueError(
+                f"levels takes 'draws' in REINFORCE, which learns from complete episodes alone, got {self.levels!r}"
+            )
         for name, needed in (("time_limits", "terminal"), ("critic", "single"), ("critic_sees", "own")):
             if self.baseline == "off" and getattr(self, name) not in (needed, "auto"):
                 raise UserValueError(

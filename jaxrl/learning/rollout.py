@@ -153,8 +153,14 @@ def reset_all(
       memory: Memory of the agents of one environment at the start of an episode, `[*A, ...]`.
     """
     chex.assert_rank(key, {0, 1}, custom_message="key")
-    keys = own(jax.random.split(unrolled(key), num_envs), shards)
+    keys = own(first_keys(key, num_envs), shards)
     return _begun(env, keys, params)._replace(memory=memories(memory, keys.shape))
+
+
+def first_keys(key: jax.Array, num_envs: int) -> jax.Array:
+    """Keys by which `reset_all` starts the episodes, `[num_envs]`, with the rounds of Threefry written out."""
+    chex.assert_rank(key, {0, 1}, custom_message="key")
+    return jax.random.split(unrolled(key), num_envs)
 
 
 def _begun(env: Environment, keys: jax.Array, params: EnvParams) -> Carry:
@@ -178,6 +184,12 @@ def default_reset_pool(num_steps: int, longest: int) -> int:
     return max(min(2, -(-num_steps // 2)), -(-num_steps // min(8, longest)))
 
 
+def fresh_keys(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Keys of the fresh states of a rollout with this key, `[*shape]`, with the rounds of Threefry written out."""
+    chex.assert_rank(key, {0, 1}, custom_message="key")
+    return jax.random.split(unrolled(jax.random.split(unrolled(key))[0]), shape)
+
+
 def rollout(
     env: Environment,
     params: EnvParams,
@@ -195,6 +207,7 @@ def rollout(
     with_behaviour: bool = False,
     kept: Callable[[Any], Any] = lambda obs: obs,
     recorded: Callable[[Memory], Any] | None = None,
+    reset_keys: jax.Array | None = None,
 ) -> tuple[Carry, Transition, jax.Array]:
     """Steps every environment `T` times, resetting where an episode ends.
 
@@ -220,6 +233,7 @@ def rollout(
       with_behaviour: Whether transitions have `behaviour`, static.
       kept: Function of observations `[N, ...]`, whose results take their place in transitions.
       recorded: Function of memories, whose results are `memory` of transitions; None for none.
+      reset_keys: Keys of the fresh states, `[N, pool]`, in the order of their use; None draws `reset_pool` of them.
 
     Returns:
       Environments after the rollout, transitions `[T, N, ...]`, and the number of reused fresh states, int32 `[]`.
@@ -239,7 +253,11 @@ def rollout(
     if pool_size < 1:
         raise UserValueError(f"reset_pool must be at least 1, got {reset_pool}")
     reset_key, step_key = jax.random.split(unrolled(key))
-    keys = own(jax.random.split(unrolled(reset_key), (num_in_all, pool_size)), shards)
+    if reset_keys is None:
+        keys = own(jax.random.split(unrolled(reset_key), (num_in_all, pool_size)), shards)
+    else:
+        chex.assert_shape(reset_keys, (num_envs, None), custom_message="reset_keys")
+        keys, pool_size = reset_keys, reset_keys.shape[1]
     # The first states of all environments, then the second of all: environments with equal numbers of resets, as most
     # have, read adjacent memory.
     pool = _begun(env, keys.T.reshape(-1), params)

@@ -50,6 +50,16 @@ ALGORITHMS = {
     "ppo, lru, recomputed": lambda: jaxrl.ppo(
         envs.make("cartpole"), dataclasses.replace(SMALL, **REMEMBERING | {"memory": "lru"}, burn_in=4)
     ),
+    "ppo, levels": lambda: jaxrl.ppo(
+        envs.make("cartpole"),
+        dataclasses.replace(SMALL, num_steps=64, levels="positive-value-loss", num_levels=4, reset_pool=4),
+    ),
+    "ppo, gru, levels of two agents": lambda: jaxrl.ppo(
+        envs.make("cooperation/foraging-self-play"),
+        dataclasses.replace(
+            SMALL, **REMEMBERING, num_envs=8, num_steps=128, levels="max-return", num_levels=4, critic="mixture"
+        ),
+    ),
     "ppo, gru, a crowd": lambda: jaxrl.ppo(
         envs.make("crowd/circle", num_agents=3), dataclasses.replace(SMALL, **REMEMBERING)
     ),

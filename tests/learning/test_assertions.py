@@ -24,6 +24,7 @@ from jaxrl.learning import (
     evaluation,
     exploration,
     frames,
+    levels,
     linear_cells,
     losses,
     minibatches,
@@ -77,6 +78,7 @@ ASYMMETRIC = asymmetric.AsymmetricRecurrentActorCritic(
 )
 NETWORK = recurrent.RecurrentActorCritic(networks.MLPActorCritic(None), cells.GRU(3), recurrent.Heads(2))
 RELATION = relation.RelationActorCritic(2)
+LEVELS = levels.init_levels(4, jax.random.split(jax.random.key(0), 3))._replace(age=ones(3))
 BELIEF = beliefs.Belief((3, 2), (True, False))
 ROWS = replay.Rows(jnp.zeros(2, jnp.int32), jnp.zeros(2, jnp.int32), ones(2))
 FRAMES = frames.FrameRing.of(2, 0, 2, 4, 3)
@@ -179,6 +181,14 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("action_heads.box.to_env", "raw", lambda: BOX.to_env(ones(5, 1))),
     ("rollout.step_once", "key", lambda: rollout.step_once(UNUSED, TWO_KEYS, UNUSED, UNUSED, UNUSED)),
     ("rollout.reset_all", "key", lambda: rollout.reset_all(UNUSED, TWO_KEYS, UNUSED, 3)),
+    ("rollout.first_keys", "key", lambda: rollout.first_keys(TWO_KEYS, 3)),
+    ("rollout.fresh_keys", "key", lambda: rollout.fresh_keys(TWO_KEYS, (3,))),
+    ("levels.init_levels", "keys", lambda: levels.init_levels(4, jax.random.key(0))),
+    ("levels.replay_chances", "age", lambda: levels.replay_chances(ones(4), ones(3), SCALAR, SCALAR)),
+    ("levels.draw_levels", "levels", lambda: levels.draw_levels(LEVELS, TWO_KEYS, 2, SCALAR, SCALAR, SCALAR)),
+    ("levels.mean_score", "levels", lambda: levels.mean_score(LEVELS._replace(score=ones(4, 1)))),
+    ("levels.scored", "active", lambda: played(active=flags(4, 2))),
+    ("levels.scored", "done", lambda: played(done=flags(4, 2))),
     ("rollout.rollout", "carry", lambda: roll(jax.random.key(0), ones(2), ones(4))),
     ("rollout.rollout", "noise", lambda: roll(jax.random.key(0), ones(3), ones(5, 3))),
     ("rollout.over_agents", "flag", lambda: rollout.over_agents(flags(4), ones(3, 2))),
@@ -383,6 +393,13 @@ def steps_ahead(**changes: Any) -> Any:
     """Targets of 4 windows of 2 steps under 3 rates."""
     fitting = {"reward": ones(4, 2), "counts": flags(4, 2), "ended": flags(4), "next_atoms": ones(4, 3, 1)}
     return q_targets.n_step_targets(**fitting | {"rates": ones(3), "sizes": ones(3)} | changes)
+
+
+def played(**changes: Any) -> Any:
+    """Scores of levels after 4 steps of 3 environments."""
+    steps: dict[str, Any] = dict.fromkeys(("advantage", "value", "reward"), ones(4, 3))
+    steps |= {"done": flags(4, 3), "active": flags(4, 3)}
+    return levels.scored(LEVELS, UNUSED, "max-return", **steps | changes)
 
 
 def update(batch: Any, weight: Any) -> Any:
