@@ -84,6 +84,7 @@ ROWS: dict[str, Row] = {
     "kelly": Row("envs.decision.kelly", "Kelly"),
     "queue": Row("envs.decision.queue", "Queue"),
     "river": Row("envs.decision.river", "River"),
+    "maze": Row("envs.decision.maze", "Maze"),
     "memory/repeat-first": Row("envs.memory.repeat_first", "RepeatFirst"),
     "memory/t-maze": Row("envs.memory.t_maze", "TMaze"),
     "memory/delayed-match": Row("envs.memory.delayed_match", "DelayedMatch"),

@@ -37,6 +37,7 @@ STATED = [
     "kelly",
     "queue",
     "river",
+    "maze",
     "memory/repeat-first",
     "memory/t-maze",
     "memory/delayed-match",

@@ -107,6 +107,7 @@ OTHERS_SLOW = [
     "random-dilemmas",
     "replacement",
     "river",
+    "maze",
 ]
 SELF_PLAY_SLOW = [name for name in OURS if name.endswith("-self-play")]
 SLOW = {*CROWDS_SLOW, *BANDITS_SLOW, *SELF_PLAY_SLOW, *OTHERS_SLOW, "bandit/restless"}
