@@ -171,8 +171,8 @@ class OnPolicyHParams(RolloutHParams):
     observation_clip: Any = 10.0
     reward_clip: Any = 10.0
     level_replay: Any = 0.8
-    level_temperature: Any = 0.3
-    level_staleness: Any = 0.1
+    level_temperature: Any = 1.0
+    level_staleness: Any = 0.3
     gamma: dataclasses.InitVar[None] = None
 
     ranges = MappingProxyType(
