@@ -295,7 +295,7 @@ def _line(
     marker = "o" if len(x) == 1 else None
     ax.plot(x, interval.value, label=label, marker=marker, **look)
     if len(x) == 1:
-        half = [interval.value - interval.low, interval.high - interval.value]
+        half = np.stack([interval.value - interval.low, interval.high - interval.value])
         ax.errorbar(x, interval.value, half, color=look["color"], capsize=3)
     else:
         band(ax, index, x, interval.low, interval.high, num_lines)
