@@ -2,6 +2,7 @@
 # it creates .venv, installs what it needs, and is fast the second time.
 #   make demo PYTHON=python3.12     another interpreter
 #   make demo EXTRA=cuda12          with an extra of pyproject.toml: cuda12, cuda13, tpu
+#   make test LOCK=newest           not the locked versions of requirements/locked.txt, but the newest, or lowest, allowed ones
 #   make test WORKERS=4             test processes (default: one per core, at most 8)
 #   make test-all PART=3/12         the third of twelve parts of all tests
 #   make test-all MARKS=slow        the slow tests only
@@ -13,7 +14,8 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 
-VENV ?= .venv
+LOCK ?= locked
+VENV ?= .venv$(if $(filter-out locked,$(LOCK)),-$(LOCK))
 EXTRA ?=
 WORKERS ?= auto
 PART ?=
@@ -40,8 +42,26 @@ log=$(VENV)/install.log; SECONDS=0; $(1) -m pip install --disable-pip-version-ch
 	wait $$job || { grep -v '^WARNING: Location' $$log | tail -n 20 >&2; echo "pip failed; its output is in $$log." >&2; exit 1; }
 endef
 
-.PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 test-suites bench study lint format notebook \
-	docs clean
+# Install jaxrl with the extras $(1) in one of three choices of versions.
+define install-locked
+	@$(BIN)/python requirements/versions.py locked $(1) >$(VENV)/locked.txt
+	@($(call pip,$(BIN)/python,--no-deps --require-hashes --requirement $(VENV)/locked.txt)) || { \
+		echo "The versions of requirements/locked.txt are not to be had here; LOCK=newest installs the newest ones." >&2; exit 1; }
+	@$(call pip,$(BIN)/python,--editable '.[$(1)]')
+endef
+define install-newest
+	@$(call pip,$(BIN)/python,--upgrade --upgrade-strategy eager --editable '.[$(1)]')
+endef
+define install-lowest
+	@$(BIN)/python requirements/versions.py lowest $(1) >$(VENV)/lowest.txt
+	@$(call pip,$(BIN)/python,--constraint $(VENV)/lowest.txt --editable '.[$(1)]')
+endef
+ifeq ($(filter locked newest lowest,$(LOCK)),)
+$(error LOCK is locked, newest or lowest, but it is '$(LOCK)')
+endif
+
+.PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 test-suites bench study lint \
+	format notebook docs lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -122,6 +142,12 @@ notebook: $(call stamp,test)  ## run the notebooks at small size
 docs: $(call stamp,docs)  ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# uv finds versions for every platform and Python at once; OPTIONS=--upgrade takes newer ones than those in the file.
+lock: $(VENV)-lock/.installed  ## write requirements/locked.txt, after a change of pyproject.toml; OPTIONS=--upgrade
+	$(VENV)-lock/bin/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--custom-compile-command 'make lock' --extra dev --extra playground $(OPTIONS) pyproject.toml \
+		--output-file requirements/locked.txt
+
 clean:  ## remove the virtual environment, caches and what runs wrote
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist runs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -189,8 +215,13 @@ $(VENV)-suite-%/.installed: pyproject.toml | $(BIN)/python
 	$(if $(filter popgym_arcade,$*),$(VENV)-suite-$*/bin/pip install -q --no-deps popgym-arcade==0.0.7)
 	@touch '$@'
 
+$(VENV)-lock/.installed: | $(BIN)/python
+	@$(PYTHON) -m venv $(VENV)-lock
+	@$(call pip,$(VENV)-lock/bin/python,uv==0.13.9)
+	@touch '$@'
+
 # The stem is the list of extras; the stamp makes the second time fast.
-$(VENV)/.installed-%: pyproject.toml | $(BIN)/python
+$(VENV)/.installed-%: pyproject.toml requirements/locked.txt | $(BIN)/python
 	@echo "Installing jaxrl[$*] into $(VENV); the first time this is about 1.3 GB ..."
-	@$(call pip,$(BIN)/python,--editable '.[$*]')
+	$(call install-$(LOCK),$*)
 	@touch '$@'
