@@ -17,6 +17,7 @@ _MOTOR = dataclasses.replace(_CONFIG, reset_pool=128)
 _CURRENTS: Any = {**_HPARAMS, "discount": 0.9}
 PHYSICAL = (
     Preset("ppo", "lander", _CONFIG, _LANDING, 600_064),
+    Preset("ppo", "lander-continuous", _CONFIG, _HPARAMS, 301_056),
     Preset("ppo", "quadrotor/hover", _CONFIG, _HPARAMS, 600_064),
     Preset("ppo", "reacher", _CONFIG, _HPARAMS, 301_056),
     Preset("ppo", "acrobot-continuous", _CONFIG, _HPARAMS, 200_704),

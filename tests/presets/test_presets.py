@@ -48,6 +48,7 @@ BOUNDS = {
     "crowd/crossway": {"success": 0.9},
     "crowd/choke": {"success": 0.8},
     "lander": {"return": 250.0},
+    "lander-continuous": {"return": 205.0},
     "quadrotor/hover": {"return": 380.0},
     "reacher": {"return": -6.0},
     "motor/dc": {"return": -2.5},
