@@ -5,6 +5,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -211,6 +212,31 @@ def test_a_resumed_call_equals_one_in_a_piece(tmp_path: Path, monkeypatch: pytes
     same(whole, again)
     with pytest.raises(ValueError, match="std"):
         meta(algo, out=tmp_path / "out", resume=True, std=0.2)
+
+
+@flax.struct.dataclass
+class Point:
+    """A theta that is a dataclass."""
+
+    values: Any
+
+
+@pytest.mark.parametrize("kind", ["array", "nested", "dataclass"])
+def test_thetas_of_any_structure_are_saved(kind: str, tmp_path: Path):
+    zeros = np.zeros(2, np.float32)
+    initial: Any = {"array": zeros, "nested": {"x": zeros[0], "rest": [zeros[1]]}, "dataclass": Point(zeros)}[kind]
+
+    def apply(theta: Any, hparams: Any) -> Any:
+        x, y = jnp.concatenate([jnp.ravel(leaf) for leaf in jax.tree.leaves(theta)])
+        return dataclasses.replace(hparams, x=x, y=y)
+
+    theta = Theta("place", initial, apply)
+    learned = meta(theta=theta, out=tmp_path, test_seeds=0, generations=1)
+    jax.tree.map(np.testing.assert_array_equal, learned.learned(1), jaxrl.load_theta(tmp_path, theta, 1))
+    assert jax.tree.structure(learned.learned()) == jax.tree.structure(initial)
+    loaded = jaxrl.load_result(tmp_path)
+    loaded.save(tmp_path / "again")
+    jax.tree.map(np.testing.assert_array_equal, learned.learned(), jaxrl.load_theta(tmp_path / "again", theta))
 
 
 def test_shards_have_the_outer_seeds_of_the_whole(tmp_path: Path):
