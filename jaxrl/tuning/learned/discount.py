@@ -53,7 +53,8 @@ def learned_discount(
     `spread` is moved to all rates alike, so that every weight can change. The rate of an exponential start is among the
     rates, so that the curve at the start differs from it by less than `spread`: over 500 steps, from 0.99 by at most
     0.016, and from "hyperbolic:k=0.02" by 0.013. A discount that is far from all mixtures, such as "fixed:horizon=50",
-    gets a warning with the difference.
+    gets a warning with the difference. Near 0.99, noise in theta with a standard deviation of 0.3 moves Gamma(10) by
+    some 0.005, and by 0.018 with a spread of 0.2; it moves a curve by 0.016.
 
     "curve": Gamma(t) = exp(-sum_{s<t} h(s)) with a hazard rate h(s) = softplus(y(s)), where y is interpolated linearly
     in log(1 + s) between the numbers of theta at delays that grow geometrically from 0 to the horizon: any curve that
