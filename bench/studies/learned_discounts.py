@@ -27,6 +27,8 @@ __all__ = ["STUDY", "Settings", "ShortDilemmas"]
 
 HYPERBOLIC = jaxrl.Hyperbolic(0.1)  # the chance to survive a hazard that is distributed exponentially with mean 0.1
 TEST_SEEDS = 1_000_000  # first of them
+# Of logits of weights and of logarithms of hazards: of the order of what changes a curve visibly.
+STD, LR = 1.0, 0.3
 
 
 class ShortDilemmas(RandomDilemmas):
@@ -202,8 +204,8 @@ def _learned(name: str, form: str, settings: Settings) -> xarray.Dataset:
         inner_steps=task.inner_steps,
         generations=settings.generations,
         population=settings.population,
-        std=0.3,
-        lr=0.15,
+        std=STD,
+        lr=LR,
         objective=task.objective,
         discount=task.discount,
         evals=1 if task.objective == "final" else settings.evals,
