@@ -61,7 +61,7 @@ $(error LOCK is locked, newest or lowest, but it is '$(LOCK)')
 endif
 
 .PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 test-suites bench study lint \
-	format notebook docs lock clean
+	format notebook docs release-check lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -141,6 +141,11 @@ notebook: $(call stamp,test)  ## run the notebooks at small size
 
 docs: $(call stamp,docs)  ## the documentation as a site in build/site
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+release-check: $(call stamp,dev)  ## build wheel and source distribution in dist, test them, and use each in an empty environment
+	rm -rf dist
+	$(BIN)/python -m build
+	$(BIN)/python -m pytest -m "" tests/release
 
 # uv finds versions for every platform and Python at once; OPTIONS=--upgrade takes newer ones than those in the file.
 lock: $(VENV)-lock/.installed  ## write requirements/locked.txt, after a change of pyproject.toml; OPTIONS=--upgrade
