@@ -60,7 +60,7 @@ ifeq ($(filter locked newest lowest,$(LOCK)),)
 $(error LOCK is locked, newest or lowest, but it is '$(LOCK)')
 endif
 
-.PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 test-suites bench study lint \
+.PHONY: help demo test test-all part torture mutants accelerators test-rliable test-sb3 test-suites bench study lint lint-workflows \
 	format notebook docs release-check lock clean
 
 help:  ## list the targets
@@ -127,10 +127,18 @@ bench: $(call stamp,test) $(rivals)  ## all benchmarks, compared with their peer
 study: $(call stamp,test)  ## a study of docs/results by its NAME, with OPTIONS; without a name, their list
 	$(BIN)/python -m bench.studies $(NAME) $(OPTIONS)
 
-lint: $(call stamp,dev)  ## ruff and pyright
+lint: $(call stamp,dev) lint-workflows  ## ruff and pyright, and what lint-workflows does
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
+
+lint-workflows: $(call stamp,dev)  ## the files of .github and CITATION.cff, by their schemas, and zizmor
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
+	$(BIN)/zizmor --quiet --offline --pedantic --strict-collection .github
 
 format: $(call stamp,dev)  ## let ruff fix and format what it can
 	$(BIN)/ruff check --fix .
