@@ -1,0 +1,61 @@
+"""Every version loads what 0.1.0 wrote, the first release, and its policies choose by the same scores."""
+
+import json
+
+import first_release
+import jax
+import numpy as np
+import pandas
+import pytest
+
+import jaxrl
+
+SCORES = json.loads((first_release.DIRECTORY / "scores.json").read_text())
+
+
+@pytest.fixture(scope="module", params=first_release.RESULTS)
+def name(request: pytest.FixtureRequest) -> str:
+    """The name of a result."""
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def result(name: str) -> jaxrl.Result:
+    """The result as 0.1.0 wrote it."""
+    return jaxrl.load_result(first_release.DIRECTORY / name)
+
+
+def test_all_results_are_kept() -> None:
+    kept = {path.name for path in first_release.DIRECTORY.iterdir() if path.is_dir()}
+    assert kept == set(first_release.RESULTS) == set(SCORES)
+    for name in kept:
+        config = json.loads((first_release.DIRECTORY / name / "config.json").read_text())
+        assert config["versions"]["jaxrl"] == "0.1.0"
+
+
+def test_the_algorithm_and_its_settings_are_known(name: str, result: jaxrl.Result) -> None:
+    assert result.algo is not None and result.hparams is not None
+    assert result.algo.name == result.metrics.attrs["algorithm"]
+    discounts = {"ppo": ["exp:gamma=0.98", "beta:mu=0.98,eta=0.5"], "dqn": ["hyperbolic:k=0.02"]}
+    if name == "ppo":
+        assert [setting["discount"] for setting in result.settings] == discounts[name]
+    if name == "dqn":
+        assert str(result.algo.hparams.discount) == discounts[name][0]
+
+
+def test_metrics_are_those_of_the_table(name: str, result: jaxrl.Result) -> None:
+    table = pandas.read_csv(first_release.DIRECTORY / name / "metrics.csv")
+    returns = table["return"].dropna()
+    assert len(returns) and np.isfinite(returns).all()
+    read = result.metrics["return"].values.ravel()
+    np.testing.assert_allclose(np.sort(read[np.isfinite(read)]), np.sort(returns), rtol=1e-6)
+    assert result.table()
+
+
+# Of a small network: float32 on another processor or by another version of XLA differs in its last bits.
+def test_policies_choose_by_the_same_scores(name: str, result: jaxrl.Result) -> None:
+    shown = first_release.scores(result)
+    assert shown.keys() == SCORES[name].keys()
+    for key, rows in shown.items():
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), rows, SCORES[name][key])
+        assert len(rows) > 1 and rows[0] != rows[1]
