@@ -184,7 +184,7 @@ def broken_links(text: str, page: Path) -> list[str]:
     return broken
 
 
-WITH_LINKS = [*(f"docs/{name}" for name in PAGES), "README.md", "CHANGELOG.md", "CONTRIBUTING.md"]
+WITH_LINKS = [*(f"docs/{name}" for name in PAGES), *(path.name for path in sorted(ROOT.glob("*.md")))]
 WITH_LINKS += [f"notebooks/{path.name}" for path in sorted((ROOT / "notebooks").glob("*.ipynb"))]
 
 
