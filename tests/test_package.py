@@ -1,8 +1,8 @@
 """The package as a whole: its public names, the cost of importing it, and addresses that it must own."""
 
 import ast
-import glob
 import importlib
+import importlib.util
 import json
 import os
 import pkgutil
@@ -149,14 +149,22 @@ def own_addresses(text: str) -> list[str]:
 def text_files() -> list[Path]:
     """The files of the project that hold text: all but those in folders that .gitignore names."""
     ignored = {"build", "dist", "runs", "__pycache__"}
-    tops = [top for top in ROOT.iterdir() if top.name == ".ci" or (top.name[0] != "." and top.name not in ignored)]
+    hidden = {".ci", ".github"}
+    tops = [top for top in ROOT.iterdir() if top.name in hidden or (top.name[0] != "." and top.name not in ignored)]
     paths = [path for top in tops for path in (top.rglob("*") if top.is_dir() else [top])]
     return [path for path in paths if path.is_file() and not ignored & {*path.parts} and b"\0" not in path.read_bytes()]
 
 
 def test_no_text_leads_to_an_address_that_the_project_does_not_own():
     files = text_files()
-    assert {ROOT / "README.md", ROOT / "mkdocs.yml", ROOT / "notebooks/quickstart.ipynb", Path(__file__)} <= set(files)
+    names = (
+        "README.md",
+        "mkdocs.yml",
+        "notebooks/quickstart.ipynb",
+        ".github/workflows/docs.yml",
+        "requirements/locked.txt",
+    )
+    assert {Path(__file__), *(ROOT / name for name in names)} <= set(files)
     for path in files:
         for address in own_addresses(path.read_text()):
             assert REPOSITORY and REPOSITORY in address, f"{path.relative_to(ROOT)} names {address}"
@@ -225,18 +233,55 @@ def test_notebooks_begin_alike_and_have_a_small_size():
     assert len(begins) == 1
 
 
-def test_notebooks_install_from_the_clone_or_its_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def first_cell() -> str:
+    """The first cell of code of a notebook, up to what differs from the others."""
     cells = json.loads((ROOT / "notebooks/quickstart.ipynb").read_text())["cells"]
-    tree = ast.parse("".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code")))
-    (find,) = (node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == "find_clone")
-    scope: dict[str, Any] = {"glob": glob, "os": os}
-    exec(compile(ast.Module([find], []), "quickstart.ipynb", "exec"), scope)
+    return "".join(next(cell["source"] for cell in cells if cell["cell_type"] == "code")).partition("SMALL = ")[0]
+
+
+ADDRESS = "https://example.org/publisher/project"
+
+
+def installed_by_notebooks(address: str, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the first cell of a notebook asks pip for, where jaxrl is not installed and has a public address."""
+    asked: list[str] = []
+
+    def run(call: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
+        if "nvidia-smi" in call:
+            raise FileNotFoundError
+        asked.append(call[-1])
+        return subprocess.CompletedProcess(call, 0)
+
+    cell = first_cell().partition("import jax\n")[0]
+    assert '\nADDRESS = ""  #' in cell
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", run)
+        patch.setattr(importlib.util, "find_spec", lambda name: None)
+        patch.delenv("COLAB_TPU_1VM", raising=False)
+        patch.setattr(os.path, "exists", lambda path: False)  # devices of TPUs
+        exec(cell.replace('ADDRESS = ""', f"ADDRESS = {address!r}"), {})
+    return asked
+
+
+def test_notebooks_install_what_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     monkeypatch.chdir(tmp_path)
-    assert scope["find_clone"]() is None
-    (tmp_path / "jaxrl.zip").touch()
-    assert scope["find_clone"]() == str(tmp_path / "jaxrl.zip")
+    with pytest.raises(Exception, match="jaxrl is not installed, and no clone of it is here"):
+        installed_by_notebooks("", monkeypatch)
+    assert installed_by_notebooks(ADDRESS, monkeypatch) == [f"jaxrl @ git+{ADDRESS}"]
+    assert capsys.readouterr().out.endswith(f"Installed jaxrl from {ADDRESS}.\n")
+    for name in ("jaxrl.zip", "jaxrl-0.1.0-py3-none-any.whl"):  # the wheel, where both are there
+        (tmp_path / name).touch()
+        assert installed_by_notebooks(ADDRESS, monkeypatch) == [str(tmp_path / name)]
     monkeypatch.chdir(ROOT / "notebooks")
-    assert scope["find_clone"]() == str(ROOT)
+    assert installed_by_notebooks("", monkeypatch) == [str(ROOT)]
+    assert f"Installed jaxrl from {ROOT}.\n" in capsys.readouterr().out
+
+
+def test_notebooks_have_the_address_of_the_repository():
+    (address,) = re.findall(r'^ADDRESS = "(.*)"  #', first_cell(), flags=re.MULTILINE)
+    assert address == REPOSITORY
 
 
 def test_what_is_imported_is_what_is_declared():
