@@ -13,7 +13,8 @@ from running import run_tests
 
 ROOT = Path(__file__).resolve().parents[2]
 LOGS = ROOT / "build" / "mutants"  # output of the tests of each fault
-COPIED = ("envs", "jaxrl", "tests", "bench", "docs", "notebooks", "pyproject.toml", "mkdocs.yml", "README.md")
+FOLDERS = ("envs", "jaxrl", "tests", "bench", "docs", "notebooks", "requirements")
+COPIED = (*FOLDERS, "Makefile", "pyproject.toml", "mkdocs.yml", "README.md")
 LONGEST = 600  # seconds of one run of tests, after which it has failed in another way than the fault should
 
 CAUGHT, PASSED = "caught", "passed"

@@ -2,7 +2,7 @@
 
 from planting import Fault
 
-from faults import algorithms, bandits, discounts, environments, learning, meta, policies, statistics
+from faults import algorithms, bandits, discounts, environments, learning, meta, policies, releases, statistics
 
 AREAS: dict[str, tuple[Fault, ...]] = {
     "learning": learning.FAULTS,
@@ -13,4 +13,5 @@ AREAS: dict[str, tuple[Fault, ...]] = {
     "algorithms": algorithms.FAULTS,
     "meta": meta.FAULTS,
     "policies": policies.FAULTS,
+    "releases": releases.FAULTS,
 }
