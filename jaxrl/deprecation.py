@@ -4,6 +4,8 @@ import re
 import sys
 import warnings
 
+from envs.errors import UserValueError
+
 RELEASES = 2  # minor ones in which an old name works: that which deprecates it, and the next
 
 __all__ = ["DeprecatedWarning", "removal", "warn_deprecated"]
@@ -28,7 +30,7 @@ def removal(since: str) -> str:
     """
     numbers = re.fullmatch(r"(\d+)\.(\d+)", since)
     if numbers is None:
-        raise ValueError(f"since takes a release such as '0.2', got {since!r}")
+        raise UserValueError(f"since takes a release such as '0.2', got {since!r}")
     return f"{numbers[1]}.{int(numbers[2]) + RELEASES}"
 
 
