@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import envs
@@ -214,50 +216,51 @@ def _learned(name: str, form: str, settings: Settings) -> xarray.Dataset:
         test_seeds=0,
     )
     discounts = [theta.apply(learned.learned(seed), algo.hparams).discount for seed in learned.result.seeds]
-    start = theta.apply(theta.initial, algo.hparams).discount
-    tested = [_tested(task, discount, settings) for discount in (start, *discounts)]
-    return _dataset(np.stack(tested[1:]), tested[0], discounts, algo)
+    tested = _tested(name, [theta.apply(theta.initial, algo.hparams).discount, *discounts], settings)
+    return _dataset(tested[1:], tested[0], discounts, algo)
 
 
 def _searched(name: str, family: str, settings: Settings) -> xarray.Dataset:
     """The best of random discounts of a family, for each outer seed."""
-    task, algo, chosen = TASKS[name], TASKS[name].algo, []
+    algo, chosen = TASKS[name].algo, []
     count = settings.generations * settings.population // settings.settings_seeds
     for seed in range(settings.seeds):
         generator = np.random.default_rng([seed, list(FAMILIES).index(family)])
         drawn = [FAMILIES[family](generator) for _ in range(count)]
         seeds = np.random.SeedSequence([seed, 1]).generate_state(settings.settings_seeds)
-        scores = _scores(task, drawn, [int(each) for each in seeds], settings).mean(axis=1)
+        scores = _scores(name, drawn, [int(each) for each in seeds], settings).mean(axis=1)
         chosen.append(drawn[int(np.nanargmax(scores))])
-    tested = np.stack([_tested(task, discount, settings) for discount in chosen])
-    return _dataset(tested, np.full(settings.test_seeds, np.nan), chosen, algo)
+    return _dataset(_tested(name, chosen, settings), np.full(settings.test_seeds, np.nan), chosen, algo)
 
 
-def _tested(task: Task, discount: Any, settings: Settings) -> np.ndarray:
-    """Objectives of a discount on the test seeds, `[test_seeds]`."""
+def _tested(name: str, discounts: list[Any], settings: Settings) -> np.ndarray:
+    """Objectives of discounts on the test seeds, `[num_discounts, test_seeds]`."""
     seeds = range(TEST_SEEDS, TEST_SEEDS + settings.test_seeds)
-    return _scores(task, [discount], list(seeds), settings)[0]
+    return _scores(name, discounts, list(seeds), settings)
 
 
-def _scores(task: Task, discounts: list[Any], seeds: list[int], settings: Settings) -> np.ndarray:
+def _scores(name: str, discounts: list[Any], seeds: list[int], settings: Settings) -> np.ndarray:
     """Objectives of trainings, `[num_discounts, num_seeds]`."""
-    algo = task.algo
-    evals = 1 if task.objective == "final" else settings.evals
-    if task.discount is None:
-        metric = "return"
-    else:
-        metric = "discounted_return"
-        fixed = algo.prepare(dataclasses.replace(algo.hparams, discount=task.discount)).discount
-        algo = algo._replace(discount=lambda hparams: jax.tree.map(jax.numpy.asarray, fixed))
-    hparams = (
-        jaxrl.grid(algo.hparams, {"discount": discounts})
-        if len(discounts) > 1
-        else dataclasses.replace(algo.hparams, discount=discounts[0])
-    )
+    task, algo = TASKS[name], _judged(name)
     result = jaxrl.train(
-        algo, hparams, seeds=seeds, env_steps=task.inner_steps, evals=evals, eval_episodes=settings.eval_episodes
+        algo,
+        jaxrl.grid(algo.hparams, {"discount": discounts}),
+        seeds=seeds,
+        env_steps=task.inner_steps,
+        evals=1 if task.objective == "final" else settings.evals,
+        eval_episodes=settings.eval_episodes,
     )
-    return result.values(metric).mean(axis=2)
+    return result.values("return" if task.discount is None else "discounted_return").mean(axis=2)
+
+
+@functools.cache  # equal functions share compiled programs
+def _judged(name: str) -> Algorithm:
+    """The algorithm of a task, whose evaluations discount by the objective of the task."""
+    task, algo = TASKS[name], TASKS[name].algo
+    if task.discount is None:
+        return algo
+    fixed = algo.prepare(dataclasses.replace(algo.hparams, discount=task.discount)).discount
+    return algo._replace(discount=lambda hparams: jax.tree.map(jnp.asarray, fixed))
 
 
 def _dataset(value: np.ndarray, start: np.ndarray, discounts: list[Any], algo: Algorithm) -> xarray.Dataset:
