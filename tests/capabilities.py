@@ -175,6 +175,7 @@ _ROWS = (
     Capability(
         "Critics", 'privileged, `critic_sees="privileged"`', env=Privileged, config={"critic_sees": "privileged"}
     ),
+    Capability("Episodes", "levels played again, `levels`", config={"levels": "max-return"}),
     Capability("Parts", "custom `network=`", network=custom),
     Capability("Parts", "custom `optimiser`", config={"optimiser": optax.lion}),
     Capability("Discounts", "exponential", hparams={"discount": 0.9}),

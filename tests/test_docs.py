@@ -41,6 +41,7 @@ SLOW = (
     "how-to/memory.md",
     "how-to/migrate.md",
     "how-to/repeat.md",
+    "how-to/replay-levels.md",
     "how-to/results.md",
     "how-to/search.md",
     "how-to/time-limits.md",

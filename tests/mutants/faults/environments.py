@@ -816,4 +816,25 @@ FAULTS = (
         "return precommitted(problem, curve)",
         "tests/envs/test_lq.py::test_the_kinds_differ_under_a_hyperbolic_discount",
     ),
+    Fault(
+        "a-way-through-walls",
+        "envs/decision/maze.py",
+        "grown = (reached | around[0] | around[1] | around[2] | around[3]) & free",
+        "grown = reached | around[0] | around[1] | around[2] | around[3]",
+        "tests/envs/test_maze.py::test_distances_are_those_of_a_search[0.3]",
+    ),
+    Fault(
+        "a-wall-on-the-goal-of-a-maze",
+        "envs/decision/maze.py",
+        " & (cell != start) & (cell != goal)",
+        " & (cell != start)",
+        "tests/envs/test_maze.py::test_walls_leave_start_and_goal_free_and_have_their_share",
+    ),
+    Fault(
+        "a-view-of-a-maze-without-its-end",
+        "envs/decision/maze.py",
+        "jnp.pad(state.walls, self.view, constant_values=True)",
+        "jnp.pad(state.walls, self.view)",
+        "tests/envs/test_maze.py::test_steps_and_observations_are_those_of_a_python_loop",
+    ),
 )
