@@ -17,6 +17,7 @@ SENTENCES = {
     "Actions: masked": r"\w+ takes an environment whose action space is a Box of floats, got Discrete\(15",
     'Critics: global, `critic_sees="global"`': r"{}Config has no field 'critic_sees'; ppo, sac, td3 and other algori",
     'Critics: privileged, `critic_sees="privileged"`': r"{}Config has no field 'critic_sees'; ppo, sac, td3 and other",
+    "Episodes: levels played again, `levels`": r"{}Config has no field 'levels'; |levels takes 'draws' in REINFORCE",
     "Discounts: all others": r"discount must be a mixture of exponentials, because values bootstrap, and fixed:ho",
 }
 LACKING = {
@@ -26,6 +27,7 @@ LACKING = {
     "Actions: masked": {"td3"},
     'Critics: global, `critic_sees="global"`': {"dqn", "pqn", "evolve"},
     'Critics: privileged, `critic_sees="privileged"`': {"dqn", "pqn", "evolve"},
+    "Episodes: levels played again, `levels`": {"reinforce", "dqn", "pqn", "sac", "td3", "evolve"},
     "Discounts: all others": {"dqn", "pqn", "sac", "td3"},
     "Schedules: `lr_end`": {"evolve"},
 }
