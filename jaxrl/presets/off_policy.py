@@ -1,4 +1,4 @@
-"""Tuned settings of off-policy algorithms and of evolution strategies, on control tasks and one for a memory."""
+"""Tuned settings of off-policy algorithms and of evolution strategies, on control tasks and for memories."""
 
 from typing import Any
 
@@ -89,6 +89,9 @@ REMEMBERING_Q = (
 )
 
 _SNES: Any = {"strategy": "snes", "num_episodes": 4, "common_random_numbers": True}
+# Linear laws, with exact optima: a generation is compared on the same first states and noise.
+_LINEAR = EvolveConfig(strategy="cma-es", population_size=32, num_episodes=16, common_random_numbers=True, hidden=(),
+                       normalise_observation=True)
 EVOLUTION = (
     Preset("evolve", "cartpole", EvolveConfig(population_size=64, hidden=(16,)), {"lr": 0.05, "std": 0.1}, 2_000_000),
     Preset("evolve", "acrobot", EvolveConfig(population_size=128, hidden=(16,)), {"lr": 0.05, "std": 0.1}, 5_000_000),
@@ -96,5 +99,7 @@ EVOLUTION = (
     Preset("evolve", "memory/repeat-first",
            EvolveConfig(population_size=256, memory="gru", memory_size=8, hidden=(), **_SNES),
            {"std": 0.3}, 20_000_000),
+    Preset("evolve", "lq/scalar", _LINEAR, {"discount": 0.99, "std": 0.1}, 2_048_000),
+    Preset("evolve", "lq/double-integrator", _LINEAR, {"discount": 0.99, "std": 0.1}, 2_048_000),
 )
 # fmt: on
