@@ -19,6 +19,7 @@ PHYSICAL = (
     Preset("ppo", "lander", _CONFIG, _LANDING, 600_064),
     Preset("ppo", "lander-continuous", _CONFIG, _HPARAMS, 301_056),
     Preset("ppo", "quadrotor/hover", _CONFIG, _HPARAMS, 600_064),
+    Preset("ppo", "quadrotor/tracking", _CONFIG, _HPARAMS, 401_408),
     Preset("ppo", "reacher", _CONFIG, _HPARAMS, 301_056),
     Preset("ppo", "acrobot-continuous", _CONFIG, _HPARAMS, 200_704),
     Preset("ppo", "motor/dc", _MOTOR, _CURRENTS, 200_704),

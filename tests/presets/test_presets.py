@@ -50,6 +50,7 @@ BOUNDS = {
     "lander": {"return": 250.0},
     "lander-continuous": {"return": 205.0},
     "quadrotor/hover": {"return": 380.0},
+    "quadrotor/tracking": {"return": 375.0},
     "reacher": {"return": -6.0},
     "motor/dc": {"return": -2.5},
     "acrobot-continuous": {"return": -105.0},
