@@ -332,9 +332,7 @@ def test_a_number_type_that_safetensors_lacks_gets_one_sentence():
     from safetensors.numpy import save
 
     policy: Any = SimpleNamespace(params={"kernel": np.ones(3, jnp.int4)})
-    with pytest.raises(
-        ResultError, match=r"safetensors cannot store this policy \(Unknown dtype .*\); stablehlo takes"
-    ):
+    with pytest.raises(ResultError, match=r"safetensors cannot store this policy \(.*dtype .*\); stablehlo takes"):
         export._safetensors(save, policy, "{}")
 
 
