@@ -51,6 +51,7 @@ class Task(NamedTuple):
       inner_steps: Number of environment steps of a training.
       objective: Objective of a training.
       discount: Discount by which the objective values rewards; None for none.
+      eval_episodes: Number of episodes of an evaluation.
     """
 
     env: Callable[[], Any]
@@ -59,6 +60,7 @@ class Task(NamedTuple):
     inner_steps: int
     objective: str
     discount: Any
+    eval_episodes: int
 
     @property
     def algo(self) -> Algorithm:
@@ -78,9 +80,9 @@ TASKS: dict[str, Task] = {
         "final",
         HYPERBOLIC,
     ),
-    "cartpole": Task(lambda: envs.make("cartpole"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None),
-    "acrobot": Task(lambda: envs.make("acrobot"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None),
-    "mountain-car": Task(lambda: envs.make("mountain-car"), _CONTROL, {"lr": 1e-3}, 65_536, "area", None),
+    "cartpole": Task(lambda: envs.make("cartpole"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None, 4),
+    "acrobot": Task(lambda: envs.make("acrobot"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None, 4),
+    "mountain-car": Task(lambda: envs.make("mountain-car"), _CONTROL, {"lr": 1e-3}, 65_536, "area", None, 4),
 }
 FAMILIES: dict[str, Callable[[np.random.Generator], Any]] = {
     "exponential": lambda generator: jaxrl.Exponential(1 - _log_uniform(generator, 1e-3, 0.5)),
@@ -109,8 +111,6 @@ class Settings:
     """Number of trainings of each discount of a search, which has generations x population trainings in all."""
     test_seeds: int = 32
     """Number of test seeds of each discount."""
-    eval_episodes: int = 32
-    """Number of episodes of an evaluation."""
     evals: int = 4
     """Number of evaluations of a training for the area."""
 
@@ -211,7 +211,7 @@ def _learned(name: str, form: str, settings: Settings) -> xarray.Dataset:
         objective=task.objective,
         discount=task.discount,
         evals=1 if task.objective == "final" else settings.evals,
-        eval_episodes=settings.eval_episodes,
+        eval_episodes=task.eval_episodes,
         seeds=settings.seeds,
         test_seeds=0,
     )
@@ -248,7 +248,7 @@ def _scores(name: str, discounts: list[Any], seeds: list[int], settings: Setting
         seeds=seeds,
         env_steps=task.inner_steps,
         evals=1 if task.objective == "final" else settings.evals,
-        eval_episodes=settings.eval_episodes,
+        eval_episodes=task.eval_episodes,
     )
     return result.values("return" if task.discount is None else "discounted_return").mean(axis=2)
 

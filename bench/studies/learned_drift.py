@@ -49,13 +49,13 @@ class Settings:
     """Number of environment steps of an inner training."""
     seeds: int = 5
     """Number of outer seeds."""
-    generations: int = 30
+    generations: int = 20
     """Number of generations."""
     population: int = 16
     """Number of thetas of a generation."""
     test_seeds: int = 16
     """Number of test seeds of each drift."""
-    eval_episodes: int = 16
+    eval_episodes: int = 4
     """Number of episodes of an evaluation."""
     evals: int = 4
     """Number of evaluations of a training, whose mean return is the objective."""
