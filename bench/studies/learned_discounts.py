@@ -72,14 +72,7 @@ class Task(NamedTuple):
 _CHOICE = jaxrl.PPOConfig(num_envs=16, num_steps=64, hidden=(32,))
 _CONTROL = jaxrl.PPOConfig(num_envs=8, num_steps=64)
 TASKS: dict[str, Task] = {
-    "random-dilemmas": Task(
-        ShortDilemmas,
-        jaxrl.PPOConfig(num_envs=16, num_steps=64, hidden=(32,)),
-        {"lr": 3e-3},
-        16_384,
-        "final",
-        HYPERBOLIC,
-    ),
+    "random-dilemmas": Task(ShortDilemmas, _CHOICE, {"lr": 3e-3}, 16_384, "final", HYPERBOLIC, 32),
     "cartpole": Task(lambda: envs.make("cartpole"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None, 4),
     "acrobot": Task(lambda: envs.make("acrobot"), _CONTROL, {"lr": 1e-3}, 32_768, "area", None, 4),
     "mountain-car": Task(lambda: envs.make("mountain-car"), _CONTROL, {"lr": 1e-3}, 65_536, "area", None, 4),
