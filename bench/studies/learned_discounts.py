@@ -110,9 +110,7 @@ class Settings:
     def __post_init__(self):
         check_choices("tasks", self.tasks, tuple(TASKS))
         check_choices("forms", self.forms, ("mixture", "curve"))
-        check_counts(
-            self, seeds=2, generations=1, population=2, settings_seeds=1, test_seeds=2, eval_episodes=1, evals=2
-        )
+        check_counts(self, seeds=2, generations=1, population=2, settings_seeds=1, test_seeds=2, evals=2)
 
 
 def run(settings: Settings, study: StudyRun) -> None:
