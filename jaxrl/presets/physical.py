@@ -15,6 +15,8 @@ _LANDING: Any = {**_HPARAMS, "entropy_coef": 0.01}
 _MOTOR = dataclasses.replace(_CONFIG, reset_pool=128)
 # A violation of the limits costs 10 = 1 / (1 - 0.9), as much as the largest errors for ever under this discount.
 _CURRENTS: Any = {**_HPARAMS, "discount": 0.9}
+# As a first episode leaves the narrow track after 6 steps at the earliest.
+_RACING = dataclasses.replace(_CONFIG, reset_pool=22)
 PHYSICAL = (
     Preset("ppo", "lander", _CONFIG, _LANDING, 600_064),
     Preset("ppo", "lander-continuous", _CONFIG, _HPARAMS, 301_056),
@@ -22,6 +24,7 @@ PHYSICAL = (
     Preset("ppo", "quadrotor/tracking", _CONFIG, _HPARAMS, 401_408),
     Preset("ppo", "reacher", _CONFIG, _HPARAMS, 301_056),
     Preset("ppo", "acrobot-continuous", _CONFIG, _HPARAMS, 200_704),
+    Preset("ppo", "racing", _RACING, {**_HPARAMS, "log_std_init": -1.0}, 120_832),
     Preset("ppo", "motor/dc", _MOTOR, _CURRENTS, 200_704),
     Preset("ppo", "motor/dc-finite", _MOTOR, _CURRENTS, 200_704),
     Preset("ppo", "motor/synchronous", _MOTOR, _CURRENTS, 200_704),

@@ -51,6 +51,7 @@ BOUNDS = {
     "lander-continuous": {"return": 205.0},
     "quadrotor/hover": {"return": 380.0},
     "quadrotor/tracking": {"return": 375.0},
+    "racing": {"return": 4.6},
     "reacher": {"return": -6.0},
     "motor/dc": {"return": -2.5},
     "acrobot-continuous": {"return": -105.0},
@@ -300,7 +301,8 @@ def test_a_preset_serves_an_environment_of_ones_own():
 
 
 # Numbers of steps below which no episode of a task ends, whose time limit is longer: those of CartPole and Breakout are
-# the shortest ones, the others suffice. A car needs 0.85 / 0.07 steps, its way to the goal by its highest speed.
+# the shortest ones, the others suffice. A car needs 0.85 / 0.07 steps, its way to the goal by its highest speed; on a
+# track, 5 steps in the sharpest turn stay within half of its width.
 LEAST_STEPS = {
     "stopping": 1,
     "cartpole": 8,
@@ -315,6 +317,7 @@ LEAST_STEPS = {
     "jumanji/Game2048-v1": 8,
     "brax/ant": 8,
     "brax/inverted_pendulum": 3,
+    "racing": 6,
 }
 OF_2022 = tuned("egocentric", "polar-velocity")
 ALL_PRESETS = [
