@@ -255,6 +255,8 @@ def test_several_tasks_count_alike():
     np.testing.assert_allclose(returns[:, 1], 50 * returns[:, 0], rtol=1e-4)
     np.testing.assert_allclose(learned.result.values("return")[0, :, 0], returns.mean(axis=1), rtol=1e-5)
     assert list(learned.held_out) == [other.env.name]
+    twice = meta(one, generations=1, held_out=[one, other])
+    assert list(twice.held_out) == [f"{one.env.name} 1", f"{one.env.name} 2"]
     alone = meta(one, generations=1, test_seeds=0)
     same_thetas(alone, learned)  # equal ranks on both
 

@@ -61,7 +61,7 @@ def held_out_results(
         lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), theta.initial, *learned
     )
     labels = [START, *(f"seed {seed}" for seed in seeds)]
-    results = {}
+    results: dict[str, Result] = {}
     common: RunOptions = {
         "block": options.block,
         "devices": options.devices,
@@ -69,7 +69,8 @@ def held_out_results(
         "precision": options.precision,
         "progress": options.progress,
     }
-    for i, algo in enumerate(algos):
+    names = _names(algos)
+    for i, (name, algo) in enumerate(zip(names, algos, strict=True)):
         hparams = jax.jit(jax.vmap(lambda value, algo=algo: theta.apply(value, algo.hparams)))(stacked)
         out = None if directory is None else directory / f"{i}-{algo.env.name.replace('/', '-')}"
 
@@ -85,14 +86,20 @@ def held_out_results(
             )
 
         if out is None:
-            results[algo.env.name] = trained({})
+            results[name] = trained({})
             continue
         try:
             result = trained({"out": out, "resume": True}) if (out / IDENTITY).is_file() else None
         except ResultError:  # of the thetas of fewer generations, which a longer call replaces
             result = None
-        results[algo.env.name] = trained({"out": out, "force": True}) if result is None else result
+        results[name] = trained({"out": out, "force": True}) if result is None else result
     return results
+
+
+def _names(algos: Sequence[Algorithm]) -> list[str]:
+    """Names of tasks: those of their environments, with a number where two have one name."""
+    names = [algo.env.name for algo in algos]
+    return [f"{name} {names[:i].count(name) + 1}" if names.count(name) > 1 else name for i, name in enumerate(names)]
 
 
 def table_of(results: Mapping[str, Result], metric: str, confidence: float) -> Table:
