@@ -45,8 +45,9 @@ endef
 # Install jaxrl with the extras $(1) in one of three choices of versions.
 define install-locked
 	@$(BIN)/python requirements/versions.py locked $(1) >$(VENV)/locked.txt
-	@($(call pip,$(BIN)/python,--no-deps --require-hashes --requirement $(VENV)/locked.txt)) || \
-		echo "The versions of requirements/locked.txt are not available here: the newest allowed ones are installed." >&2
+	@($(call pip,$(BIN)/python,--no-deps --require-hashes --requirement $(VENV)/locked.txt)) || { \
+		grep -q 'No matching distribution' $(VENV)/install.log || exit 1; \
+		echo "A version of requirements/locked.txt is not available here: the newest allowed ones are installed." >&2; }
 	@$(call pip,$(BIN)/python,--editable '.[$(1)]')
 endef
 define install-newest
@@ -162,7 +163,7 @@ lock: $(VENV)-lock/.installed  ## write requirements/locked.txt, after a change 
 		--output-file requirements/locked.txt
 
 clean:  ## remove the virtual environment, caches and what runs wrote
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist runs
+	rm -rf $(VENV) $(VENV)-* .pytest_cache .ruff_cache .hypothesis build dist runs
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:

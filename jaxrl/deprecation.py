@@ -47,6 +47,8 @@ def warn_deprecated(old: str, new: str, *, since: str) -> None:
     """
     message = f"{old} is deprecated since jaxrl {since} and is removed in {removal(since)}; use {new}."
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in ("jaxrl", "envs"):
+    # Decorators of the standard library are between functions of jaxrl, and between them and their callers.
+    inside = ("jaxrl", "envs", "contextlib", "functools")
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, DeprecatedWarning, stacklevel=level)

@@ -25,12 +25,14 @@ class MazeState(base.EnvState):
       walls: Whether there is a wall, by column and row, bool `[size, size]`.
       position: Column and row, int32 `[2]`.
       goal: Column and row of the goal, int32 `[2]`.
+      solvable: Whether there is a way from start to goal, bool `[]`.
     """
 
     time: jax.Array
     walls: jax.Array
     position: jax.Array
     goal: jax.Array
+    solvable: jax.Array
 
 
 @struct.dataclass
@@ -95,7 +97,9 @@ class Maze(base.Environment):
         cell = jnp.arange(cells)
         walls = (jax.random.uniform(walls_key, (cells,)) < params.wall_share) & (cell != start) & (cell != goal)
         places = [jnp.stack([place // self.size, place % self.size]).astype(jnp.int32) for place in (start, goal)]
-        state = MazeState(jnp.zeros((), jnp.int32), walls.reshape(self.size, self.size), *places)
+        nowhere = jnp.zeros((), bool)
+        state = MazeState(jnp.zeros((), jnp.int32), walls.reshape(self.size, self.size), *places, nowhere)
+        state = state.replace(solvable=self.distance(state) >= 0)  # pyright: ignore[reportAttributeAccessIssue]
         return self._observe(state), state
 
     def step_env(
@@ -106,8 +110,8 @@ class Maze(base.Environment):
         there = jnp.clip(state.position + jnp.asarray(MOVES)[action], 0, self.size - 1)
         position = jnp.where(state.walls[there[0], there[1]], state.position, there)
         solved = jnp.all(position == state.goal)
-        metrics = {"solved": solved, "solvable": self.distance(state) >= 0}
-        state = MazeState(state.time + 1, state.walls, position, state.goal)
+        metrics = {"solved": solved, "solvable": state.solvable}
+        state = MazeState(state.time + 1, state.walls, position, state.goal, state.solvable)
         return self._observe(state), state, solved.astype(jnp.float32), solved, {"metrics": metrics}
 
     def distance(self, state: MazeState) -> jax.Array:
@@ -156,7 +160,9 @@ class Maze(base.Environment):
         goal, position = np.asarray(state.goal), np.asarray(state.position)
         ax.plot([goal[0]], [goal[1]], "s", color=MARK, markersize=100 / size)
         ax.plot([position[0]], [position[1]], "o", color=BODY, markersize=70 / size)
-        ax.text((size - 1) / 2, size, f"{int(self.distance(state))} steps to the goal", ha="center", color=INK)
+        steps = int(self.distance(state))
+        text = f"{steps} steps to the goal" if steps >= 0 else "no way to the goal"
+        ax.text((size - 1) / 2, size, text, ha="center", color=INK)
 
     def _observe(self, state: MazeState) -> jax.Array:
         seen = jnp.pad(state.walls, self.view, constant_values=True)

@@ -96,8 +96,8 @@ def make_strategy(
 
     Raises:
       MissingPackageError: evosax is not installed.
-      ValueError: There is no such strategy, or not with this population size, number of parameters or optimiser, or its
-        steps are not a mean over returns.
+      ValueError: There is no such strategy, or not with this population size, number of parameters or optimiser, or
+        `raw` is set for one that does not replace returns by their centred ranks.
     """
     names = strategy_names()
     meant = {_plain(known): known for known in names}.get(_plain(name))

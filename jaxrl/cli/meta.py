@@ -12,6 +12,7 @@ from jaxrl.cli.dataclass_options import Seeds, WholeNumber, config_option, optio
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import CommandError
 from jaxrl.cli.preset_choice import Start, parse_started
+from jaxrl.cli.shards import shard_and_directory
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.runtime.options import MetaOptions
 from jaxrl.tuning.learned.registry import EXAMPLES, theta_named
@@ -43,19 +44,19 @@ def run_meta(args: Sequence[str]) -> int:
     tasks, held_out = (list(words) or None for words in (options.tasks, options.held_out))
     names = ", ".join(tasks or [start.environment])
     print(f"Learning {theta.name} of {algo.name} on {names}", flush=True)
+    shard, out = shard_and_directory(options.shard, options.out)
     own: dict[str, Any] = run_options(MetaOptions, options, *OF_CALL)
-    own |= {"trackers": trackers_of(options, options.out)}
+    own |= {"shard": shard, "out": out, "trackers": trackers_of(options, out)}
     learned = jaxrl.meta(algo, theta, tasks, held_out=held_out, **own)
-    attrs = learned.result.metrics.attrs
     if learned.held_out:
         print(printable(str(learned.table()), lines=True))
     if learned.result.unsaved:
         return 2
-    if options.out is not None:
-        print(f"Wrote {options.out} (next: jaxrl plot {options.out})")
-    if attrs["interrupted"]:
-        print("Stopped; to resume: the same command with --resume" if options.out else "Stopped.")
-        return 128 + attrs["stopped_by_signal"]
+    if out is not None:
+        print(f"Wrote {out} (next: jaxrl plot {out})")
+    if learned.stopped_by_signal:
+        print("Stopped; to resume: the same command with --resume" if out else "Stopped.")
+        return 128 + learned.stopped_by_signal
     return 0
 
 

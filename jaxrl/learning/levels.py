@@ -1,4 +1,4 @@
-"""Curricula of levels: which starts of episodes are played again, by what there is to learn from them.
+"""Curricula of levels: starts of episodes that are played again, chosen by scores of what remains to be learned.
 
 A level is the random key of a reset, from which an environment draws everything that distinguishes its episodes: walls,
 starting positions, and the parameters of `envs.wrappers.randomise`. A buffer of levels is therefore one array of keys,

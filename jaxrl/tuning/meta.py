@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
+import numbers
+import signal
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn, Unpack
 
-import jax
 import numpy as np
 
 from envs.base import Environment
@@ -27,6 +28,7 @@ from jaxrl.runtime.checkpoints.store import Checkpoints, begun_in
 from jaxrl.runtime.drive.driver import drive
 from jaxrl.runtime.drive.observers import watched
 from jaxrl.runtime.drive.progress import StopRequest, stop_on_signals
+from jaxrl.runtime.layout import Layout, plan_layout
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.options import MetaOptions, Options, checked
 from jaxrl.runtime.programs import room_for
@@ -34,7 +36,7 @@ from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import OBJECTIVES, SHAPINGS
 from jaxrl.tuning.outer.gradient_task import GradientTask
 from jaxrl.tuning.outer.held_out import held_out_results
-from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, require_effect, under_discount
+from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, digest, require_effect, under_discount
 from jaxrl.tuning.outer.learners import Ascent, Evolution, Learner, OuterHParams
 from jaxrl.tuning.outer.outer_runs import OuterRuns
 from jaxrl.tuning.outer.result import MetaResult, load_theta
@@ -98,7 +100,7 @@ def meta(
       shaping: Shaping of scores: "ranks" within trainings that share task and seed, or "raw" for their mean; None takes
         "ranks".
       objective: Objective of a training: "final", the return at its end, or "area", the mean over its evaluations.
-      discount: Discount under which the objective values rewards, whichever one the algorithm learns by; none if None.
+      discount: Discount under which the objective values rewards, independent of that of the algorithm; none if None.
       evals: Number of evaluations of an inner training; None takes 1 for "final" and 4 for "area".
       eval_episodes: Number of episodes of each evaluation.
       seeds: Number of outer seeds, or the seeds: independent repetitions of the whole call.
@@ -153,11 +155,19 @@ def meta(
     learner, settings = _learner(
         strategy, theta, {"population": population, "lr": lr, "std": std, "std_decay": std_decay, "shaping": shaping}
     )
+    for each in algos:
+        iterations = inner_steps // each.env_steps_per_iteration
+        if iterations < evals:
+            least = evals * each.env_steps_per_iteration
+            raise UserValueError(
+                f"inner_steps must be at least {least:,} on {each.env.name}, an iteration for each of {evals} "
+                f"evaluations, got {inner_steps:,}"
+            )
     inner: list[Any] = [InnerTask(each, theta, inner_steps, evals, eval_episodes, objective, metric) for each in algos]
     trained = [GradientTask(task) for task in inner] if strategy == GRADIENT else inner
     attrs = {
-        "theta_initial": _digest(theta.initial),
-        "tasks": "; ".join(_description(each) for each in algos),
+        "theta_initial": digest(theta.initial),
+        "tasks": ", ".join(task.identity for task in inner),
         "strategy": strategy,
         "objective": objective,
         "discount": "none" if discount is None else str(as_discount(discount)),
@@ -167,10 +177,12 @@ def meta(
     call = _outer_call(theta, inner, learner.members * inner_seeds, outer_seeds, generations, attrs)
     if chosen.shard is not None:
         call = sharded(call, *shard_of(chosen.shard))
+    whole = len(outer_seeds) * learner.members * inner_seeds  # so that a shard has the blocks of the whole
     with room_for(3 * (len(algos) + len(others))), stop_on_signals(chosen.progress) as stop:
         result = _carried_out(
             call,
-            lambda options: OuterRuns(trained, learner, theta.initial, inner_seeds, call.seeds, options, stop),
+            lambda block: OuterRuns(trained, learner, theta.initial, inner_seeds, call.seeds, chosen, block, stop),
+            plan_layout(whole, chosen.block, chosen.devices),
             chosen,
             stop,
         )
@@ -184,23 +196,40 @@ def meta(
                 env_steps=test_steps,
                 eval_episodes=eval_episodes,
                 test_seeds=test_seeds,
+                objective=attrs["discount"],
                 directory=None if chosen.out is None else Path(chosen.out) / HELD_OUT,
                 options=chosen,
+                stop=stop,
             )
-    return MetaResult(result, theta, tuple(algos), compared, metric)
+    if stop:
+        further = "" if chosen.out is None else "; the same call with resume=True resumes it"
+        name = signal.Signals(stop.signal or signal.SIGINT).name
+        warnings.warn(f"meta-training stopped by {name}{further}", RuntimeWarning, stacklevel=3)
+    return MetaResult(result, theta, tuple(algos), compared, metric, stop.signal or 0)
 
 
-def _carried_out(call: Call, begin: Callable[[Options], OuterRuns], options: Options, stop: StopRequest) -> Result:
-    """Result of the outer runs, resumed from the checkpoint of an earlier call if there is one."""
+def _carried_out(
+    call: Call, begin: Callable[[int], OuterRuns], layout: Layout, options: Options, stop: StopRequest
+) -> Result:
+    """Result of the outer runs, resumed from the checkpoint of an earlier call if there is one.
+
+    Args:
+      call: Call of the outer runs.
+      begin: Function that compiles the outer runs for a block width.
+      layout: Layout of the trainings of all outer seeds.
+      options: Options of the execution.
+      stop: Stop request that a signal sets.
+    """
     begun = begun_in(options.out, trust=options.trust) if options.resume else None
     started = time.perf_counter()
-    if begun is not None and "block" in begun and options.block is None:
-        options = Options({**vars(options), "block": begun["block"]})
-    runs = begin(options)
-    identity = {} if options.out is None else identity_of(call, runs.layout, options.precision)
+    block = layout.block if begun is None else int(begun.get("block", layout.block))
+    identity = {} if options.out is None else identity_of(call, layout._replace(block=block), options.precision)
     directory = None if options.out is None else Path(options.out)
     checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes, trust=options.trust)
     with watched(call, options, checkpoints, stop) as watch:
+        watch.bar.phase("compiling")
+        runs = begin(block)
+        checkpoints.identity["block"] = runs.layout.block
         attrs = {
             "precision": precision_in_force(options.precision),
             "compile_seconds": time.perf_counter() - started,
@@ -226,7 +255,7 @@ def _outer_call(
         identity=(),
         points=np.arange(1, generations + 1),
         env_steps_per_iteration=trainings * sum(task.env_steps_of_training for task in inner),
-        headline=lambda metrics: f"mean return {np.nanmean(metrics['return']):.4g}",
+        headline=_headline,
         reserved=frozenset({"seed", "env_step", "task", "number"}),
         prepared=None,
         env_params=None,
@@ -242,6 +271,11 @@ def _outer_call(
         },
         last_dims={"theta": ("number",), "task_return": ("task",)},
     )
+
+
+def _headline(metrics: Mapping[str, np.ndarray]) -> str:
+    finite = metrics["return"][np.isfinite(metrics["return"])]
+    return f"mean return {finite.mean():.4g}" if finite.size else "no finite return"
 
 
 def _driven(*_: Any) -> NoReturn:
@@ -275,7 +309,7 @@ def _learner(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, 
     """
     for each in ("lr", "std", "std_decay"):
         value = values[each]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         if value is not None and not (number and 0 < value < math.inf):
             raise UserValueError(f"{each} must be a finite number above 0, got {value!r}")
     if values["shaping"] is not None:
@@ -293,7 +327,10 @@ def _learner(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, 
         lr = LR if values["lr"] is None else values["lr"]
         return Ascent(lr), {"lr": lr}
     members = 32 if values["population"] is None else values["population"]
-    strategy = make_strategy(name, members, theta.initial, raw=values["shaping"] == "raw")
+    try:
+        strategy = make_strategy(name, members, theta.initial, raw=values["shaping"] == "raw")
+    except UserValueError as error:
+        raise UserValueError(str(error).replace("population_size=", "population=")) from error
     if strategy.evaluates_first:
         raise UserValueError(
             f"strategy must be 'gradient' or one with a mean, such as 'open-es', got {name!r}, which evolves members"
@@ -309,15 +346,5 @@ def _learner(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, 
     }
     settings = {each: default if values[each] is None else values[each] for each, default in defaults.items()}
     hparams = OuterHParams(settings["lr"], settings["std"], settings["std_decay"])
-    return Evolution(strategy, hparams, members, settings["shaping"]), settings
-
-
-def _digest(initial: Any) -> str:
-    """Checksum of the start of theta, with its structure."""
-    leaves, structure = jax.tree.flatten(initial)
-    data = b"".join(np.asarray(leaf, np.float32).tobytes() for leaf in leaves)
-    return hashlib.sha256(str(structure).encode() + data).hexdigest()
-
-
-def _description(algo: Algorithm) -> str:
-    return f"{algo.name} on {algo.env}: {algo.config}, {algo.hparams}"
+    effective = {each: value for each, value in settings.items() if has.get(each, True)}
+    return Evolution(strategy, hparams, members, settings["shaping"]), effective

@@ -43,7 +43,7 @@ def test_numbers_start_at_their_own_values_and_stay_within_their_ranges(algo: Al
 
 
 def test_ranges_must_fit(algo: Algorithm):
-    with pytest.raises(ValueError, match=r"^lr takes a range around its own value, 0.00025, got 0.01 to 0.1$"):
+    with pytest.raises(ValueError, match=r"^ranges takes ends on both sides of .* lr, 0.00025, got 0.01 to 0.1$"):
         jaxrl.learned_numbers(algo, {"lr": jaxrl.Uniform(0.01, 0.1)})
     with pytest.raises(ValueError, match=r"^'learning_rate' is not a number among the hyper-parameters of ppo"):
         jaxrl.learned_numbers(algo, {"learning_rate": jaxrl.Uniform(0.01, 0.1)})
@@ -67,14 +67,20 @@ def test_thetas_have_names_and_are_learned_together(algo: Algorithm):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "^--theta takes what to learn"),
+        ([], "^--theta takes names of numbers to learn"),
         (["drifts"], r"there is no theta 'drifts'; did you mean 'drift'\?"),
         (["drift"], r"^learned_drift takes PPO with PPOConfig\(drift='learned'\)"),
         (["discount:line"], "^form must be one of mixture, curve, got 'line'$"),
-        (["discount", "discount:curve"], "^--theta takes each theta once, got discount twice$"),
+        (
+            ["discount", "discount:curve"],
+            "^--theta takes one theta for each hyper-parameter, got discount and",
+        ),
+        (["discount", "discount.gamma=0.9:1"], "^--theta takes one theta for each hyper-parameter, got discount and"),
+        (["schedule"], "^--theta takes schedule:NAME, such as schedule:lr, got schedule$"),
+        (["drift:x"], "^--theta takes drift, got drift:x$"),
         (["lam=0.9,0.99"], "^lam takes a range, Uniform or LogUniform, got Choice"),
     ],
-    ids=["nothing", "spelling", "clip", "form", "twice", "choice"],
+    ids=["nothing", "spelling", "clip", "form", "twice", "parameter", "schedule", "width", "choice"],
 )
 def test_wrong_names_are_refused(algo: Algorithm, words: list[str], message: str):
     with pytest.raises((ValueError, TypeError), match=message):

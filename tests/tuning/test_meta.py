@@ -19,7 +19,7 @@ from jaxrl.algorithms.strategies import make_strategy
 from jaxrl.runtime.drive.progress import StopRequest
 from jaxrl.runtime.options import MetaOptions, checked
 from jaxrl.tuning.learned.theta import Theta
-from jaxrl.tuning.outer import learners, outer_runs
+from jaxrl.tuning.outer import held_out, learners, outer_runs
 from jaxrl.tuning.outer.fitness import constant, fitness_of, objective_of
 from jaxrl.tuning.outer.gradient_task import GradientTask
 from jaxrl.tuning.outer.inner_task import InnerTask
@@ -110,8 +110,8 @@ def outer_runs_of(theta: Theta, members: int, std: float, seeds: int) -> outer_r
     task = InnerTask(paraboloid(noise=0.5), theta, PER_ITERATION, 1, 1, "final", "return")
     strategy = make_strategy("open-es", members, theta.initial, lambda lr: optax.sgd(1.0), raw=True)
     learner = learners.Evolution(strategy, learners.OuterHParams(1.0, std, 1.0), members, "raw")
-    options = checked(jaxrl.meta, MetaOptions, {"block": 4096, "progress": False})
-    return outer_runs.OuterRuns([task], learner, theta.initial, 1, range(seeds), options, StopRequest())
+    options = checked(jaxrl.meta, MetaOptions, {"progress": False})
+    return outer_runs.OuterRuns([task], learner, theta.initial, 1, range(seeds), options, 4096, StopRequest())
 
 
 def test_members_share_seeds_and_come_in_pairs():
@@ -168,10 +168,10 @@ def test_inner_trainings_are_those_of_train():
 
 def _runs(algo: Any, theta: Theta) -> outer_runs.OuterRuns:
     task = InnerTask(algo, theta, 96, 3, 4, "area", "return")
-    options = checked(jaxrl.meta, MetaOptions, {"block": 8, "progress": False})
+    options = checked(jaxrl.meta, MetaOptions, {"progress": False})
     hparams = learners.OuterHParams(0.03, 1.0, 1.0)
     learner = learners.Evolution(make_strategy("open-es", 4, theta.initial), hparams, 4, "ranks")
-    return outer_runs.OuterRuns([task], learner, theta.initial, 2, [7], options, StopRequest())
+    return outer_runs.OuterRuns([task], learner, theta.initial, 2, [7], options, 8, StopRequest())
 
 
 def test_failed_trainings_are_counted_and_left_out_of_means():
@@ -194,7 +194,9 @@ def test_a_resumed_call_equals_one_in_a_piece(tmp_path: Path, monkeypatch: pytes
         return generation(self)
 
     monkeypatch.setattr(outer_runs.OuterRuns, "_generation", interrupted)
-    stopped = meta(algo, out=tmp_path / "out")
+    with pytest.warns(RuntimeWarning, match=r"^meta-training stopped by SIGTERM; the same call with resume=True"):
+        stopped = meta(algo, out=tmp_path / "out")
+    assert stopped.stopped_by_signal == signal.SIGTERM
     assert stopped.result.metrics.sizes["env_step"] == 2 and not stopped.held_out
     monkeypatch.setattr(outer_runs.OuterRuns, "_generation", generation)
     resumed = meta(algo, out=tmp_path / "out", resume=True)
@@ -206,12 +208,71 @@ def test_a_resumed_call_equals_one_in_a_piece(tmp_path: Path, monkeypatch: pytes
     assert jaxrl.load_theta(tmp_path / "out", place_theta(), 1) == whole.learned(1)
     with pytest.raises(ValueError, match=r"^the result is not of the theta 'other'"):
         jaxrl.load_theta(tmp_path / "out", Theta("other", np.float32(0), lambda theta, hparams: hparams))
-    (held_out,) = (tmp_path / "out" / "held-out").iterdir()
-    assert jaxrl.load_result(held_out, algo).settings[0] == {"theta": "start"}
+    (compared,) = (tmp_path / "out" / "held-out").iterdir()
+    assert jaxrl.load_result(compared, algo).settings[0] == {"theta": "start"}
     again = meta(algo, out=tmp_path / "out", resume=True)  # finished: nothing is trained again
     same(whole, again)
     with pytest.raises(ValueError, match="std"):
         meta(algo, out=tmp_path / "out", resume=True, std=0.2)
+
+
+def test_a_signal_in_the_comparison_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    one, other = paraboloid(), paraboloid(steps=2)
+    trained, begun = held_out._trained, []
+
+    def interrupted(call: Any, out: Any, options: Any, stop: Any) -> Any:
+        begun.append(out)
+        if len(begun) == 2:
+            stop.signal = signal.SIGINT
+        return trained(call, out, options, stop)
+
+    monkeypatch.setattr(held_out, "_trained", interrupted)
+    with pytest.warns(RuntimeWarning):
+        stopped = meta(one, tasks=[one, other], out=tmp_path, generations=1)
+    assert len(begun) == 2 and not stopped.held_out and stopped.stopped_by_signal == signal.SIGINT
+    monkeypatch.setattr(held_out, "_trained", trained)
+    resumed = meta(one, tasks=[one, other], out=tmp_path, generations=1, resume=True)
+    assert len(resumed.held_out) == 2 and not resumed.stopped_by_signal
+
+
+def test_another_map_of_equal_start_is_another_call(tmp_path: Path):
+    def swapped(theta: Any, hparams: HParams) -> HParams:
+        return dataclasses.replace(hparams, x=theta["y"], y=theta["x"])
+
+    meta(out=tmp_path, generations=1, test_seeds=0)
+    with pytest.raises(ValueError, match="tasks"):
+        meta(out=tmp_path, generations=2, test_seeds=0, resume=True, theta=place_theta()._replace(apply=swapped))
+
+
+def test_longer_trainings_of_the_comparison_are_trained_anew(tmp_path: Path):
+    meta(out=tmp_path, generations=1)
+    longer = meta(out=tmp_path, generations=1, resume=True, test_steps=3 * PER_ITERATION)
+    (result,) = longer.held_out.values()
+    assert int(result.metrics["env_step"][-1]) == 3 * PER_ITERATION
+    assert result.metrics.attrs["run_length"] == 3 * PER_ITERATION
+
+
+def test_an_edited_algorithm_is_not_built_without_its_edits():
+    algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=2, num_steps=16, hidden=(4,)))
+    edited = algo._replace(step=lambda *arguments: algo.step(*arguments))
+    theta = Theta("lr", np.float32(0), lambda theta, hparams: hparams.replace(lr=3e-4 * jnp.exp(theta)))
+    with pytest.raises(ValueError, match=r"^tasks takes algorithms, since ppo was changed after it was built"):
+        meta(edited, theta, tasks=["acrobot"], inner_steps=32)
+
+
+def test_derivatives_are_those_of_each_setting():
+    """Programs are shared between tasks of equal functions, but not between hyper-parameters."""
+    algo, start = climbing(), place_theta(0.02, 0.1)
+    only_x = Theta("x", start.initial["x"], lambda theta, hparams: dataclasses.replace(hparams, x=theta))
+    slow, fast = (algo._replace(hparams=dataclasses.replace(algo.hparams, y=y)) for y in (0.0, 0.8))
+    options: dict[str, Any] = {"strategy": "gradient", "population": None, "inner_steps": 4 * PER_ITERATION}
+    both = meta(algo, only_x, tasks=[slow, fast], generations=1, test_seeds=0, **options)
+    for i, each in enumerate((slow, fast)):
+        alone = meta(each, only_x, generations=1, test_seeds=0, **options)
+        of_task = both.result.values("task_return")[0, :, 0, i]
+        np.testing.assert_array_equal(of_task, alone.result.values("return")[0, :, 0])
+    returns = both.result.values("task_return")[0, :, 0]
+    assert np.all(returns[:, 0] != returns[:, 1])
 
 
 @flax.struct.dataclass
@@ -270,8 +331,8 @@ def test_the_discount_of_the_objective_is_not_that_of_the_algorithm():
     lowest = 1 + 0.9 + 0.9**2 + 0.9**3 + 0.9**4  # a pole stands for five steps or more
     assert lowest < learned.result.values("return")[0, 0, 0] < 10.0
     assert all(lowest < value < 10.0 for value in learned.table().to_pandas()["iqm"])
-    held_out = next(iter(learned.held_out.values()))
-    assert np.all(held_out.values("return") > held_out.values("discounted_return"))
+    compared = next(iter(learned.held_out.values()))
+    assert np.all(compared.values("return") > compared.values("discounted_return"))
 
 
 def climbing() -> Any:
@@ -306,8 +367,8 @@ def test_truncated_gradients_equal_finite_differences_in_float64():
     """Through three steps of learning, and the mean over two evaluations of it."""
     algo, start, steps = climbing(), place_theta(0.05, 0.6), 4
     task = GradientTask(InnerTask(algo, start, steps * PER_ITERATION, 2, 1, "area", "return"))
-    options = checked(jaxrl.meta, MetaOptions, {"block": 4, "progress": False})
-    runs = outer_runs.OuterRuns([task], learners.Ascent(0.1), start.initial, 4, [3], options, StopRequest())
+    options = checked(jaxrl.meta, MetaOptions, {"progress": False})
+    runs = outer_runs.OuterRuns([task], learners.Ascent(0.1), start.initial, 4, [3], options, 4, StopRequest())
     seeds = runs.inner_seeds(0)[0]
     thetas = jax.tree.map(lambda leaf: np.repeat(leaf[None], 4), start.initial)
     outcome = task.train(runs._waves[0], thetas, seeds, StopRequest())
@@ -337,8 +398,8 @@ def test_gradients_of_a2c_equal_differences():
     algo = jaxrl.a2c(envs.make("pendulum"), config)
     theta = Theta("lr", np.float32(0), lambda theta, hparams: hparams.replace(lr=3e-3 * jnp.exp(theta)))
     task = GradientTask(InnerTask(algo, theta, 64, 1, 2, "final", "return"))
-    options = checked(jaxrl.meta, MetaOptions, {"block": 4, "progress": False})
-    runs = outer_runs.OuterRuns([task], learners.Ascent(0.1), theta.initial, 4, [0], options, StopRequest())
+    options = checked(jaxrl.meta, MetaOptions, {"progress": False})
+    runs = outer_runs.OuterRuns([task], learners.Ascent(0.1), theta.initial, 4, [0], options, 4, StopRequest())
     seeds = runs.inner_seeds(0)[0]
     at = task.train(runs._waves[0], np.zeros(4, np.float32), seeds, StopRequest())
     # Returns near 1000 are rounded to 1e-4, so differences have errors of 0.3; larger steps meet kinks of the clips.
@@ -363,7 +424,7 @@ def test_gradient_ascent_resumes_and_is_compared(tmp_path: Path):
 def test_gradients_take_continuous_actions_and_derivatives():
     algo = jaxrl.ppo(envs.make("cartpole"))
     theta = Theta("lr", np.float32(0), lambda theta, hparams: hparams.replace(lr=3e-4 * jnp.exp(theta)))
-    changes: dict[str, Any] = {"strategy": "gradient", "population": None}
+    changes: dict[str, Any] = {"strategy": "gradient", "population": None, "inner_steps": 512}
     with pytest.raises(ValueError, match=r"^strategy='gradient' takes tasks of continuous actions, .*, got Discrete"):
         meta(algo, theta, **changes)
     unused = Theta("unused", np.float32(0), lambda theta, hparams: dataclasses.replace(hparams, unused=theta))
@@ -377,7 +438,7 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"theta": "drift"}, "^theta takes a Theta, such as .*, got 'drift'$"),
     ({"inner_steps": 0}, "^inner_steps must be"),
     ({"population": 1}, "^population must be"),
-    ({"population": 7}, "population_size=7 does not fit"),
+    ({"population": 7}, "^population=7 does not fit"),
     ({"objective": "best"}, "^objective must be"),
     ({"objective": "area", "evals": 1}, "^evals must be 1 for objective='final' and at least 2 for 'area', got 1"),
     ({"std": 0.0}, "^std must be a finite number above 0, got 0.0$"),
@@ -403,7 +464,9 @@ def test_a_theta_without_effect_is_refused():
     def ignored(theta: Any, hparams: HParams) -> HParams:
         return dataclasses.replace(hparams, x=theta["x"])
 
-    with pytest.raises(ValueError, match=r"^theta 'place' has numbers that paraboloid on .* does not read: \['y'\]"):
+    with pytest.raises(
+        ValueError, match=r"^theta 'place' must change .* of paraboloid on .*, but \['y'\] changes none"
+    ):
         meta(theta=place_theta()._replace(apply=ignored))
     with pytest.raises(ValueError, match=r"^theta 'none' has no numbers to learn"):
         meta(theta=Theta("none", {}, lambda theta, hparams: hparams))
@@ -426,7 +489,10 @@ def test_a_constant_objective_is_refused():
     def unused(theta: Any, hparams: HParams) -> HParams:
         return dataclasses.replace(hparams, unused=theta)
 
-    with pytest.raises(ValueError, match=r"^the objective must tell thetas apart, got -2 for all 8 members"):
+    with pytest.raises(
+        ValueError,
+        match=r"^the objective must tell thetas apart, got equal values for all 8 members",
+    ):
         meta(theta=Theta("unused", np.float32(0), unused))
 
 

@@ -1,4 +1,4 @@
-"""A learned discount, as what an outer loop learns: weights of exponentials, or a hazard rate by delay."""
+"""A learned discount for an outer loop: weights of exponentials, or a hazard rate by delay."""
 
 from __future__ import annotations
 

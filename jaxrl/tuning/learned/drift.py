@@ -1,4 +1,4 @@
-"""A learned drift of PPO's objective, as what an outer loop learns."""
+"""A learned drift of PPO's objective for an outer loop."""
 
 import dataclasses
 from typing import Any

@@ -56,7 +56,9 @@ def _start(algo: Algorithm, path: str, ends: Uniform | LogUniform) -> np.float32
         raise UserValueError(f"{path!r} is not a number among the hyper-parameters of {algo.name}: {algo.hparams}")
     value = float(at.value)
     if not ends.low < value < ends.high:
-        raise UserValueError(f"{path} takes a range around its own value, {value:g}, got {ends.low:g} to {ends.high:g}")
+        raise UserValueError(
+            f"ranges takes ends on both sides of the own value of {path}, {value:g}, got {ends.low:g} to {ends.high:g}"
+        )
     scale = math.log if isinstance(ends, LogUniform) else float
     share = (scale(value) - scale(ends.low)) / (scale(ends.high) - scale(ends.low))
     return np.float32(math.log(share) - math.log1p(-share))

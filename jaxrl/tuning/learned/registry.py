@@ -40,7 +40,8 @@ def theta_named(algo: Algorithm, words: Sequence[str]) -> Theta:
       ValueError: There are no words, a word names no theta, or the theta does not fit the algorithm.
     """
     if not words:
-        raise UserValueError(f"--theta takes what to learn, such as {EXAMPLES}; got nothing")
+        raise UserValueError(f"--theta takes names of numbers to learn, such as {EXAMPLES}; got nothing")
+    _refuse_overlap(words)
     thetas = [_of_kind(algo, word) for word in words if "=" not in word]
     if ranges := [word for word in words if "=" in word]:
         thetas.append(learned_numbers(algo, parse_space(ranges, "--theta", "PATH", "lr=log:1e-4:1e-2")))  # pyright: ignore[reportArgumentType]
@@ -67,8 +68,24 @@ def joined(thetas: Sequence[Theta]) -> Theta:
     return Theta(" + ".join(names), {theta.name: theta.initial for theta in thetas}, apply)
 
 
+def _refuse_overlap(words: Sequence[str]) -> None:
+    """Rejects two thetas for one hyper-parameter."""
+    fields = []
+    for word in words:
+        kind, _, argument = word.partition("=")[0].partition(":")
+        fields.append((argument if kind == "schedule" else kind).partition(".")[0])
+    if twice := [field for i, field in enumerate(fields) if field in fields[:i]]:
+        paths = [word.partition("=")[0] for word, field in zip(words, fields, strict=True) if field == twice[0]]
+        if all("=" in word for word in words) and len(set(paths)) == len(paths):
+            return  # two parameters of a discount
+        raise UserValueError(f"--theta takes one theta for each hyper-parameter, got {' and '.join(paths)}")
+
+
 def _of_kind(algo: Algorithm, word: str) -> Theta:
-    kind, _, argument = word.partition(":")
+    kind, colon, argument = word.partition(":")
     if kind not in _KINDS:
         raise UserValueError(f"--theta takes {EXAMPLES}; there is no theta {kind!r}{near_or_all(kind, _KINDS)}")
+    if (kind == "drift" and colon) or (kind == "schedule" and not argument):
+        form = "drift" if kind == "drift" else "schedule:NAME, such as schedule:lr"
+        raise UserValueError(f"--theta takes {form}, got {word}")
     return _KINDS[kind](algo, *([argument] if argument else []))

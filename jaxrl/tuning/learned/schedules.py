@@ -1,4 +1,4 @@
-"""A learned schedule of a hyper-parameter, as what an outer loop learns."""
+"""A learned schedule of a hyper-parameter for an outer loop."""
 
 import dataclasses
 from typing import Any

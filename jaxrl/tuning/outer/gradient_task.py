@@ -21,7 +21,7 @@ from jaxrl.runtime.options import Options
 from jaxrl.runtime.training import make_train
 from jaxrl.sweeps.batching import batched_env_params, run_arguments
 from jaxrl.tuning.batches import Waves
-from jaxrl.tuning.outer.inner_task import InnerTask, Outcome
+from jaxrl.tuning.outer.inner_task import InnerTask, Outcome, digest
 
 __all__ = ["GradientTask"]
 
@@ -57,7 +57,7 @@ class GradientTask:
         )
         return Call(
             loop=self._loop,
-            identity=("gradient", self.task.algo.functions, self.task.theta.apply, self.task.env_steps, self._measure),
+            identity=("gradient", self.task.algo.functions, self.task.theta.apply, self._measure),
             points=np.asarray([1]),
             env_steps_per_iteration=self.task.env_steps_of_training,
             headline=lambda metrics: "",
@@ -73,6 +73,7 @@ class GradientTask:
 
     def waves(self, thetas: PyTree, layout: Layout, options: Options) -> Waves:
         """Compiled trainings under as many thetas as `thetas` has, or any other number."""
+        self.task.call(thetas)  # for its checks
         return Waves(self.call(thetas), layout, options.memory, options.precision, 0, options.progress)
 
     def train(self, waves: Waves, thetas: PyTree, seeds: np.ndarray, stop: StopRequest) -> Outcome | None:
@@ -101,7 +102,9 @@ class GradientTask:
 
     @property
     def _measure(self) -> tuple[Any, ...]:
-        return self.task.evals, self.task.eval_episodes, self.task.objective, self.task.metric
+        task = self.task
+        length = task.env_steps, task.evals, task.eval_episodes
+        return *length, task.objective, task.metric, digest(task.algo.hparams)
 
     @functools.cached_property
     def _loop(self) -> Loop:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,19 @@ import numpy as np
 
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.pytrees import PyTree
-from jaxrl.results.dataset import ResultError, range_of
+from jaxrl.results.dataset import range_of
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
 from jaxrl.results.tables import Table, estimates
-from jaxrl.runtime.checkpoints.identity_file import IDENTITY
-from jaxrl.runtime.options import Options, RunOptions
-from jaxrl.runtime.training import train
+from jaxrl.runtime.call import Call
+from jaxrl.runtime.checkpoints.identity import GENERATION, SOFT, identity_of
+from jaxrl.runtime.checkpoints.identity_file import ASKED, IDENTITY, read_identity
+from jaxrl.runtime.drive.progress import StopRequest
+from jaxrl.runtime.execution import carry_out
+from jaxrl.runtime.layout import plan_layout
+from jaxrl.runtime.loop import evaluation_points
+from jaxrl.runtime.options import Options, RunOptions, checked
+from jaxrl.runtime.training import train, training_call
 from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.inner_task import sweep_of
 
@@ -37,8 +45,10 @@ def held_out_results(
     env_steps: int,
     eval_episodes: int,
     test_seeds: int,
+    objective: str,
     directory: Path | None,
     options: Options,
+    stop: StopRequest,
 ) -> dict[str, Result]:
     """Results of trainings under theta at its start, and as each outer run learned it.
 
@@ -50,50 +60,61 @@ def held_out_results(
       env_steps: Number of environment steps of a training.
       eval_episodes: Number of episodes of an evaluation.
       test_seeds: Number of test seeds of each theta.
+      objective: Discount of the objective, which results record.
       directory: Directory to save the results in, one directory for each task; None saves nothing.
       options: Options of the execution.
+      stop: Stop request that a signal sets.
 
     Returns:
       Results by the names of the tasks, with the axis `theta`: "start", and "seed 0", "seed 1", ... for the outer
-      seeds. A directory with a result of the same thetas is not trained again.
+      seeds; none after a signal. A directory with the trainings of the same thetas is resumed, and one with others is
+      replaced.
     """
     stacked = jax.tree.map(
         lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), theta.initial, *learned
     )
     labels = [START, *(f"seed {seed}" for seed in seeds)]
     results: dict[str, Result] = {}
-    common: RunOptions = {
+    for i, (name, algo) in enumerate(zip(_names(algos), algos, strict=True)):
+        hparams = jax.jit(jax.vmap(lambda value, algo=algo: theta.apply(value, algo.hparams)))(stacked)
+        call = training_call(
+            algo,
+            sweep_of(hparams, labels),
+            seeds=list(range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds)),
+            points=evaluation_points(env_steps, EVALS, algo.env_steps_per_iteration),
+            eval_episodes=eval_episodes,
+        )
+        call = dataclasses.replace(call, attrs={**call.attrs, "objective_discount": objective})
+        out = None if directory is None else directory / f"{i}-{algo.env.name.replace('/', '-')}"
+        try:
+            results[name] = _trained(call, out, options, stop)
+        except KeyboardInterrupt as interrupt:  # before there was anything to save
+            stop.signal = stop.signal or (interrupt.args[0] if interrupt.args else signal.SIGINT)
+        if stop:
+            return {}
+    return results
+
+
+def _trained(call: Call, out: Path | None, options: Options, stop: StopRequest) -> Result:
+    """The result of a call in its own directory, resumed if the directory holds the same call."""
+    own: RunOptions = {
         "block": options.block,
         "devices": options.devices,
         "memory": options.memory,
         "precision": options.precision,
         "progress": options.progress,
     }
-    names = _names(algos)
-    for i, (name, algo) in enumerate(zip(names, algos, strict=True)):
-        hparams = jax.jit(jax.vmap(lambda value, algo=algo: theta.apply(value, algo.hparams)))(stacked)
-        out = None if directory is None else directory / f"{i}-{algo.env.name.replace('/', '-')}"
-
-        def trained(further: RunOptions, algo: Algorithm = algo, hparams: Any = hparams) -> Result:
-            return train(
-                algo,
-                sweep_of(hparams, labels),
-                seeds=range(FIRST_TEST_SEED, FIRST_TEST_SEED + test_seeds),
-                env_steps=env_steps,
-                evals=EVALS,
-                eval_episodes=eval_episodes,
-                **{**common, **further},
-            )
-
-        if out is None:
-            results[name] = trained({})
-            continue
-        try:
-            result = trained({"out": out, "resume": True}) if (out / IDENTITY).is_file() else None
-        except ResultError:  # of the thetas of fewer generations, which a longer call replaces
-            result = None
-        results[name] = trained({"out": out, "force": True}) if result is None else result
-    return results
+    begun = None
+    if out is not None:
+        own |= {"out": out, "checkpoint_minutes": options.checkpoint_minutes, "trust": options.trust}
+        if (out / IDENTITY).is_file():
+            begun = read_identity(out, trust=options.trust)
+            layout = plan_layout(call.num_runs, options.block, options.devices, call.cpu_block)
+            current = identity_of(call, layout, options.precision)
+            names = (begun.keys() & current.keys()).difference(SOFT, (ASKED, GENERATION, "block"))
+            begun = begun if all(begun[name] == current[name] for name in names) else None
+        own |= {"resume": begun is not None, "force": begun is None}
+    return carry_out(call, checked(train, RunOptions, own), begun=begun, stop=stop)
 
 
 def _names(algos: Sequence[Algorithm]) -> list[str]:

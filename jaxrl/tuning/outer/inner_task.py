@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
+import json
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -15,11 +17,13 @@ import numpy as np
 import envs
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.algorithms.contract import Algorithm, again, check_members
+from jaxrl.algorithms.contract import Algorithm, again, check_members, codes
 from jaxrl.discounts.parsing import prepare
 from jaxrl.importing import imported
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, PyTree
+from jaxrl.results.description import config_of
+from jaxrl.results.json_values import as_read
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.drive.progress import Progress, StopRequest
 from jaxrl.runtime.layout import Layout
@@ -33,8 +37,9 @@ from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import objective_of
 
 PROBE = 0.25  # change of the numbers of theta by which their effect is seen
+MOST_PROBED = 256  # numbers of a leaf that are probed one by one; those of larger leaves are probed together
 
-__all__ = ["InnerTask", "Outcome", "algorithm_on", "require_effect", "sweep_of", "under_discount"]
+__all__ = ["InnerTask", "Outcome", "algorithm_on", "digest", "require_effect", "sweep_of", "under_discount"]
 
 
 class Outcome(NamedTuple):
@@ -83,6 +88,18 @@ class InnerTask:
         return evaluation_points(self.env_steps, self.evals, self.algo.env_steps_per_iteration)
 
     @property
+    def identity(self) -> str:
+        """Checksum of the task and of the hyper-parameters under some thetas, for comparison with another call."""
+        probes = [self.theta.initial, *_probes(self.theta)]
+        thetas = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *probes)
+        call = self.call(thetas)
+        config = config_of(call.description())
+        described = {name: value for name, value in config.items() if name not in ("attributes", "devices", "versions")}
+        described |= {"config": str(self.algo.config), "network": str(self.algo.network)}
+        text = json.dumps(as_read(described), sort_keys=True)
+        return hashlib.sha256(text.encode() + digest(call.prepared).encode()).hexdigest()
+
+    @property
     def env_steps_of_training(self) -> int:
         """Number of environment steps of a training, in whole iterations."""
         return int(self.points[-1]) * self.algo.env_steps_per_iteration
@@ -94,7 +111,8 @@ class InnerTask:
 
     def waves(self, thetas: PyTree, layout: Layout, options: Options) -> Waves:
         """Compiled trainings under as many thetas as `thetas` has, or any other number."""
-        return Waves(self.call(thetas), layout, options.memory, options.precision, 0, options.progress)
+        held = 0 if len(self.points) == 1 else len(jax.tree.leaves(thetas)[0])
+        return Waves(self.call(thetas), layout, options.memory, options.precision, held, options.progress)
 
     def train(self, waves: Waves, thetas: PyTree, seeds: np.ndarray, stop: StopRequest) -> Outcome | None:
         """Outcomes of trainings; None if a signal ended them.
@@ -167,8 +185,15 @@ def algorithm_on(algo: Algorithm, task: Any, argument: str) -> Algorithm:
         raise UserValueError(
             f"{argument} takes algorithms, since {algo.name} has no builder by which it is built on {env.name}"
         )
+    builder = imported(algo.builder)
+    original = again(builder, algo.env, algo.config, algo.network)
+    if codes(original._replace(hparams=algo.hparams, settings_from=algo.settings_from)) != codes(algo):
+        raise UserValueError(
+            f"{argument} takes algorithms, since {algo.name} was changed after it was built, and would be built on "
+            f"{env.name} without the changes"
+        )
     try:
-        other = again(imported(algo.builder), env, algo.config, algo.network)
+        other = again(builder, env, algo.config, algo.network)
     except (UserValueError, UserTypeError) as error:
         raise UserValueError(f"{argument} has {env.name}, on which {algo.name} cannot be built: {error}") from error
     known = vars(other.hparams)
@@ -192,22 +217,50 @@ def require_effect(theta: Theta, algo: Algorithm) -> None:
       ValueError: A number of theta has no effect, or theta has no numbers.
     """
     leaves, structure = jax.tree.flatten_with_path(theta.initial)
-    if not leaves:
+    if not leaves or not any(np.size(leaf) for _, leaf in leaves):
         raise UserValueError(f"theta {theta.name!r} has no numbers to learn: its initial is {theta.initial!r}")
     values = [np.asarray(leaf, np.float32) for _, leaf in leaves]
     if not all(np.isfinite(value).all() for value in values):
         raise UserValueError(f"theta {theta.name!r} must start at finite numbers, got {theta.initial!r}")
     before = _prepared(theta, algo, structure.unflatten(values))
     for i, (path, _) in enumerate(leaves):
-        # A number may be at the end of a range, and all of one leaf may cancel, as those of a softmax do.
-        steps = [PROBE, -PROBE, PROBE * np.arange(1, values[i].size + 1).reshape(values[i].shape)]
-        moved = (structure.unflatten([*values[:i], values[i] + step, *values[i + 1 :]]) for step in steps)
-        if all(_equal(before, _prepared(theta, algo, other)) for other in moved):
-            where = jax.tree_util.keystr(path) or "its number"
-            raise UserValueError(
-                f"theta {theta.name!r} has numbers that {algo.name} on {algo.env.name} does not read: {where} changes "
-                "none of its hyper-parameters"
-            )
+        for place in _places(values[i]):
+            # A number may be at the end of a range.
+            moved = (structure.unflatten([*values[:i], values[i] + sign * place, *values[i + 1 :]]) for sign in (1, -1))
+            if all(_equal(before, _prepared(theta, algo, other)) for other in moved):
+                at = np.argwhere(place)
+                which = str(at[0].tolist()) if len(at) == 1 and place.ndim else ""
+                where = f"{jax.tree_util.keystr(path)}{which}" or "its number"
+                raise UserValueError(
+                    f"theta {theta.name!r} must change hyper-parameters of {algo.name} on {algo.env.name} by each of "
+                    f"its numbers, but {where} changes none"
+                )
+
+
+def digest(tree: PyTree) -> str:
+    """Checksum of the structure and the float32 leaves of a pytree."""
+    leaves, structure = jax.tree.flatten(tree)
+    data = b"".join(np.asarray(leaf, np.float32).tobytes() for leaf in leaves)
+    return hashlib.sha256(str(structure).encode() + data).hexdigest()
+
+
+def _places(leaf: np.ndarray) -> list[np.ndarray]:
+    """Changes of a leaf: of one number each, or of all of them by different steps where there are many."""
+    if leaf.size > MOST_PROBED:
+        return [PROBE * np.arange(1, leaf.size + 1, dtype=np.float32).reshape(leaf.shape) / leaf.size]
+    return list(PROBE * np.eye(leaf.size, dtype=np.float32).reshape(leaf.size, *leaf.shape))
+
+
+def _probes(theta: Theta) -> list[Any]:
+    """Thetas that differ from the start in each of its leaves, by different steps."""
+    leaves, structure = jax.tree.flatten(theta.initial)
+    values = [np.asarray(leaf, np.float32) for leaf in leaves]
+    steps = [PROBE * np.arange(1, value.size + 1, dtype=np.float32).reshape(value.shape) for value in values]
+    return [
+        structure.unflatten([*values[:i], values[i] + sign * steps[i], *values[i + 1 :]])
+        for i in range(len(values))
+        for sign in (1, -1)
+    ]
 
 
 def _prepared(theta: Theta, algo: Algorithm, value: PyTree) -> list[np.ndarray]:

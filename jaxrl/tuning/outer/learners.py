@@ -50,7 +50,7 @@ class Learner(Protocol):
         ...
 
     def lessons(self, outcome: Outcome) -> np.ndarray:
-        """What `tell` takes from outcomes `[members, num_trainings]`, whose trainings share task and seed."""
+        """Argument of `tell` from outcomes `[members, num_trainings]`, each column with one task and seed."""
         ...
 
     def tell(self, key: jax.Array, thetas: PyTree, lessons: jax.Array, state: State) -> Any:
@@ -99,8 +99,8 @@ class Evolution:
         if not all(map(constant, outcome.value)):
             return None
         return (
-            f"the objective must tell thetas apart, got {outcome.value.flat[0]:g} for all {self.members} members of "
-            "the first generation: raise inner_steps or std"
+            f"the objective must tell thetas apart, got equal values for all {self.members} members of the first "
+            f"generation, such as {outcome.value.flat[0]:g}: raise inner_steps or std"
         )
 
 

@@ -35,6 +35,7 @@ class OuterRuns:
       inner_seeds: Number of trainings of each theta on each task.
       seeds: Outer seeds.
       options: Options of the execution.
+      block: Number of trainings of one vmap, if they fit into memory.
       stop: Request to end, which a signal sets; a generation that it ends is begun again by a resumed call.
 
     Attributes:
@@ -50,6 +51,7 @@ class OuterRuns:
         inner_seeds: int,
         seeds: Sequence[int],
         options: Options,
+        block: int,
         stop: StopRequest,
     ):
         self.iteration = 0
@@ -61,8 +63,11 @@ class OuterRuns:
         self._states: Any = begin(self._generation_keys(-1))
         self._metrics = {name: np.full(shape, np.nan, np.float32) for name, shape in self._metric_shapes().items()}
         thetas = self._flat(jax.tree.map(np.asarray, self._ask(self._states, 0)[0]))
-        layout = plan_layout(len(jax.tree.leaves(thetas)[0]), options.block, options.devices)
-        self._waves = [task.waves(thetas, layout, options) for task in tasks]
+        count = len(jax.tree.leaves(thetas)[0])
+        self._waves = [task.waves(thetas, plan_layout(count, block, options.devices), options) for task in tasks]
+        if (narrowest := min(waves.layout.block for waves in self._waves)) < block:  # one width for all tasks
+            layout = plan_layout(count, narrowest, options.devices)
+            self._waves = [task.waves(thetas, layout, options) for task in tasks]
         self.layout: Layout = self._waves[0].layout
 
     @property

@@ -40,9 +40,11 @@ class MetaResult:
         paths, from which `load_theta` makes them again.
       theta: Theta that was learned, with its start.
       algos: Algorithms on the tasks of the inner trainings.
-      held_out: Results by the name of the held-out task, with the axis `theta`: "start", and "seed 0", "seed 1", ... as
-        the outer seeds learned it; empty for a stopped call or without test seeds.
+      held_out: Results by the name of the held-out task (with a number where two have one name), with the axis `theta`:
+        "start", and "seed 0", "seed 1", ... for the thetas of the outer seeds; empty for a stopped call or without test
+        seeds.
       metric: Metric that the objective takes.
+      stopped_by_signal: Signal that ended the call early, or 0.
     """
 
     result: Result
@@ -50,6 +52,7 @@ class MetaResult:
     algos: tuple[Algorithm, ...]
     held_out: dict[str, Result]
     metric: str = "return"
+    stopped_by_signal: int = 0
 
     def __repr__(self) -> str:
         generations, runs = self.result.metrics.sizes["env_step"], len(self.result.seeds)
