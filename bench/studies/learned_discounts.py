@@ -14,7 +14,7 @@ import numpy as np
 import envs
 import jaxrl
 from bench.studies.frames import interval
-from bench.studies.study import Study, StudyRun
+from bench.studies.study import Study, StudyRun, require_whole
 from envs.decision.random_dilemmas import RandomDilemmas, RandomDilemmasParams
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_choices, check_counts
@@ -188,7 +188,7 @@ def figure(name: str, curves: dict[str, np.ndarray]) -> matplotlib.figure.Figure
     return figure
 
 
-def _learned(name: str, form: str, settings: Settings) -> xarray.Dataset:
+def _learned(name: str, form: Any, settings: Settings) -> xarray.Dataset:
     task, algo = TASKS[name], TASKS[name].algo
     theta = jaxrl.learned_discount(algo, form)
     learned = jaxrl.meta(
@@ -206,6 +206,7 @@ def _learned(name: str, form: str, settings: Settings) -> xarray.Dataset:
         seeds=settings.seeds,
         test_seeds=0,
     )
+    require_whole(learned.stopped_by_signal)
     discounts = [theta.apply(learned.learned(seed), algo.hparams).discount for seed in learned.result.seeds]
     tested = _tested(name, [theta.apply(theta.initial, algo.hparams).discount, *discounts], settings)
     return _dataset(tested[1:], tested[0], discounts, algo)
@@ -241,6 +242,7 @@ def _scores(name: str, discounts: list[Any], seeds: list[int], settings: Setting
         evals=1 if task.objective == "final" else settings.evals,
         eval_episodes=task.eval_episodes,
     )
+    require_whole(result.metrics.attrs["stopped_by_signal"])
     return result.values("return" if task.discount is None else "discounted_return").mean(axis=2)
 
 

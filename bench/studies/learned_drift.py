@@ -13,7 +13,7 @@ import envs
 import jaxrl
 from bench.studies.figures import plain_axes
 from bench.studies.frames import interval
-from bench.studies.study import Study, StudyRun
+from bench.studies.study import Study, StudyRun, require_whole
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.learning.drift import drift_correction
 from jaxrl.learning.losses import clipped_surrogate
@@ -150,6 +150,7 @@ def _learned(settings: Settings) -> xarray.Dataset:
         seeds=settings.seeds,
         test_seeds=0,
     )
+    require_whole(learned.stopped_by_signal)
     ratio, advantage = np.linspace(0.4, 1.8, 141), np.asarray([1.0, -1.0])
     drifts = [learned.learned(seed) for seed in learned.result.seeds]
 
@@ -194,6 +195,7 @@ def _compared(task: str, data: xarray.Dataset, settings: Settings) -> xarray.Dat
         evals=settings.evals,
         eval_episodes=settings.eval_episodes,
     )
+    require_whole(result.metrics.attrs["stopped_by_signal"])
     return xarray.Dataset({"value": (("drift", "seed"), result.values("return").mean(axis=2))})
 
 

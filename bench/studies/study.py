@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 MANIFEST = "study.json"
 FORCE_HINT = "choose another directory, or restart with --force (force=True), which computes all parts again"
 
-__all__ = ["Study", "StudyError", "StudyRun", "default_directory", "run_study"]
+__all__ = ["Study", "StudyError", "StudyRun", "default_directory", "require_whole", "run_study"]
 
 
 class StudyError(UserValueError):
@@ -225,6 +225,12 @@ class StudyRun:
     def _say(self, sentence: str) -> None:
         if self.progress:
             print(sentence, flush=True)
+
+
+def require_whole(signal: int) -> None:
+    """Raises KeyboardInterrupt where a signal, not 0, ended a training within a part, which is then not finished."""
+    if signal:
+        raise KeyboardInterrupt(signal)
 
 
 def default_directory(study: Study) -> Path:

@@ -97,9 +97,10 @@ class Maze(base.Environment):
         cell = jnp.arange(cells)
         walls = (jax.random.uniform(walls_key, (cells,)) < params.wall_share) & (cell != start) & (cell != goal)
         places = [jnp.stack([place // self.size, place % self.size]).astype(jnp.int32) for place in (start, goal)]
-        nowhere = jnp.zeros((), bool)
-        state = MazeState(jnp.zeros((), jnp.int32), walls.reshape(self.size, self.size), *places, nowhere)
-        state = state.replace(solvable=self.distance(state) >= 0)  # pyright: ignore[reportAttributeAccessIssue]
+        position, goal = places
+        unknown = jnp.zeros((), bool)
+        state = MazeState(jnp.zeros((), jnp.int32), walls.reshape(self.size, self.size), position, goal, unknown)
+        state = MazeState(state.time, state.walls, position, goal, self.distance(state) >= 0)
         return self._observe(state), state
 
     def step_env(

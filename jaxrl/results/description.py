@@ -223,10 +223,13 @@ def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple
     Returns:
       The batched hyper-parameters and a list with those of each setting; None if the algorithm does not take them.
     """
-    saved, defaults = config.get("hparams"), algo.hparams
-    if not dataclasses.is_dataclass(defaults) or isinstance(defaults, type) or not isinstance(saved, dict):
+    read, defaults = config.get("hparams"), algo.hparams
+    if not dataclasses.is_dataclass(defaults) or isinstance(defaults, type) or not isinstance(read, dict):
         return None
     names = [field.name for field in dataclasses.fields(defaults)]
+    # A later version may have further ones, which have no effect under the saved configuration.
+    saved: dict[str, Any] = {name: None for name in names if getattr(defaults, name) is None}
+    saved |= read
     if set(saved) != set(names):
         return None
     columns = {}

@@ -310,7 +310,7 @@ def _learner(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, 
     for each in ("lr", "std", "std_decay"):
         value = values[each]
         number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < value < math.inf):
+        if value is not None and not (number and 0 < float(value) < math.inf):
             raise UserValueError(f"{each} must be a finite number above 0, got {value!r}")
     if values["shaping"] is not None:
         check_choice("shaping", values["shaping"], SHAPINGS)

@@ -23,7 +23,7 @@ def without_types(function: ast.FunctionDef) -> str:
 @pytest.mark.parametrize(("page", "name"), [("network", "ppo"), ("copied-algorithm", "td3")])
 def test_a_tutorial_shows_the_step_of_an_algorithm(page: str, name: str) -> None:
     text = (ROOT / f"docs/tutorials/{page}.md").read_text()
-    (shown,) = re.findall(r"```text\n(hparams = agent\.(?:prepare|scheduled).*?)```", text, flags=re.DOTALL)
+    (shown,) = re.findall(r"```text\n(hparams = agent\.(?:prepare|current|scheduled).*?)```", text, flags=re.DOTALL)
     (expected,) = ast.parse("def step():\n" + textwrap.indent(shown, "    ")).body
     (actual,) = (
         node

@@ -449,7 +449,7 @@ def test_noise_on_positions_is_drawn_with_a_swept_scale(name: str) -> None:
         (lambda: TMaze().optimum(discount="exp"), "discount is 'exp'; it takes None, a number from 0 to 1, a curve"),
         (lambda: TMaze().optimum(discount=1.5), r"discount is 1\.5; it takes None, a number from 0 to 1"),
         (lambda: TMaze().optimum(discount=np.ones(5)), "takes at least 21 entries"),
-        (lambda: envs.make("t-maze"), "did you mean 'memory/t-maze'"),
+        (lambda: envs.make("t-maze"), "did you mean 'maze' or 'memory/t-maze'"),
     ],
 )
 def test_what_cannot_be_is_refused(make: Callable[[], Any], sentence: str) -> None:

@@ -19,7 +19,9 @@ from jaxrl.learning import (
     asymmetric,
     beliefs,
     cells,
+    composites,
     critics,
+    drift,
     episodes,
     evaluation,
     exploration,
@@ -56,6 +58,11 @@ def logits(*shape: int) -> Any:
 
 TWO_KEYS: Any = np.zeros((2, 2, 2), np.uint32)
 SCALAR: Any = np.float32(0.2)
+
+
+def corrected(log_ratio: Any, weight: Any, clip_eps: Any) -> Any:
+    """Term of a drift of two units."""
+    return drift.drift_correction(drift.initial_drift(2), log_ratio, log_ratio, weight, clip_eps)
 
 
 def ones(*shape: int) -> Any:
@@ -183,6 +190,10 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
     ("rollout.reset_all", "key", lambda: rollout.reset_all(UNUSED, TWO_KEYS, UNUSED, 3)),
     ("rollout.first_keys", "key", lambda: rollout.first_keys(TWO_KEYS, 3)),
     ("rollout.fresh_keys", "key", lambda: rollout.fresh_keys(TWO_KEYS, (3,))),
+    ("composites.Curve.at", "share", lambda: composites.Curve([0.0, 1.0]).at(ones(3))),
+    ("drift.drift_features", "advantage", lambda: drift.drift_features(ones(3), ones(4))),
+    ("drift.drift_correction", "weight", lambda: corrected(ones(3), ones(4), SCALAR)),
+    ("drift.drift_correction", "clip_eps", lambda: corrected(ones(3), ones(3), ones(1))),
     ("levels.init_levels", "keys", lambda: levels.init_levels(4, jax.random.key(0))),
     ("levels.replay_chances", "age", lambda: levels.replay_chances(ones(4), ones(3), SCALAR, SCALAR)),
     ("levels.draw_levels", "levels", lambda: levels.draw_levels(LEVELS, TWO_KEYS, 2, SCALAR, SCALAR, SCALAR)),
@@ -434,6 +445,13 @@ EXEMPT = {
     "advantages.rate_returns": OF_A_USER,
     "advantages.ugae": OF_A_USER,
     "acting.agents_of": ANY_SHAPE,
+    "composites.Composite.from_numbers": "takes a list of numbers",
+    "composites.Curve.from_numbers": "takes a list of numbers",
+    "composites.as_array": ANY_SHAPE,
+    "composites.check_curve_range": ANY_SHAPE,
+    "composites.stack_composites": "refuses other shapes by an error which test_curves holds",
+    "drift.Drift.from_numbers": "takes a list of numbers",
+    "drift.effective_drift": "refuses weights by errors which test_drift holds",
     "q_targets.best_actions": "the functions of its parts assert",
     "action_probabilities.has_probabilities": "takes an environment and an actor",
     "action_probabilities.probabilities": ANY_SHAPE,

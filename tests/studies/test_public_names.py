@@ -27,7 +27,8 @@ def public_names() -> dict[str, set[str]]:
     names = {module: set(members or exported(importlib.import_module(module))) for module, members in listed.items()}
     for path in MODULE.findall(REFERENCE):
         package, _, name = path.rpartition(".")
-        value = getattr(importlib.import_module(package), name) if package else importlib.import_module(path)
+        value = getattr(importlib.import_module(package), name, None) if package else None
+        value = importlib.import_module(path) if value is None else value
         if isinstance(value, ModuleType):
             names[path] = set(exported(value))
     return names
