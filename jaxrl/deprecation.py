@@ -1,4 +1,4 @@
-"""Deprecation: an old name or argument works in two more releases, with a warning that names what replaces it."""
+"""Deprecation: an old name or argument works in two more releases, with a warning that names its replacement."""
 
 import re
 import sys
@@ -20,7 +20,7 @@ class DeprecatedWarning(FutureWarning):
 
 
 def removal(since: str) -> str:
-    """The release that removes what a release deprecates, such as `"0.4"` for `"0.2"`.
+    """Release that removes a name deprecated by another release, such as `"0.4"` for `"0.2"`.
 
     Args:
       since: Release, its major and its minor number with a dot between them.

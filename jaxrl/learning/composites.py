@@ -114,7 +114,7 @@ class Curve(Composite):
     Args:
       values: Values at K >= 2 points, `[K]`, the first at the start of the run and the last at its end, traced.
 
-    It is taken in place of a number by the fields of hyper-parameters that `curves` of their class names, and covers
+    Fields of hyper-parameters that are in `composites` of their class take it in place of a number. It covers
     `anneal_env_steps`, by default the whole run.
 
     Raises:

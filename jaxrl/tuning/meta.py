@@ -42,6 +42,7 @@ from jaxrl.tuning.outer.outer_runs import OuterRuns
 from jaxrl.tuning.outer.result import MetaResult, load_theta
 
 LR = 0.03  # of Adam on theta
+POPULATION = 32
 GRADIENT = "gradient"
 HELD_OUT = "held-out"  # directory of the results on held-out tasks
 
@@ -326,19 +327,19 @@ def _learner(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, 
         refuse_without_effect("population", "std", "std_decay", "shaping")
         lr = LR if values["lr"] is None else values["lr"]
         return Ascent(lr), {"lr": lr}
-    members = 32 if values["population"] is None else values["population"]
+    members = POPULATION if values["population"] is None else values["population"]
     try:
         strategy = make_strategy(name, members, theta.initial, raw=values["shaping"] == "raw")
     except UserValueError as error:
         raise UserValueError(str(error).replace("population_size=", "population=")) from error
     if strategy.evaluates_first:
         raise UserValueError(
-            f"strategy must be 'gradient' or one with a mean, such as 'open-es', got {name!r}, which evolves members"
+            f"strategy must be 'gradient' or one with a mean, such as 'open-es', got {name!r}, without one"
         )
     has = {"lr": strategy.has_lr, "std": strategy.has_std, "std_decay": strategy.has_decay}
     refuse_without_effect(*(each for each, there in has.items() if not there))
     defaults = {
-        "population": 32,
+        "population": members,
         "lr": 1.0 if strategy.natural else LR,
         "std": 0.1,
         "std_decay": 1.0,

@@ -25,7 +25,7 @@ from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CHECKSUMS, CONFIG, finished
 from jaxrl.runtime.call import Call, seeds_that_fit
-from jaxrl.runtime.checkpoints.identity import SOFT, identity_of
+from jaxrl.runtime.checkpoints.identity import identity_of, same_runs
 from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
 from jaxrl.runtime.checkpoints.store import has_checkpoint
 from jaxrl.runtime.drive.progress import Progress, StopRequest, stop_on_signals
@@ -299,18 +299,12 @@ def _trained(call: Call, layout: Layout, out: Path | None, tuning: Tuning, stop:
         begun = read_identity(out) if (out / IDENTITY).is_file() else {}
         layout = layout._replace(block=begun.get("block", layout.block))
         # Other obstacles to resuming, such as a damaged checkpoint, raise an error, and nothing is overwritten.
-        same = _same(begun, identity_of(call, layout, tuning.precision))
+        same = same_runs(begun, identity_of(call, layout, tuning.precision))
         if same and finished(out) and not has_checkpoint(out):
             return load_result(out, call.algo)
         begun = begun if same else None
         options |= {"out": out, "resume": same, "force": not same}
     return carry_out(call, checked(search, RunOptions, options), begun=begun, layout=layout, stop=stop)
-
-
-def _same(begun: Mapping[str, Any], current: Mapping[str, Any]) -> bool:
-    """Whether a run directory holds these runs and not those of another incumbent."""
-    names = (begun.keys() & current.keys()).difference(SOFT)
-    return bool(names) and all(begun[name] == current[name] for name in names)
 
 
 def _save(result: SearchResult, space: Space, directory: Path | None) -> None:

@@ -446,7 +446,7 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"tasks": []}, "^tasks takes at least one task"),
     ({"tasks": ["cartpole"]}, "^tasks takes algorithms, since paraboloid has no builder"),
     ({"tasks": [3]}, "^tasks takes environments, their names, or algorithms on them, .*, got 3$"),
-    ({"strategy": "simple-ga"}, "^strategy must be 'gradient' or one with a mean, .*, got 'simple-ga'"),
+    ({"strategy": "simple-ga"}, "^strategy must be 'gradient' or one with a mean, .*, got 'simple-ga', without one"),
     ({"strategy": "open-se"}, "There is no evolution strategy 'open-se'"),
     ({"strategy": "sep-cma-es", "lr": 0.5}, "^lr has no effect with strategy='sep-cma-es'; leave it out$"),
     ({"strategy": "snes", "shaping": "raw"}, "^shaping='raw' has no effect with strategy='snes'"),

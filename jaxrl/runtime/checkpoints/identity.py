@@ -117,6 +117,18 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
             )
 
 
+def same_runs(begun: Mapping[str, Any], current: Mapping[str, Any], free: Collection[str] = ()) -> bool:
+    """Whether a run directory holds the runs of a call, which can then resume from it.
+
+    Args:
+      begun: Contents of its `run.json`.
+      current: Identity of the call.
+      free: Names that may differ in addition to those that only affect rounding.
+    """
+    names = (begun.keys() & current.keys()).difference(SOFT, free)
+    return bool(names) and all(begun[name] == current[name] for name in names)
+
+
 def difference(saved: Any, current: Any, at: str = "") -> str | None:
     """First difference between two identities, such as `config.num_steps is 128 there and 64 here`."""
     if isinstance(saved, Mapping) and isinstance(current, Mapping):

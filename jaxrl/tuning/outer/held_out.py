@@ -18,7 +18,7 @@ from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
 from jaxrl.results.tables import Table, estimates
 from jaxrl.runtime.call import Call
-from jaxrl.runtime.checkpoints.identity import GENERATION, SOFT, identity_of
+from jaxrl.runtime.checkpoints.identity import identity_of, same_runs
 from jaxrl.runtime.checkpoints.identity_file import ASKED, IDENTITY, read_identity
 from jaxrl.runtime.drive.progress import StopRequest
 from jaxrl.runtime.execution import carry_out
@@ -111,8 +111,7 @@ def _trained(call: Call, out: Path | None, options: Options, stop: StopRequest) 
             begun = read_identity(out, trust=options.trust)
             layout = plan_layout(call.num_runs, options.block, options.devices, call.cpu_block)
             current = identity_of(call, layout, options.precision)
-            names = (begun.keys() & current.keys()).difference(SOFT, (ASKED, GENERATION, "block"))
-            begun = begun if all(begun[name] == current[name] for name in names) else None
+            begun = begun if same_runs(begun, current, (ASKED, "block")) else None
         own |= {"resume": begun is not None, "force": begun is None}
     return carry_out(call, checked(train, RunOptions, own), begun=begun, stop=stop)
 
