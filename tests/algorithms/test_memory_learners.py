@@ -1,6 +1,7 @@
 """DQN, PQN, SAC and TD3 with a memory: what they learn from equals what acted, also across the ends of episodes."""
 
 import dataclasses
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -198,7 +199,8 @@ def network_of(memory: str) -> Any:
 def test_rows_of_sequences_are_those_of_single_steps(memory: str) -> None:
     network = network_of(memory)
     params, sequences = sequences_of(network, 7, 3, 2)
-    outputs, before, after = unroll_rows(network, params, sequences)
+    outputs, before, after = jax.jit(functools.partial(unroll_rows, network))(params, sequences)
+    step = jax.jit(network.apply)
     for row in range(3):
         for agent in range(2):
             held = jax.tree.map(lambda leaf, at=(row, agent): leaf[at], sequences.memory)
@@ -209,7 +211,7 @@ def test_rows_of_sequences_are_those_of_single_steps(memory: str) -> None:
                     pairs = zip(jax.tree.leaves(before), jax.tree.leaves(held), strict=True)
                     for got, expected in pairs:
                         np.testing.assert_allclose(got[place, agent], expected, atol=ROUNDING)
-                now, held = network.apply(params, sequences.inputs[time, row, agent], held)
+                now, held = step(params, sequences.inputs[time, row, agent], held)
                 if time >= 2:
                     np.testing.assert_allclose(outputs[place, agent], now, atol=ROUNDING)
                     pairs = zip(jax.tree.leaves(after), jax.tree.leaves(held), strict=True)
@@ -223,14 +225,16 @@ def test_a_burn_in_has_no_gradient_and_nothing_leaks(memory: str) -> None:
     params, sequences = sequences_of(network, 6, 2, 2)
     sequences = dataclasses.replace(sequences, reset=sequences.reset.at[1:, 0, 0].set(False).at[4, 0, 0].set(True))
 
-    def of_row(inputs: jax.Array, held: Any, time: int) -> jax.Array:
+    def of_row(inputs: jax.Array, held: Any, time: jax.Array) -> jax.Array:
         changed = dataclasses.replace(sequences, inputs=inputs, memory=held)
         outputs = unroll_rows(network, params, changed)[0].reshape(4, 2, 2, 3)
         return jnp.sum(jnp.square(outputs[time, 0, 0]))
 
+    slopes = jax.jit(jax.grad(of_row, (0, 1), allow_int=True))
+
     def reached(time: int) -> np.ndarray:
         """Whether the inputs at each time, row and agent have an influence on one row."""
-        slope, of_memory = jax.grad(of_row, (0, 1), allow_int=True)(sequences.inputs, sequences.memory, time)
+        slope, of_memory = slopes(sequences.inputs, sequences.memory, jnp.asarray(time))
         leaves = [leaf for leaf in jax.tree.leaves(of_memory) if leaf.dtype != jax.dtypes.float0]
         assert leaves and not any(np.any(leaf) for leaf in leaves)
         return np.any(slope != 0, axis=-1)

@@ -33,7 +33,7 @@ def test_the_masks_are_the_rules(game: str, key: jax.Array):
     assert np.all(np.asarray(masks)[~ongoing])
 
 
-@pytest.mark.fast_rows("jumanji/Game2048-v1")
+@pytest.mark.slow
 @pytest.mark.parametrize("game", RULES)
 def test_a_policy_in_training_takes_legal_actions(game: str):
     algo = jaxrl.ppo(envs.make(game), jaxrl.PPOConfig(num_envs=4, num_steps=16, hidden=(8,)))

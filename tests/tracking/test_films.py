@@ -61,6 +61,7 @@ def test_every_second_evaluation_and_the_last_one_have_a_film_of_each_setting(tm
     np.testing.assert_array_equal(without.values("return"), result.values("return"))
 
 
+@pytest.mark.slow
 def test_parts_and_the_bars_of_trackers_show_films(tmp_path: Path) -> None:
     shown = Shown()
     trackers = [Films(tmp_path / "films", every=5), shown, jaxrl.tracking.csv(tmp_path / "x.csv")]
