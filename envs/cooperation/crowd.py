@@ -1,4 +1,4 @@
-"""One agent in a crowd, among walkers whose manners it does not observe."""
+"""One agent in a crowd, among walkers whose type it does not observe."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ __all__ = ["SharedCrowd", "SharedCrowdParams"]
 
 @struct.dataclass
 class SharedCrowdParams(PairParams):
-    """Parameters of the crowd, and the population of manners.
+    """Parameters of the crowd, and the population of walker types.
 
     Attributes:
       crowd: Parameters of the crowd; its own `max_steps_in_episode` has no effect.
@@ -45,7 +45,7 @@ class SharedCrowdParams(PairParams):
 
 @dataclass(frozen=True, kw_only=True)
 class SharedCrowd(base.Environment):
-    """An agent crosses a crowd whose other walkers have the same manners, drawn from a population at every reset.
+    """An agent crosses a crowd whose other walkers are of one type, drawn from a population at every reset.
 
     Agent 0 learns; the others evade on one side, more or less patiently, at their own pace. Those that meet an agent
     which evades on the other side walk into it, so that it has to infer the side while it walks. The payoff is the mean
@@ -56,7 +56,7 @@ class SharedCrowd(base.Environment):
     Attributes:
       scenario: Name of a scenario or a `Scenario`, see `envs.crowd.Crowd`.
       num_agents: Number of people, the agent included, at least 2.
-      partner: Manners of the others: "scripted", see `walking_manners.MannerRule`, or a `partners.Partner` whose `act`
+      partner: Policy of the others: "scripted", see `walking_manners.MannerRule`, or a `partners.Partner` whose `act`
         takes the `CrowdState` and the observations of all people, and returns the actions of all, `[N, 2]`.
       reveals: Whether the agent also observes the behaviour vector of the others, as an oracle.
     """

@@ -1,4 +1,4 @@
-"""Walkers of a crowd that share manners: the side on which they evade, their patience and their pace."""
+"""Walkers of a crowd of one type: the side on which they evade, their patience and their pace."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -41,7 +41,7 @@ _BOUNDS = {"side": (0, 1), "patience": (0, 1), "pace": (0.5, 1.5)}
 
 @dataclass(frozen=True)
 class MannerRule(Partner):
-    """Walkers that head for their goals and evade the nearest person in front of them, all with the same manners.
+    """Walkers that head for their goals and evade the nearest person in front of them, all of one type.
 
     The default population has both sides, patience 0, 0.5 and 1, and pace 0.7, 1 and 1.3.
     """
@@ -76,7 +76,7 @@ class MannerRule(Partner):
 
 
 def evading(state: CrowdState, manner: Manner) -> jax.Array:
-    """The velocities of walkers with these manners.
+    """The velocities of walkers of this type.
 
     A walker whose nearest neighbour in front, within 90 degrees of the way to its goal, has its centre at a distance d
     of less than `REACH` turns its velocity to its side by `WIDEST` (1 - d / REACH), and multiplies it by

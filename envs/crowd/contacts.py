@@ -291,7 +291,7 @@ def _separate(
         square = dx * dx + dz * dz
         box_into, box_x, box_z = _into_boxes(x, z, radius, centre - inverse_box[:, None] * push, obstacles)
         pillar_into, pillar_x, pillar_z = _into_pillars(x, z, radius, obstacles)
-        # Bodies that barely overlap count in part, so that nothing jumps where one more comes near.
+        # Shallow overlaps are weighted continuously, so that forces do not jump.
         inverse = jax.lax.rsqrt(jnp.maximum(square, 1e-12))
         into = jnp.maximum(reach - square * inverse, 0.0)
         at_box, at_pillar = _counts(box_into), _counts(pillar_into)

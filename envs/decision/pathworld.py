@@ -138,7 +138,7 @@ class Pathworld(base.Environment):
     def optimum(
         self, params: PathworldParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
     ) -> float:
-        """The best return, the highest Gamma(i^2) i times the survival; see `envs.Environment.optimum`.
+        """Highest expected return, max_i Gamma(i^2) i P(survive path i); see `envs.Environment.optimum`.
 
         All kinds are equal, because the first step decides alone.
         """

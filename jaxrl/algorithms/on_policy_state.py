@@ -81,7 +81,7 @@ class OnPolicyState(NamedTuple):
 
 
 class Learner(NamedTuple):
-    """State that learning updates.
+    """Parameters and optimiser state that learning updates.
 
     Attributes:
       weights: Parameters of the network, and log standard deviations or None.

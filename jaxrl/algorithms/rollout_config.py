@@ -300,7 +300,7 @@ def prepared(
 
 
 def annealed_over(hparams: HParams, run_length: int) -> Any:
-    """Effective `anneal_env_steps`: the length of the run if it is infinite and a schedule or a curve is set."""
+    """Effective `anneal_env_steps`: the run length if it is infinite and a schedule or a curve is set."""
     anneal, ends = hparams.anneal_env_steps, hparams.final_fractions
     xp = np if is_concrete((anneal, ends)) else jnp
     falls = functools.reduce(operator.or_, (end != 1.0 for end in ends.values())) | bool(hparams.curved)

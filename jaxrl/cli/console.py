@@ -1,4 +1,4 @@
-"""Where the command `jaxrl` begins and ends: an interrupt before its work, or after it, prints no traceback either."""
+"""Console entry point; hides tracebacks of interrupts during imports and exit."""
 
 import signal
 
@@ -16,4 +16,4 @@ def main() -> int:
     except KeyboardInterrupt:  # `command` answers its own
         return 128 + signal.SIGINT
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # nothing is left to do but to end
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # an interrupt during the exit prints no traceback

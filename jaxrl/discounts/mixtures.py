@@ -98,7 +98,7 @@ def with_nodes(discount: Prepared, count: int, horizon: int, name: str = "the di
 
 
 def head_sizes(discount: Prepared) -> jax.Array:
-    """Horizon of each exponential of a mixture as a multiple of that of the mixture, `[K]`."""
+    """Ratio of each exponential's horizon to the mixture's, `[K]`."""
     chex.assert_rank([discount.rates, discount.weights], 1, custom_message="discount.rates, discount.weights")
     chex.assert_equal_shape([discount.rates, discount.weights], custom_message="discount.rates, discount.weights")
     steps = jnp.arange(discount.horizon)

@@ -74,7 +74,7 @@ def expected(atoms: jax.Array, probabilities: jax.Array) -> jax.Array:
 
 
 def value_loss(kind: Kind, num_atoms: int) -> ValueLoss:
-    """Representation of values of a kind, with its loss.
+    """Value representation and loss named by `kind`.
 
     Args:
       kind: Kind of representation: "squared", half the squared error; "huber"; "quantile", quantile regression of the

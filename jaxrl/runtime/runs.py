@@ -187,12 +187,12 @@ def _is_key(leaf: Any) -> bool:
 
 
 def key_words(leaf: Any) -> Any:
-    """Words of a typed key; other leaves unchanged."""
+    """Key data (`jax.random.key_data`) of a typed key; other leaves unchanged."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
 def like_shape(leaf: Any, shape: Any) -> Any:
-    """Inverse of `key_words`: words as a typed key, if `shape` is that of a key."""
+    """Inverse of `key_words`: a typed key from its key data, if `shape` is that of a key."""
     if not _is_key(shape):
         return leaf
     return jax.random.wrap_key_data(leaf, impl=jax.random.key_impl(jnp.empty((), shape.dtype)))

@@ -264,7 +264,7 @@ def training_call(
     sweep = hparams if isinstance(hparams, Sweep) else None
     settings = batched_hparams(algo.hparams, hparams)
     env_settings = batched_env_params(algo.env, env_params, sweep)
-    _warn_of_a_rest_counted_twice(algo, env_settings)
+    _warn_if_bootstrap_double_counts(algo, env_settings)
     env_steps = int(points[-1]) * algo.env_steps_per_iteration
     before = 0 if begun is None else int(begun["env_steps"])
     run_length = env_steps if begun is None else int(begun.get("run_length", env_steps))
@@ -314,7 +314,7 @@ def _with_defaults(settings: Any, prepared: Any) -> Any:
     return dataclasses.replace(settings, **missing)
 
 
-def _warn_of_a_rest_counted_twice(algo: Algorithm, env_params: EnvParams) -> None:
+def _warn_if_bootstrap_double_counts(algo: Algorithm, env_params: EnvParams) -> None:
     """Warns if the reward already includes the time after the limit and the algorithm bootstraps there as well."""
     if getattr(algo.config, "time_limits", None) == "bootstrap" and algo.env.pays_beyond_limit(env_params):
         warnings.warn(

@@ -17,8 +17,10 @@ from envs.errors import UserValueError
 from jaxrl.sweeps.distributions import Choice
 from jaxrl.tuning.space import Setting, Space
 
-# Trials per population of a search that does not learn, and number of populations of a search that does.
-POPULATION, POPULATIONS = 64, 8
+# Trials per population of a search whose sampler does not learn from results.
+POPULATION = 64
+# Number of populations of a search whose sampler learns from results.
+POPULATIONS = 8
 # Trials that tpe draws at random before it learns.
 STARTUP_TRIALS = 10
 

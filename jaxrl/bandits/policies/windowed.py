@@ -70,7 +70,7 @@ class DiscountedUCBHParams(Settings):
     """Hyper-parameters of `discounted_ucb`.
 
     Attributes:
-      discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
+      discount: Discount gamma of a reward per later pull, in (0, 1).
       exploration: Factor c in mean + sqrt(c ln n / pulls), 2.4 in the paper's experiments; at least 0.
     """
 
@@ -92,7 +92,7 @@ class DiscountedThompsonHParams(Settings):
     """Hyper-parameters of `discounted_thompson`.
 
     Attributes:
-      discount: Factor gamma of a reward's weight per later pull; above 0 and below 1.
+      discount: Discount gamma of a reward per later pull, in (0, 1).
       alpha, beta: Parameters of the Beta prior of every mean, each above 0.
     """
 

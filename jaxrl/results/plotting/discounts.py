@@ -118,7 +118,7 @@ def discount_overview(
     rates.set_xlabel("delay t (steps)")
     rates.set_ylabel("one-step rate \N{GREEK CAPITAL LETTER GAMMA}(t + 1) / \N{GREEK CAPITAL LETTER GAMMA}(t)")
     rates.set_xlim(0, horizon)
-    # A first drop or an end would compress the scale on which the others differ.
+    # Leave out jumps (quasi-hyperbolic, fixed horizon): they would fill the y range.
     later = np.asarray(drawn)[:, 1:]
     low = later[later > 0].min(initial=1.0)
     margin = max(0.1 * (1.0 - low), 1e-3)

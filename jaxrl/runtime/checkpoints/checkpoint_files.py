@@ -39,7 +39,7 @@ _OPEN_FILES = 32  # that the store underneath has open at a time, beside one for
 
 
 class Checkpoint(NamedTuple):
-    """A call between two chunks.
+    """Snapshot of a call between two chunks.
 
     Attributes:
       iteration: Number of iterations that every run has done.
