@@ -88,7 +88,7 @@ def call_of(case: str) -> Call:
 
 
 def measured(cell: Cell) -> dict[str, Any]:
-    """Compiles a cell; returns the figures and facts of its programs.
+    """Compile a cell; return the figures and facts of its programs.
 
     Bytes are those of one run; work is that of one iteration of the block.
     """

@@ -26,7 +26,7 @@ __all__ = ["tables", "write_page"]
 
 
 def write_page(table: Mapping[str, Mapping[str, Any]]) -> None:
-    """Replaces the tables of the page."""
+    """Replace the tables of the page."""
     text = PAGE.read_text()
     before, after = text[: text.index(BEGIN)], text[text.index(END) :]
     PAGE.write_text(f"{before}{BEGIN}\n{tables(table)}\n{after}")

@@ -52,7 +52,7 @@ def stored() -> dict[str, dict[str, Any]]:
 
 
 def store(name: str, record: dict[str, Any]) -> None:
-    """Adds a cell to the table, in the order of the cells."""
+    """Add a cell to the table, in the order of the cells."""
     table = stored() | {name: record}
     known = [str(cell) for cell in cells()]
     ordered = {name: table[name] for name in known if name in table}

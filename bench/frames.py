@@ -109,7 +109,7 @@ class Coarse(nn.Module):
 
 
 def main() -> None:
-    """Prints the gradient steps a second of each storage, and their ratio."""
+    """Print the gradient steps a second of each storage, and their ratio."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--transitions", type=int, default=20_000, help="transitions in the buffer")
     parser.add_argument("--batch", type=int, default=32, help="transitions of a gradient step")

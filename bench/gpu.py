@@ -88,7 +88,7 @@ def target_of(kind: str) -> Any:
 
 
 def train_once(workload: Workload, runs: int, env_steps: int) -> dict[str, Any]:
-    """Trains, and returns the figures."""
+    """Train, and return the figures."""
     import jax
 
     import jaxrl
@@ -133,7 +133,7 @@ def train_once(workload: Workload, runs: int, env_steps: int) -> dict[str, Any]:
 
 
 def check_bits(runs: int, env_steps: int) -> dict[str, Any]:
-    """Compares runs that must be equal bit for bit, and two block widths."""
+    """Compare runs that must be equal bit for bit, and two block widths."""
     import jax
     import numpy as np
 
@@ -248,7 +248,7 @@ def _work(name: str, rehearse: bool) -> dict[str, Any]:
 
 
 def _compared(report: Report, rejax: str, rehearse: bool, deadline: float) -> str:
-    """Compares PPO with rejax while time is left; returns a sentence."""
+    """Compare PPO with rejax while time is left; return a sentence."""
     runs, env_steps = _size("ppo-1024", rehearse)
     ours, theirs = Side(our_command(runs, env_steps)), Side(rejax_command(rejax, runs, env_steps))
     turn, turns = 0.0, 0

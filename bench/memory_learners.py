@@ -56,7 +56,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Prints the times of gradient steps with and without a memory, and their ratios."""
+    """Print the times of gradient steps with and without a memory, and their ratios."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--learners", nargs="+", choices=tuple(SETTINGS), default=list(SETTINGS), help="algorithms")
     parser.add_argument("--memories", nargs="+", choices=tuple(CELLS), default=["gru", "lru"], help="memories")

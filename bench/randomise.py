@@ -30,7 +30,7 @@ MOST = 1.03
 
 
 def main() -> None:
-    """Prints the environment steps a second with and without draws, and the ratios of the times."""
+    """Print the environment steps a second with and without draws, and the ratios of the times."""
     parser = benchmark_parser(__doc__)
     parser.add_argument("--tasks", nargs="+", choices=tuple(PARAMETERS), default=list(PARAMETERS), help="environments")
     parser.add_argument("--seeds", type=int, default=8, help="runs of a program")

@@ -113,7 +113,7 @@ def called_back(function: Function) -> Function:
 
 @contextlib.contextmanager
 def _errors_of_callbacks() -> Iterator[None]:
-    """Raises the error of a callback itself, instead of JAX's error with its text."""
+    """Raise the error of a callback itself, instead of JAX's error with its text."""
     try:
         yield
     except (jax.errors.JaxRuntimeError, ValueError) as error:  # the latter from calls that skip Python

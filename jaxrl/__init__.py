@@ -87,7 +87,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
 
 
 def require_own_envs() -> None:
-    """Raises ImportError where the package `envs` is not the one that comes with jaxrl."""
+    """Raise ImportError where the package `envs` is not the one that comes with jaxrl."""
     import importlib.util
     import os
 
@@ -104,7 +104,7 @@ def require_own_envs() -> None:
 
 
 def _warn_of_another_envs() -> None:
-    """Warns early if another package provides `envs`, before an attribute of it is missing."""
+    """Warn early if another package provides `envs`, before an attribute of it is missing."""
     import warnings
 
     try:

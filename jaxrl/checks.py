@@ -101,7 +101,7 @@ def check_choices(name: str, values: Sequence[Any], known: Sequence[Any] | None 
 
 
 def with_example(example: str) -> Callable[[F], F]:
-    """Decorates a function, so that the error for arguments that it does not take has an example of a call."""
+    """Decorate a function, so that the error for arguments that it does not take has an example of a call."""
 
     def decorated(function: F) -> F:
         takes = inspect.signature(function)

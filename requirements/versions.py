@@ -85,7 +85,7 @@ def locked(text: str, needed: Iterable[str]) -> tuple[list[str], set[str]]:
 
 
 def main() -> None:
-    """Prints the versions, and names on the standard error the requirements that have no locked ones."""
+    """Print the versions, and name on the standard error the requirements that have no locked ones."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kind", choices=("locked", "lowest"))
     parser.add_argument("extras", nargs="?", default="", help="extras of pyproject.toml, separated by commas")

@@ -239,7 +239,7 @@ def generated(page: Path) -> str:
 
 
 def main() -> None:
-    """Writes the generated parts of all pages."""
+    """Write the generated parts of all pages."""
     for page in sorted(PAGES.glob("*.md")):
         page.write_text(generated(page))
 

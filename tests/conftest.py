@@ -47,7 +47,7 @@ settings.load_profile("jaxrl")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compiles with little optimisation where no slow test is chosen: it takes a quarter less time, and runs are short.
+    """Compile with little optimisation where no slow test is chosen: it takes a quarter less time, and runs are short.
 
     Level 0 would take less still, but computes wrongly: KL-UCB pulls other arms (JAX 0.10.2).
     """
@@ -57,7 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """Searches for no garbage while tests are collected, never among what that made, and less often from then on.
+    """Search for no garbage while tests are collected, never among what that made, and less often from then on.
 
     Searching a million objects that stay takes a third of the time of the collection and a tenth of that of the tests.
     """

@@ -70,7 +70,7 @@ def scores(result: jaxrl.Result) -> dict[str, list[Any]]:
 
 
 def main() -> None:
-    """Writes the results and the scores of their policies."""
+    """Write the results and the scores of their policies."""
     shutil.rmtree(DIRECTORY, ignore_errors=True)
     shown = {}
     for name, make in RESULTS.items():

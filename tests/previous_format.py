@@ -7,5 +7,5 @@ from typing import Any
 
 
 def write_json(file: Path, values: Mapping[str, Any]) -> None:
-    """Writes a `config.json` or `run.json` without checksums."""
+    """Write a `config.json` or `run.json` without checksums."""
     file.write_text(json.dumps({name: value for name, value in values.items() if name not in ("checksum", "files")}))

@@ -7,7 +7,7 @@ from jaxrl.results.result import Result
 
 
 def assert_same_bits(one: Result, other: Result) -> None:
-    """Fails where two results differ in a run, a metric or a parameter of a policy."""
+    """Fail where two results differ in a run, a metric or a parameter of a policy."""
     assert one.seeds == other.seeds and one.settings == other.settings
     names = one.metrics.variables.keys() | other.metrics.variables.keys()
     differing = [name for name in names if _bits(one.metrics[name]) != _bits(other.metrics[name])]

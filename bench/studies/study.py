@@ -228,7 +228,7 @@ class StudyRun:
 
 
 def require_whole(signal: int) -> None:
-    """Raises KeyboardInterrupt where a signal, not 0, ended a training within a part, which is then not finished."""
+    """Raise KeyboardInterrupt where a signal, not 0, ended a training within a part, which is then not finished."""
     if signal:
         raise KeyboardInterrupt(signal)
 

@@ -51,7 +51,7 @@ def modules_of(allow: Allow) -> tuple[str, ...]:
 
 
 def check_allowed(spec: Mapping[str, Any], own: Collection[str], allow: Allow = ()) -> None:
-    """Rejects a description that names a custom module, before anything is imported.
+    """Reject a description that names a custom module, before anything is imported.
 
     Args:
       spec: Description by `registry.describe`.

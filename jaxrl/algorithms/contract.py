@@ -258,7 +258,7 @@ def _discount(hparams: HParams) -> Any:
 
 
 def with_hints(build: Build) -> Build:
-    """Decorates a builder `(env, config, network)`, so that errors for unknown arguments state where these belong."""
+    """Decorate a builder `(env, config, network)`, so that errors for unknown arguments state where these belong."""
     takes = inspect.signature(build).parameters
 
     @in_own_settings
@@ -331,7 +331,7 @@ def checked_network(network: N) -> N:
 
 
 def check_members(algo: Any) -> None:
-    """Rejects an algorithm with a member of the wrong type, or a function with wrong arguments; nothing is traced.
+    """Reject an algorithm with a member of the wrong type, or a function with wrong arguments; nothing is traced.
 
     Raises:
       TypeError: `algo` is not an `Algorithm`.
@@ -364,7 +364,7 @@ def check_members(algo: Any) -> None:
 
 
 def check_stepped(state: Any, stepped: Any) -> None:
-    """Rejects a step that does not return a state of the same structure and types, and metrics.
+    """Reject a step that does not return a state of the same structure and types, and metrics.
 
     Args:
       state: Arrays of the state, or their shapes.

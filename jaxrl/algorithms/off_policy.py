@@ -669,7 +669,7 @@ def _sequences(config: OffPolicyConfig, num_agent_axes: int) -> SequenceReplay:
 
 
 def _refuse_sequences(config: OffPolicyConfig) -> None:
-    """Rejects changed fields of sequences, which have no effect on networks without a memory."""
+    """Reject changed fields of sequences, which have no effect on networks without a memory."""
     for name in ("sequence_length", "burn_in"):
         value = getattr(config, name)
         if value != type(config).__dataclass_fields__[name].default:

@@ -62,7 +62,7 @@ class OffPolicyConfig(RolloutConfig):
             self.check_sequences()
 
     def check_sequences(self) -> None:
-        """Rejects fields that do not fit learning from sequences, with a memory.
+        """Reject fields that do not fit learning from sequences, with a memory.
 
         Raises:
           ValueError: A sequence is longer than the buffer or the prefill, does not divide a batch, or has no steps

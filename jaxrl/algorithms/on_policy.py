@@ -352,7 +352,7 @@ class OnPolicy(NamedTuple):
         return jax.lax.stop_gradient(jax.tree.map(lambda leaf: leaf[-1], after))
 
     def check_minibatches(self, num_minibatches: int) -> None:
-        """Rejects minibatches that do not divide the samples of an iteration, or its sequences."""
+        """Reject minibatches that do not divide the samples of an iteration, or its sequences."""
         if self.remembers and self.num_envs % num_minibatches:
             raise UserValueError(
                 f"num_minibatches must divide the {self.num_envs} environments (num_envs"

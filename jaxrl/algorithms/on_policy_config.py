@@ -104,7 +104,7 @@ class OnPolicyConfig(RolloutConfig):
         return True
 
     def _check_centralised(self) -> None:
-        """Rejects networks that a centralised critic cannot have."""
+        """Reject networks that a centralised critic cannot have."""
         if self.memory != "none":
             raise UserValueError(
                 f"critic_sees='global' takes memory='none', got {self.memory!r}: a centralised critic has no memory, "
@@ -263,7 +263,7 @@ def choose_network(
 
 
 def _refuse_scaled_slots(config: Any, actor: Module, critic: Module | None = None) -> None:
-    """Rejects normalisation of observations whose rows a network treats alike."""
+    """Reject normalisation of observations whose rows a network treats alike."""
     if not config.normalise_observation:
         return
     if isinstance(actor, RelationActorCritic):

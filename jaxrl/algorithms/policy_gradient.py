@@ -88,7 +88,7 @@ class Acting(NamedTuple):
 
 
 def acting(agent: OnPolicy, weights: Any, batch: Samples, steps_of_part: int | None = None) -> Acting:
-    """Evaluates policy and critic with given weights on samples.
+    """Evaluate policy and critic with given weights on samples.
 
     Args:
       agent: OnPolicy of the algorithm.
@@ -143,7 +143,7 @@ def scores_of(agent: OnPolicy, learner: Learner, samples: Samples) -> Scores:
 def epochs(
     agent: OnPolicy, key: jax.Array, samples: Samples, one_minibatch: Any, learner: Learner
 ) -> tuple[Learner, Metrics]:
-    """Runs the configured number of epochs of minibatches.
+    """Run the configured number of epochs of minibatches.
 
     Args:
       agent: OnPolicy of the algorithm.

@@ -85,7 +85,7 @@ def builder_of(name: str) -> Builder:
 
 
 def make(name: str, env: Environment, config: Any = None) -> Algorithm:
-    """Builds an algorithm by name.
+    """Build an algorithm by name.
 
     Args:
       name: Name of an algorithm of jaxrl, or `module:function` for a custom one.
@@ -111,7 +111,7 @@ def row_of(algo: Algorithm) -> Row | None:
 
 
 def rebuilt(algo: Algorithm, config: Any, env: Environment | None = None) -> Algorithm:
-    """Rebuilds an algorithm with another configuration, and its default hyper-parameters.
+    """Rebuild an algorithm with another configuration, and its default hyper-parameters.
 
     Args:
       algo: Algorithm.
@@ -204,7 +204,7 @@ def _own_names() -> set[str]:
 
 
 def _refuse_edited(algo: Algorithm) -> None:
-    """Rejects an algorithm with functions that differ from those of its builder, such as a copy with another actor.
+    """Reject an algorithm with functions that differ from those of its builder, such as a copy with another actor.
 
     Raises:
       ValueError: The functions differ.
@@ -216,7 +216,7 @@ def _refuse_edited(algo: Algorithm) -> None:
 
 
 def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
-    """Builds the algorithm of a description.
+    """Build the algorithm of a description.
 
     Args:
       spec: Description by `describe`.

@@ -97,7 +97,7 @@ class RolloutConfig(NetworkConfig):
         return {"observation_clip": self.normalise_observation, **of_adam}
 
     def _refuse_shared_trunk(self) -> None:
-        """Rejects a field of networks of an actor and a critic."""
+        """Reject a field of networks of an actor and a critic."""
         if self.shared_trunk:
             raise UserValueError(
                 f"shared_trunk must be False in {type(self).__name__}, which has no network for both actor and critic, "
@@ -105,7 +105,7 @@ class RolloutConfig(NetworkConfig):
             )
 
     def _refuse_without_effect(self, name: str, where: str, effect: bool) -> None:
-        """Rejects a changed field that has no effect with the value of another, `where`."""
+        """Reject a changed field that has no effect with the value of another, `where`."""
         if not effect and getattr(self, name) != type(self).__dataclass_fields__[name].default:
             raise UserValueError(f"{name} has no effect with {where}, got {getattr(self, name)}; leave it out")
 
@@ -122,7 +122,7 @@ class DiscountedHParams(Settings):
     composites = MappingProxyType[str, type[Composite]]({})
 
     def __post_init__(self, gamma: None) -> None:
-        """Resolves a discount that is a number or a string, and rejects values outside their ranges.
+        """Resolve a discount that is a number or a string, and reject values outside their ranges.
 
         Raises:
           TypeError: `gamma` is not None, or a field has several values, or a curve that it does not take.
@@ -156,7 +156,7 @@ class DiscountedHParams(Settings):
         return [name for name in type(self).composites if isinstance(getattr(self, name), Curve)]
 
     def _check_composite(self, name: str, value: Any) -> None:
-        """Rejects several numbers in a field that does not take them."""
+        """Reject several numbers in a field that does not take them."""
         takes = type(self).composites
         if name not in type(self).ranges and name in takes and inspect.isroutine(value):
             raise UserTypeError(f"{name} takes a {takes[name].__name__}, got a function, {short(value)}")
@@ -196,7 +196,7 @@ class RolloutHParams(DiscountedHParams):
                 self._refuse_second_schedule(name, end, 1.0)
 
     def _refuse_second_schedule(self, name: str, other: str, neutral: float) -> None:
-        """Rejects a schedule of a field that is a curve.
+        """Reject a schedule of a field that is a curve.
 
         Args:
           name: Name of the field that may be a curve.
@@ -322,7 +322,7 @@ def stopped(hparams: HParams, env_steps: int) -> str | None:
 
 
 def check_num_rows(num_rows: int) -> None:
-    """Rejects more samples in an iteration than int32 can count.
+    """Reject more samples in an iteration than int32 can count.
 
     Raises:
       ValueError: `num_rows` is above `MOST_ROWS`.
@@ -335,7 +335,7 @@ def check_num_rows(num_rows: int) -> None:
 
 
 def check_normalised(normalised: bool, shapes: Any) -> None:
-    """Rejects `normalise_observation` for observations with neighbours, whose slots are alike, or of choices alone.
+    """Reject `normalise_observation` for observations with neighbours, whose slots are alike, or of choices alone.
 
     Args:
       normalised: Whether observations are normalised.
@@ -350,7 +350,7 @@ def check_normalised(normalised: bool, shapes: Any) -> None:
 
 
 def check_not_choices_alone(normalised: bool, shapes: Any) -> None:
-    """Rejects `normalise_observation` for observations that consist of choices, which have no mean.
+    """Reject `normalise_observation` for observations that consist of choices, which have no mean.
 
     Args:
       normalised: Whether observations are normalised.

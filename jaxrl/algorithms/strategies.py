@@ -195,7 +195,7 @@ def make_strategy(
 
 
 def _refuse_large_matrix(name: str, made: Any, defaults: Any, example: Params) -> None:
-    """Rejects parameters whose pairs fill a matrix of more than a gibibyte in the state of a strategy."""
+    """Reject parameters whose pairs fill a matrix of more than a gibibyte in the state of a strategy."""
     size = made.num_dims
     if size <= _MOST_PER_MATRIX:
         return

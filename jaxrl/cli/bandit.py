@@ -43,7 +43,7 @@ DEFAULTS = {"env": "bernoulli", "policies": "ucb1,thompson,kl-ucb"}
 
 
 def run_bandit_command(args: Sequence[str]) -> int:
-    """Runs policies on a bandit, prints a table and the paths of the files written.
+    """Run policies on a bandit, print a table and the paths of the files written.
 
     Args:
       args: Arguments after `jaxrl bandit`.
@@ -126,7 +126,7 @@ def _bandit(args: Sequence[str]) -> Bandit:
 
 
 def _number(flag: str, text: str, kind: Callable[[str], Any]) -> Any:
-    """Parses a number of an option."""
+    """Parse a number of an option."""
     try:
         return kind(text)
     except ValueError:
@@ -195,7 +195,7 @@ def _sweep(policy: BanditAlgorithm, env: Bandit, options: Any) -> jaxrl.Sweep | 
 
 
 def _check(policy: BanditAlgorithm, env: Bandit, sweep: jaxrl.Sweep | None, options: Any) -> None:
-    """Checks the arguments of `run_bandit`, before anything is printed or written for any policy."""
+    """Check the arguments of `run_bandit`, before anything is printed or written for any policy."""
     call = bandit_call(policy, env, sweep, steps=options.steps, runs=options.runs, points=options.points)
     check_choice("precision", options.precision, PRECISIONS)
     plan_layout(call.num_runs, options.block, None)

@@ -37,7 +37,7 @@ class Compare:
     trust: Trust = False
 
     def run_command(self) -> None:
-        """Prints the comparison, and writes the files."""
+        """Print the comparison, and write the files."""
         if self.out is not None:
             check_place(self.out)
         comparison = compare(

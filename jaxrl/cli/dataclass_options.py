@@ -111,7 +111,7 @@ def _option_value(value: Any) -> Any:
 
 
 def refuse_gamma(args: Sequence[str], hparams: Mapping[str, Any]) -> None:
-    """Refuses --hparams.gamma for an algorithm with a discount and without that field."""
+    """Refuse --hparams.gamma for an algorithm with a discount and without that field."""
     if option_words(args, "hparams.gamma") is not None and "discount" in hparams and "gamma" not in hparams:
         raise CommandError("gamma is not a field: use --hparams.discount, such as 0.98 or beta:0.98,0.5")
 
@@ -190,7 +190,7 @@ def split(prefix: str, parsed: Any, defaults: Mapping[str, Any]) -> tuple[dict[s
 
 
 def _value(option: str, text: str, default: Any) -> Any:
-    """Parses a value of the type of the default: a discount, a whole number, a number or a curve, true or false."""
+    """Parse a value of the type of the default: a discount, a whole number, a number or a curve, true or false."""
     if isinstance(default, Discount):
         return as_discount(text)
     composite = as_composite(text)

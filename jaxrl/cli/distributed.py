@@ -35,7 +35,7 @@ def is_asked_for(options: Any) -> bool:
 
 
 def join(args: Sequence[str]) -> None:
-    """Connects the processes that the arguments of `jaxrl train` name, if any.
+    """Connect the processes that the arguments of `jaxrl train` name, if any.
 
     Raises:
       CommandError: An option has no value, or a value that is not a number.

@@ -30,7 +30,7 @@ class Evaluate:
     trust: Trust = False
 
     def run_command(self) -> None:
-        """Prints a table for each metric."""
+        """Print a table for each metric."""
         from jaxrl.runtime.evaluate_again import evaluate_result
 
         values = _values(self.held_out)
@@ -47,7 +47,7 @@ class Evaluate:
             print(f"\n{evaluated.table(metric)}")
 
     def _on_held_out_parameters(self, result: jaxrl.Result, values: dict[str, list[float]]) -> None:
-        """Prints tables of the returns over parameters, and writes the picture."""
+        """Print tables of the returns over parameters, and write the picture."""
         from envs.wrappers.randomising import without_draws
         from jaxrl.results.plotting.heat_map import MOST_PANELS
 
@@ -81,7 +81,7 @@ def _values(words: Sequence[str]) -> dict[str, list[float]]:
 
 
 def _check_picture(picture: Path, values: dict[str, list[float]]) -> None:
-    """Rejects a picture that could not be drawn, before anything is evaluated."""
+    """Reject a picture that could not be drawn, before anything is evaluated."""
     from jaxrl.results.plotting.style import require_picture
 
     require_picture(picture)

@@ -23,7 +23,7 @@ _PYTHON = f"{shlex.quote(sys.executable)} -P"  # no module of the current direct
 
 
 def submit_to_slurm(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resources: Resources) -> int:
-    """Submits a job array and a job that depends on it, and prints their numbers.
+    """Submit a job array and a job that depends on it, and print their numbers.
 
     Args:
       shards: Jobs of the array.
@@ -75,7 +75,7 @@ def submit_to_slurm(shards: Sequence[ShardJob], after: MergeJob, logs: Path, res
 
 
 def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resources: Resources) -> int:
-    """Runs all jobs as processes of this machine, the merging last, and prints what it printed.
+    """Run all jobs as processes of this machine, the merging last, and print what it printed.
 
     Args:
       shards: Jobs that run at the same time.
@@ -130,7 +130,7 @@ def _has_failed(job: Any, name: str) -> bool:
 
 
 def _import_submitit() -> None:
-    """Imports submitit, which would otherwise replace the handlers of all loggers of this process by its own.
+    """Import submitit, which would otherwise replace the handlers of all loggers of this process by its own.
 
     Raises:
       ImportError: It is not installed; the message names the extra.
@@ -149,7 +149,7 @@ def _import_submitit() -> None:
 
 @contextlib.contextmanager
 def _one_sentence(logs: Path, before: str = "") -> Iterator[None]:
-    """Converts errors of a submission, and hides what submitit prints about them.
+    """Convert errors of a submission, and hide what submitit prints about them.
 
     Args:
       logs: Directory of the logs.

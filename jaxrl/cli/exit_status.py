@@ -92,7 +92,7 @@ def _shown(message: str) -> str:
 
 
 def _prepare_streams() -> None:
-    """Opens streams that the caller has closed, and makes all of them write any text."""
+    """Open streams that the caller has closed, and make all of them write any text."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             try:

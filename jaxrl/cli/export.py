@@ -38,7 +38,7 @@ class Export:
 
 
 def run_export(args: Sequence[str]) -> int:
-    """Writes the file; prints its path, the run, and its inputs and outputs.
+    """Write the file; print its path, the run, and its inputs and outputs.
 
     Args:
       args: Arguments after `jaxrl export`.

@@ -68,7 +68,7 @@ class ShardJob:
     _process: Any = field(default=None, init=False, repr=False)
 
     def __call__(self) -> None:
-        """Trains until the end.
+        """Train until the end.
 
         Raises:
           RuntimeError: The command failed, or was killed several times.
@@ -97,7 +97,7 @@ class ShardJob:
         return DelayedSubmission(dataclasses.replace(self))
 
     def _stop(self) -> None:
-        """Ends the command by the signal at which it keeps a checkpoint, or kills it where that takes too long.
+        """End the command by the signal at which it keeps a checkpoint, or kill it where that takes too long.
 
         A handler of signals may call this during a wait for the command, whose lock is held then: it only looks.
         """
@@ -129,7 +129,7 @@ class MergeJob:
     report: str
 
     def __call__(self) -> None:
-        """Runs both commands, whose output is that of the job.
+        """Run both commands, whose output is that of the job.
 
         Raises:
           RuntimeError: No shard was begun, or a command failed.

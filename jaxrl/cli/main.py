@@ -48,7 +48,7 @@ class Render:
     trust: Trust = False
 
     def run_command(self) -> None:
-        """Writes the file and prints its path."""
+        """Write the file and print its path."""
         from jaxrl.cli.chosen_policy import chosen_policy, named_run
         from jaxrl.policies.crowds import crowd_like
 
@@ -74,7 +74,7 @@ class Envs:
     """Discount of the optimum, such as 0.99 or hyperbolic:k=0.1; by default none."""
 
     def run_command(self) -> None:
-        """Prints the table, or one name per line."""
+        """Print the table, or one name per line."""
         from jaxrl.cli.environments import environments_text, optima_text
 
         if self.optimum:
@@ -92,7 +92,7 @@ class Algorithms:
     """List the names of algorithms."""
 
     def run_command(self) -> None:
-        """Prints one name per line."""
+        """Print one name per line."""
         from jaxrl.algorithms.registry import ROWS
 
         print("\n".join(ROWS))
@@ -103,7 +103,7 @@ class Version:
     """Show the versions, devices and precision that results depend on."""
 
     def run_command(self) -> None:
-        """Prints one item per line."""
+        """Print one item per line."""
         import jax
 
         from jaxrl.results.json_values import versions
@@ -217,7 +217,7 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 
 def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -> None:
-    """Sets flags of XLA; must run before JAX's backend starts (importing gymnax starts it), which reads them once.
+    """Set flags of XLA; must run before JAX's backend starts (importing gymnax starts it), which reads them once.
 
     Args:
       command: Name of the command.

@@ -26,7 +26,7 @@ OF_CALL = (
 
 
 def run_meta(args: Sequence[str]) -> int:
-    """Runs a meta-training, prints its table and the path of the directory written.
+    """Run a meta-training, print its table and the path of the directory written.
 
     Args:
       args: Arguments after `jaxrl meta`: algorithm, environment, options.

@@ -39,7 +39,7 @@ class CommandError(ValueError):
 
 
 def whole_number(words: list[str]) -> int:
-    """Parses a whole number: digits exactly, without the limit 2**53 of a float; or a form such as `1e6`."""
+    """Parse a whole number: digits exactly, without the limit 2**53 of a float; or a form such as `1e6`."""
     with contextlib.suppress(ValueError):
         return int(words[0])
     with contextlib.suppress(ValueError):
@@ -105,7 +105,7 @@ def without_options(args: Sequence[str], names: Collection[str]) -> list[str]:
 
 
 def parse(command: type[T], args: Sequence[str], prog: str, description: str | None = None) -> T:
-    """Parses the arguments of one command.
+    """Parse the arguments of one command.
 
     Args:
       command: Dataclass whose fields are the options.
@@ -170,7 +170,7 @@ def _several(sentence: str, args: Sequence[str]) -> str:
 
 
 def _sentence(box: str) -> str:
-    """Extracts the text of tyro's message, and the options that it suggests.
+    """Extract the text of tyro's message, and the options that it suggests.
 
     The message is a frame, or plain text on a terminal without frames: a title, then sections between rules. Tyro's
     public interface offers nothing else: `console_outputs=False` leaves only the exit status,

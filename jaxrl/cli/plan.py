@@ -47,7 +47,7 @@ TARGET: tuple[str, Any, Any] = (
 
 
 def run_plan(args: Sequence[str]) -> int:
-    """Prints the plan; nothing is trained.
+    """Print the plan; nothing is trained.
 
     Args:
       args: Arguments after `jaxrl plan`: those of `jaxrl train`, except the options that resume a run or

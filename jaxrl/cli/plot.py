@@ -30,7 +30,7 @@ class Plot:
     trust: Trust = False
 
     def run_command(self) -> None:
-        """Writes the picture and prints its path."""
+        """Write the picture and print its path."""
         if self.others:
             self._plot_all()
             return

@@ -33,7 +33,7 @@ class Report:
     trust: Trust = False
 
     def run_command(self) -> None:
-        """Writes the page and prints its path."""
+        """Write the page and print its path."""
         file = write_report(**vars(self))
         size = file.stat().st_size
         print(f"Wrote {file} ({size / 1000:,.0f} kB): it opens in any browser, without a network.")

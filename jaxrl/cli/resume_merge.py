@@ -30,7 +30,7 @@ class Merge:
     trust: Trust = False
 
     def run_command(self) -> int:
-        """Prints the table of the merged result and its path."""
+        """Print the table of the merged result and its path."""
         from jaxrl.runtime.merging import merge
 
         # runs/x-* includes a directory runs/x-whole of an earlier merge
@@ -60,7 +60,7 @@ def resume_options() -> type:
 
 
 def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int:
-    """Resumes a run or a search and prints its table; returns the exit status of `jaxrl train` or `jaxrl search`.
+    """Resume a run or a search and print its table; return the exit status of `jaxrl train` or `jaxrl search`.
 
     Args:
       args: Arguments that follow `jaxrl resume`.
@@ -90,7 +90,7 @@ def run_resume(args: Sequence[str], begun: Mapping[Path, dict[str, Any]]) -> int
 
 
 def _resume_search(parsed: Any, args: Sequence[str]) -> int:
-    """Repeats the command that began a search, with the options of the machine in the arguments of `jaxrl resume`.
+    """Repeat the command that began a search, with the options of the machine in the arguments of `jaxrl resume`.
 
     Raises:
       CommandError: The search has no command, or an argument does not apply to a search.

@@ -36,7 +36,7 @@ _SPACE = (
 
 
 def run_search(args: Sequence[str]) -> int:
-    """Runs a search, prints its report and the paths of the files written.
+    """Run a search, print its report and the paths of the files written.
 
     Args:
       args: Arguments after `jaxrl search`: algorithm, environment, options.

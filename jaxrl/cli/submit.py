@@ -63,7 +63,7 @@ class Submit:
     """Flag to replace a result in OUT, which the shards do not touch."""
 
     def run_command(self) -> int:
-        """Submits the jobs and prints their numbers; with `local`, waits for them and prints the merged result."""
+        """Submit the jobs and print their numbers; with `local`, wait for them and print the merged result."""
         self._check_numbers()
         words, out = self._checked_command()
         shards = [
@@ -85,7 +85,7 @@ class Submit:
         return run(jobs.shards, jobs.after, logs, resources)
 
     def _check_numbers(self) -> None:
-        """Raises an error if a number of an option is out of range.
+        """Raise an error if a number of an option is out of range.
 
         Raises:
           CommandError: There is such an option.

@@ -40,7 +40,7 @@ Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
 def run_train(args: Sequence[str]) -> int:
-    """Trains, prints a table and the path of the result.
+    """Train, print a table and the path of the result.
 
     Args:
       args: Arguments after `jaxrl train`: algorithm, environment, options.
@@ -89,7 +89,7 @@ def asked(
     unlisted: Collection[str] = (),
     further: Sequence[tuple[str, Any, Any]] = (),
 ) -> Asked:
-    """Parses the arguments of `jaxrl train` or `jaxrl plan`.
+    """Parse the arguments of `jaxrl train` or `jaxrl plan`.
 
     Args:
       args: Arguments: algorithm, environment, options.

@@ -162,7 +162,7 @@ def scored(actor: Actor, policy: Policy, memory: Memory, obs: Any, mask: Any) ->
 
 
 def check_memory(before: Memory, after: Memory) -> None:
-    """Rejects an actor whose memory after a step differs in structure, shapes or types from the memory before it.
+    """Reject an actor whose memory after a step differs in structure, shapes or types from the memory before it.
 
     Args:
       before, after: Memories, leaves `[*B, ...]`.

@@ -297,7 +297,7 @@ def critic_observation(
 def apply_centralised(
     network: nn.Module, params: Params, obs: Any, global_obs: Any, num_axes: int, num_agent_axes: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Applies a centralised network to all agents of environments; features of `global_obs` are computed once for all.
+    """Apply a centralised network to all agents of environments; features of `global_obs` are computed once for all.
 
     Args:
       network: Centralised network, a `CentralisedActorCritic`.

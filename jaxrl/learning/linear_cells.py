@@ -274,7 +274,7 @@ def _in_blocks(decay: Parts, values: Parts, linked: jax.Array) -> Parts:
     count = -(-num_steps // length)
 
     def blocks(leaf: jax.Array) -> jax.Array:
-        """Reshapes `[T, ...]` to `[length, count, ...]`, with zeros at the end."""
+        """Reshape `[T, ...]` to `[length, count, ...]`, with zeros at the end."""
         padded = jnp.pad(leaf, [(0, length * count - num_steps), *[(0, 0)] * (leaf.ndim - 1)])
         return padded.reshape(count, length, *leaf.shape[1:]).swapaxes(0, 1)
 

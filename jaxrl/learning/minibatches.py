@@ -56,7 +56,7 @@ def over_epochs(
     start: Any,
     shards: EnvShards | None = None,
 ) -> tuple[Any, Any]:
-    """Scans over epochs, each with its own minibatches.
+    """Scan over epochs, each with its own minibatches.
 
     Args:
       key: Random key.

@@ -306,7 +306,7 @@ class NetworkConfig(Settings):
         return tuple(field.name for field in fields(NetworkConfig) if field.name != "actor_sees")
 
     def check_own_network(self) -> None:
-        """Rejects the field `memory` with a custom network, which defines its own memory or none.
+        """Reject the field `memory` with a custom network, which defines its own memory or none.
 
         Raises:
           ValueError: `memory` is set.
@@ -318,7 +318,7 @@ class NetworkConfig(Settings):
             )
 
     def report_unused(self) -> None:
-        """Warns of fields of networks that differ from their defaults, which a custom network does not use."""
+        """Warn of fields of networks that differ from their defaults, which a custom network does not use."""
         known = type(self).__dataclass_fields__
         names = [name for name in self.network_fields if getattr(self, name) != known[name].default]
         if names:
@@ -327,7 +327,7 @@ class NetworkConfig(Settings):
             warnings.warn(f"{shown} {effect} with network=, which has layers of its own", RuntimeWarning, stacklevel=7)
 
     def _check_window(self) -> None:
-        """Rejects fields of the window of "gtrxl" that are wrong, or have no effect on another memory."""
+        """Reject fields of the window of "gtrxl" that are wrong, or have no effect on another memory."""
         for name in ("memory_window", "memory_layers", "memory_heads"):
             value = getattr(self, name)
             check_count(name, value, 2 if name == "memory_window" else 1)
@@ -381,7 +381,7 @@ class NetworkConfig(Settings):
             )
 
     def _check_entries(self, obs: Any, seen: Any) -> None:
-        """Rejects encoders that do not fit the shapes of an observation, and of what the critic sees.
+        """Reject encoders that do not fit the shapes of an observation, and of what the critic sees.
 
         Raises:
           ValueError: An observation is not a dictionary, none has an entry, or an entry is not an image.
@@ -482,7 +482,7 @@ class NetworkConfig(Settings):
         )
 
     def _refuse_others(self, kind: str, critic: str) -> None:
-        """Rejects changed fields of other networks."""
+        """Reject changed fields of other networks."""
         defaults = {field.name: field.default for field in fields(NetworkConfig)}
         for name in {name: None for names in _OWN.values() for name in names}:
             if name in _OWN[kind] + _OWN[critic] or getattr(self, name) == defaults[name]:

@@ -438,7 +438,7 @@ def leading_axes(obs: Any, shapes: Any) -> int:
 
 
 def apply_over(network: nn.Module, params: Params, obs: Any, num_axes: int, *others: Any) -> Any:
-    """Applies a network to observations, and to other arguments if any, with `num_axes` leading axes."""
+    """Apply a network to observations, and to other arguments if any, with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
         function = jax.vmap(function, in_axes=(None, 0, *[0] * len(others)))
@@ -498,7 +498,7 @@ def with_action(obs: Any, action: Any) -> Any:
 
 
 def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
-    """Rejects a network whose outputs the algorithm cannot use, before anything is compiled.
+    """Reject a network whose outputs the algorithm cannot use, before anything is compiled.
 
     Args:
       network: Flax module, called as `network.apply(params, obs)` on one observation.

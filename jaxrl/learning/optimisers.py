@@ -83,7 +83,7 @@ def _clipping(hparams: HParams) -> optax.GradientTransformation:
 
 
 def check_optimiser(optimiser: Any) -> None:
-    """Rejects a value that is not a factory of optimisers, without a call of it.
+    """Reject a value that is not a factory of optimisers, without a call of it.
 
     Args:
       optimiser: Value of the field `optimiser` of a configuration.
@@ -112,7 +112,7 @@ def check_optimiser(optimiser: Any) -> None:
 
 @functools.lru_cache(maxsize=64)
 def check_transformation(optimiser: Optimiser) -> None:
-    """Rejects a factory whose result cannot transform gradients; nothing is compiled.
+    """Reject a factory whose result cannot transform gradients; nothing is compiled.
 
     Args:
       optimiser: Factory, or its path; None for `adam`.

@@ -140,7 +140,7 @@ class QNetwork(nn.Module):
 
 
 def check_outputs(name: str, network: Any, inputs: dict[str, Any], outputs: str, shape: tuple[int, ...]) -> None:
-    """Rejects a custom network whose outputs an algorithm cannot use, before anything is compiled.
+    """Reject a custom network whose outputs an algorithm cannot use, before anything is compiled.
 
     Args:
       name: Name of the argument, for error messages.

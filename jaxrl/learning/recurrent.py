@@ -151,7 +151,7 @@ def step_over(network: Any, params: Params, obs: Any, memory: Memory, num_axes: 
 
 
 def unroll_over(network: Any, params: Params, obs: Any, memory: Memory, reset: jax.Array) -> Any:
-    """Unrolls a recurrent network along sequences.
+    """Unroll a recurrent network along sequences.
 
     Args:
       network: Recurrent network.
@@ -175,7 +175,7 @@ def unroll_over(network: Any, params: Params, obs: Any, memory: Memory, reset: j
 
 
 def unroll(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
-    """Unrolls a network or a cell along one sequence, by its method `unroll` if it has one.
+    """Unroll a network or a cell along one sequence, by its method `unroll` if it has one.
 
     Args:
       module: Recurrent network or memory cell.
@@ -190,7 +190,7 @@ def unroll(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.
 
 
 def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
-    """Unrolls a recurrent network or a cell along one sequence, step by step.
+    """Unroll a recurrent network or a cell along one sequence, step by step.
 
     Args:
       module: Recurrent network or memory cell.
@@ -215,7 +215,7 @@ def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, re
 
 
 def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
-    """Rejects a recurrent network that the algorithm cannot use, before anything is compiled.
+    """Reject a recurrent network that the algorithm cannot use, before anything is compiled.
 
     Args:
       network: Flax module with a method `initial_memory`.
@@ -235,7 +235,7 @@ def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | 
 def check_remembering(
     name: str, network: Any, inputs: dict[str, Any], takes: str, required: tuple[tuple[int, ...], ...]
 ) -> None:
-    """Rejects a recurrent network whose results differ from the required ones, before anything is compiled.
+    """Reject a recurrent network whose results differ from the required ones, before anything is compiled.
 
     Args:
       name: Name of the argument, for error messages.

@@ -79,7 +79,7 @@ def step_once(
 
 
 def over_agents(flag: jax.Array, reward: jax.Array) -> jax.Array:
-    """Broadcasts a flag `[*B]` over the agents' axes of a reward `[*B, *A]`."""
+    """Broadcast a flag `[*B]` over the agents' axes of a reward `[*B, *A]`."""
     chex.assert_equal_shape_prefix([flag, reward], flag.ndim, custom_message="flag, reward")
     return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
 
@@ -142,7 +142,7 @@ def reset_all(
     shards: EnvShards | None = None,
     memory: Memory = (),
 ) -> Carry:
-    """Starts episodes in `num_envs` environments, or in those of one shard.
+    """Start episodes in `num_envs` environments, or in those of one shard.
 
     Args:
       env: Environment, static.
@@ -209,7 +209,7 @@ def rollout(
     recorded: Callable[[Memory], Any] | None = None,
     reset_keys: jax.Array | None = None,
 ) -> tuple[Carry, Transition, jax.Array]:
-    """Steps every environment `T` times, resetting where an episode ends.
+    """Step every environment `T` times, resetting where an episode ends.
 
     Fresh states come from a pool per environment, drawn in bulk beforehand and used in order; if an environment needs
     more states than its pool holds, it reuses them from the first one, and every reuse is counted. An agent's memory is

@@ -83,7 +83,7 @@ def after_windows(network: Any, params: Params, sequences: Sequences) -> Memory:
 
 
 def unroll_rows(network: Any, params: Params, sequences: Sequences) -> tuple[Any, Memory, Memory]:
-    """Unrolls a recurrent network along sequences whose steps are the rows of a batch.
+    """Unroll a recurrent network along sequences whose steps are the rows of a batch.
 
     Args:
       network: Recurrent network `(inputs, memory) -> (outputs, memory)`.

@@ -40,7 +40,7 @@ class EnvShards(NamedTuple):
 
 
 def own(tree: PyTree, shards: EnvShards | None, axis: int = 0) -> Any:
-    """Slices leaves with one entry for each environment of the run to the entries of this part.
+    """Slice leaves with one entry for each environment of the run to the entries of this part.
 
     Random numbers drawn for the whole run and then sliced do not depend on the number of parts.
 

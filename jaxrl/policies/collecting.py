@@ -114,7 +114,7 @@ def _record(
 
 
 def _recorded(recorder: Recorder, runs: Runs, steps: int | None) -> Recorded:
-    """Steps `[R, E, N, T, ...]` on the host; without a number of them, up to the end of the longest episode."""
+    """Step `[R, E, N, T, ...]` on the host; without a number of them, up to the end of the longest episode."""
     longest = int(np.max(runs.env_params.max_steps_in_episode)) if steps is None else steps
     chunk = -(-longest // -(-longest // CHUNK))
     arguments = jax.device_put((runs.policies, runs.env_params, runs.keys))
@@ -132,7 +132,7 @@ def _recorded(recorder: Recorder, runs: Runs, steps: int | None) -> Recorded:
 
 
 def _check_room(each: int, count: int, more: int) -> None:
-    """Raises an error if the memory is too small for more parts, and for all of them joined together.
+    """Raise an error if the memory is too small for more parts, and for all of them joined together.
 
     Args:
       each: Size of a part, in bytes.

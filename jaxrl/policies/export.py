@@ -254,7 +254,7 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
 
 @contextlib.contextmanager
 def _of_the_format(file_format: str) -> Iterator[None]:
-    """Turns errors of the library that runs a file into one sentence, such as of a dtype that it lacks."""
+    """Turn errors of the library that runs a file into one sentence, such as of a dtype that it lacks."""
     try:
         yield
     except UserError:

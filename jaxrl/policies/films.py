@@ -54,7 +54,7 @@ class Films:
         self._directory, self._every, self._fps = Path(directory), every, fps
 
     def check(self, call: FollowedCall) -> None:
-        """Checks that the environment can be drawn, before anything is compiled."""
+        """Check that the environment can be drawn, before anything is compiled."""
         from envs.rendering import Scene
 
         described = call.description()
@@ -66,18 +66,18 @@ class Films:
         self._places = [re.sub(r'[<>:"/\\|?*\x00-\x1f]', "_", name) if len(names) > 1 else "" for name in names]
 
     def start(self, call: FollowedCall, resumed: int | None) -> None:
-        """Does nothing at the start."""
+        """Do nothing at the start."""
 
     def __call__(self, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """Does nothing with the metrics."""
+        """Do nothing with the metrics."""
 
     def finish(self, result: Any) -> None:
-        """Does nothing at the end."""
+        """Do nothing at the end."""
 
     def policies(
         self, env_step: int, runs: tuple[np.ndarray, np.ndarray], policies: Callable[[], Policy]
     ) -> Iterator[tuple[int, Path]]:
-        """Writes the films of an evaluation.
+        """Write the films of an evaluation.
 
         Args:
           env_step: Environment steps at the evaluation.

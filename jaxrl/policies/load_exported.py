@@ -276,7 +276,7 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
 
 
 def _check_ports(file: Path, spec: Mapping[str, Any]) -> None:
-    """Rejects files whose inputs and outputs are not described in jaxrl's format.
+    """Reject files whose inputs and outputs are not described in jaxrl's format.
 
     Raises:
       ResultError: The description differs.

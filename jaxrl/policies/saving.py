@@ -30,7 +30,7 @@ __all__ = ["save_steps", "to_minari"]
 
 
 def save_steps(data: xarray.Dataset, path: str | Path) -> Path:
-    """Writes the steps that `jaxrl.collect` returned to a file, which replaces an existing one.
+    """Write the steps that `jaxrl.collect` returned to a file, which replaces an existing one.
 
     `.nc` is netCDF, which `xarray.open_dataset` reads with all axes. `.parquet` is a table with a row for each step
     that was taken, and for each agent if there are several; arrays are columns such as `observation.0`.

@@ -37,7 +37,7 @@ def compare(
     confidence: float = 0.95,
     trust: bool = False,
 ) -> Comparison:
-    """Compares algorithms, or any results, on one task or on several.
+    """Compare algorithms, or any results, on one task or on several.
 
     Args:
       results: Results or run directories by name, `{"dqn": result, "mine": "runs/mine"}`. A name may also have a list,
@@ -129,7 +129,7 @@ def _metric(metric: str | None, runs: Sequence[Run]) -> str:
 
 
 def _check_meanings(runs: Sequence[Run], task: str, metric: str, direction: int) -> None:
-    """Rejects returns on different scales, and warns where the environments of a task differ."""
+    """Reject returns on different scales, and warn where the environments of a task differ."""
     plain = metric.removesuffix("_sampled")
     if plain not in RETURNS:
         return
@@ -156,7 +156,7 @@ def _check_meanings(runs: Sequence[Run], task: str, metric: str, direction: int)
 
 
 def _warn_of_presets(runs: Sequence[Run], task: str) -> None:
-    """Warns where some runs start from a preset and others from defaults; older results do not record it."""
+    """Warn where some runs start from a preset and others from defaults; older results do not record it."""
     origins = {run.name: run.attributes.get("settings_from") for run in runs}
     tuned = [f"{name} from the {origin}" for name, origin in origins.items() if origin not in (None, DEFAULTS)]
     untuned = [name for name, origin in origins.items() if origin == DEFAULTS]

@@ -189,7 +189,7 @@ class Comparison:
         return draw_profiles(self, path, ax)
 
     def save(self, path: str | Path) -> Path:
-        """Writes figures (.png, .pdf, .svg) and tables (.csv) into a directory, or the learning curves into one file.
+        """Write figures (.png, .pdf, .svg) and tables (.csv) into a directory, or the learning curves into one file.
 
         Args:
           path: Directory, new or with an earlier comparison alone; or the name of a picture.

@@ -120,7 +120,7 @@ def _named_runs(sources: Sources, trust: bool) -> list[tuple[str, str | None, Ru
 
 
 def _check_joined(name: str, task: str, runs: Sequence[Run]) -> None:
-    """Rejects several results of one name on one task, unless they are further seeds of the same settings."""
+    """Reject several results of one name on one task, unless they are further seeds of the same settings."""
     if len(runs) == 1:
         return
     remedy = f"give them different names, or tasks of their own, such as {{{name!r}: {{'first': ..., 'second': ...}}}}"

@@ -23,7 +23,7 @@ __all__ = ["check_place", "save"]
 
 
 def save(comparison: Compared, path: Path) -> Path:
-    """Writes a directory, or a figure with the learning curves; see `Comparison.save`."""
+    """Write a directory, or a figure with the learning curves; see `Comparison.save`."""
     check_place(path)
     if _is_picture(path):
         draw_curves(comparison, path)
@@ -49,7 +49,7 @@ def save(comparison: Compared, path: Path) -> Path:
 
 
 def check_place(path: Path) -> None:
-    """Rejects a file that is no picture, and a directory with files that a comparison does not write.
+    """Reject a file that is no picture, and a directory with files that a comparison does not write.
 
     Raises:
       ValueError: The name has another suffix, or the path is a file.

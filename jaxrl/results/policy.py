@@ -109,7 +109,7 @@ class TrainedPolicy:
     if not TYPE_CHECKING:  # or type checkers would take any attribute
 
         def __getattr__(self, name: str) -> Any:
-            """Raises the error for an unknown attribute; for a name of other libraries, it states how to act."""
+            """Raise the error for an unknown attribute; for a name of other libraries, it states how to act."""
             habits = ("predict", "act", "get_action", "select_action", "sample_action", "apply")
             hint = "; policy(obs) is an action, and policy(obs, key, greedy=False) a sampled one" * (name in habits)
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}", name=name, obj=self)

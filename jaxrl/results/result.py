@@ -270,7 +270,7 @@ class Result:
         return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params, env_steps)
 
     def save(self, path: str | Path, force: bool = False) -> Path:
-        """Writes a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.
+        """Write a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.
 
         With the extra `parquet` it also writes `metrics.parquet`, the table of `metrics.csv`.
 

@@ -191,7 +191,7 @@ def seeds_that_fit(seeds: int | Sequence[int], hparams: HParams = None, name: st
 
 
 def split(num_settings: int, num_seeds: int, count: int) -> list[Part]:
-    """Divides the runs of a call into parts of nearly equal size: by seeds, and by settings too if seeds are too few.
+    """Divide the runs of a call into parts of nearly equal size: by seeds, and by settings too if seeds are too few.
 
     Args:
       num_settings, num_seeds: Number of settings and of seeds of the call.
@@ -226,7 +226,7 @@ class Assembled(NamedTuple):
 
 
 def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> Assembled:
-    """Joins the runs of parts, each at its place in the whole.
+    """Join the runs of parts, each at its place in the whole.
 
     Args:
       shape: Shape `(num_settings, num_seeds)` of the whole.

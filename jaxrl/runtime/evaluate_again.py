@@ -70,7 +70,7 @@ def whole_episodes(
 
 @in_own_settings
 def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
-    """Runs whole episodes with every final policy of a result, on all devices.
+    """Run whole episodes with every final policy of a result, on all devices.
 
     Args:
       result: Result, trained here or loaded; each policy acts in the environment that it was trained in.

@@ -46,7 +46,7 @@ def carry_out(
     layout: Layout | None = None,
     stop: StopRequest | None = None,
 ) -> Result:
-    """Executes a call, or the shard of it that belongs to this process, within the memory limit.
+    """Execute a call, or the shard of it that belongs to this process, within the memory limit.
 
     Args:
       call: Call to run.
@@ -200,7 +200,7 @@ class _Parts:
             raise KeyboardInterrupt(self._watch.stop.signal)
 
     def drive(self, part: Part) -> None:
-        """Executes one part at its original block width, or narrower after a device ran out of memory."""
+        """Execute one part at its original block width, or narrower after a device ran out of memory."""
         options, call, before = self._options, self._call.part(part), self._watch.bar.done
         checkpoints, block = self._checkpoints_of(part, call)
         exhaustion = Exhaustion()
@@ -235,7 +235,7 @@ class _Parts:
         return result
 
     def _compile(self, call: Call, layout: Layout) -> None:
-        """Compiles the programs of a part whose block width differs from that of the plan."""
+        """Compile the programs of a part whose block width differs from that of the plan."""
         if layout.block != self._compiled:
             _, _, plan = self._planner.compiled(call, layout, self._num_parts, self._options.precision)
             self._compiled = plan.block
@@ -301,7 +301,7 @@ def _say(options: Options, text: str) -> None:
 
 @contextlib.contextmanager
 def _reporting_what_is_kept(options: Options) -> Iterator[None]:
-    """Warns if a call is interrupted that can be resumed."""
+    """Warn if a call is interrupted that can be resumed."""
     try:
         yield
     except KeyboardInterrupt:
@@ -316,7 +316,7 @@ def _reporting_what_is_kept(options: Options) -> Iterator[None]:
 
 
 def _reported(call: Call, result: Result) -> Result:
-    """Returns the result unchanged, after warnings about failed runs and about episodes that began alike."""
+    """Return the result unchanged, after warnings about failed runs and about episodes that began alike."""
     failed = result.failed
     if failed:
         named = "; ".join(f"seed {seed}" + (f" of {setting}" if setting else "") for setting, seed in failed[:10])

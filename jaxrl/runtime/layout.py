@@ -46,7 +46,7 @@ class Layout(NamedTuple):
         return self.num_blocks * self.block
 
     def spread(self, tree: PyTree) -> list[list[Any]]:
-        """Splits leaves `[num_runs, ...]` into blocks `[block, ...]`, a list for each device; padding repeats runs."""
+        """Split leaves `[num_runs, ...]` into blocks `[block, ...]`, a list for each device; padding repeats runs."""
         tree = jax.tree.map(np.asarray, tree)
 
         def put(first: int, device: Any) -> Any:
@@ -65,7 +65,7 @@ class Layout(NamedTuple):
 
 
 def plan_layout(num_runs: int, block: int | None, devices: Sequence[Any] | None, cpu_block: int = CPU_BLOCK) -> Layout:
-    """Chooses devices and block width.
+    """Choose devices and block width.
 
     Args:
       num_runs: Number of runs, settings times seeds.
@@ -125,7 +125,7 @@ def default_devices() -> tuple[Any, ...]:
 
 
 def over_blocks(program: Callable[..., Any], num_shared: int = 0) -> Callable[..., list[Any]]:
-    """Maps a program of one block over the blocks of a device, one after another.
+    """Map a program of one block over the blocks of a device, one after another.
 
     The loop is outside the program, which is the same for any number of blocks: their number changes no bit, and
     slicing blocks from one array, a quarter of the compile time, is not needed.
@@ -149,7 +149,7 @@ def over_blocks(program: Callable[..., Any], num_shared: int = 0) -> Callable[..
 
 
 def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence[Any]) -> list[list[Any]]:
-    """Compiles programs for every device, each while the next is lowered, or one after another where memory is tight.
+    """Compile programs for every device, each while the next is lowered, or one after another where memory is tight.
 
     One program for all devices would be compiled by other passes than a program for one, and
     round differently; and runs do not communicate.
@@ -197,7 +197,7 @@ def compiler_options(device: Any) -> dict[str, Any]:
 
 
 def run_on_devices(executables: Sequence[Any], *arguments: Sequence[Any]) -> list[Any]:
-    """Calls one function for every device at the same time, and waits.
+    """Call one function for every device at the same time, and wait.
 
     Args:
       executables: Programs, or walks over blocks, one for each entry of a layout's devices.

@@ -74,7 +74,7 @@ class _Shard(NamedTuple):
 def merge(
     paths: Sequence[str | Path], out: str | Path | None = None, *, force: bool = False, trust: bool = False
 ) -> Result:
-    """Merges the results that `train(..., shard="i/n", out=...)` saved for every i.
+    """Merge the results that `train(..., shard="i/n", out=...)` saved for every i.
 
     The seeds of a shard that is missing or has no result yet are left out, as are the points that a shard did not reach
     because it ended early; a warning names these shards and seeds. A result that does not match the `run.json` next to

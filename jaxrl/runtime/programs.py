@@ -75,7 +75,7 @@ def compilations() -> int:
 
 @contextlib.contextmanager
 def room_for(count: int) -> Iterator[None]:
-    """Keeps at least `count` programs, for a call that alternates between as many."""
+    """Keep at least `count` programs, for a call that alternates between as many."""
     before = _CACHE.most
     _CACHE.most = max(before, count)
     try:
@@ -131,7 +131,7 @@ def compiled_programs(
 
 @contextlib.contextmanager
 def _collection_paused() -> Iterator[None]:
-    """Disables garbage collection while tracing, which makes many long-lived objects that each pass would visit."""
+    """Disable garbage collection while tracing, which makes many long-lived objects that each pass would visit."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -142,7 +142,7 @@ def _collection_paused() -> Iterator[None]:
 
 
 def forget(but: Any = None) -> bool:
-    """Deletes the programs of earlier calls except `but`, to free their memory; returns whether there were any."""
+    """Delete the programs of earlier calls except `but`, to free their memory; return whether there were any."""
     others = [key for key, programs in _CACHE.programs.items() if programs is not but]
     for key in others:
         del _CACHE.programs[key]
@@ -152,7 +152,7 @@ def forget(but: Any = None) -> bool:
 
 
 def clear_programs() -> None:
-    """Releases the memory of all compiled programs of this process, for loops over many networks or environments.
+    """Release the memory of all compiled programs of this process, for loops over many networks or environments.
 
     The programs of the last 16 calls are kept otherwise, some 30 MiB for each small network. Results, algorithms and
     policies can be used afterwards as before, and are compiled again. JAX's own caches are cleared as well.
@@ -164,7 +164,7 @@ def clear_programs() -> None:
 
 
 def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> None:
-    """Rejects metrics whose names have another use in a result."""
+    """Reject metrics whose names have another use in a result."""
     clashes = sorted(set(metric_names) & set(reserved))
     if clashes:
         raise UserValueError(f"metrics and swept paths must differ in name, got {', '.join(clashes)} for both")
@@ -190,7 +190,7 @@ def functions_of(loop: Loop) -> tuple[Callable[..., Any], Callable[..., Any], Ca
 
 
 def over_runs(function: Callable[..., Any], block: int, num_mapped: int) -> Callable[..., Any]:
-    """Maps a function of one run over a block.
+    """Map a function of one run over a block.
 
     The program of a block of one for a CPU has no axis of runs inside: XLA sums and multiplies along an axis of
     length 1 more slowly than without it.

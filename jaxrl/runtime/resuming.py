@@ -39,7 +39,7 @@ def resume(
     allow: Allow = (),
     **options: Unpack[ResumeOptions],
 ) -> Result:
-    """Resumes a run of `train(..., out=path)`; the result equals that of an uninterrupted run bit for bit.
+    """Resume a run of `train(..., out=path)`; the result equals that of an uninterrupted run bit for bit.
 
     This holds at the original block width, which is kept, on a device of the same kind with the same
     versions; otherwise a warning names the difference. A run without a checkpoint starts from the beginning, with a
@@ -75,7 +75,7 @@ def resume_begun(
     allow: Allow = (),
     **options: Unpack[ResumeOptions],
 ) -> Result:
-    """Does the same as `resume`, with the contents of `run.json`, which were read before.
+    """Do the same as `resume`, with the contents of `run.json`, which were read before.
 
     Args:
       directory: Run directory.

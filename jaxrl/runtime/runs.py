@@ -76,7 +76,7 @@ class Runs:
             self._initial = self._start = None
 
     def advance(self, count: int) -> None:
-        """Advances every run by `count` iterations, and waits for them."""
+        """Advance every run by `count` iterations, and wait for them."""
         self.start()
         each = self._on_each(self.iteration), self._on_each(count)
         self._runs = run_on_devices(self._walks["advance"], self._runs, self._spread, *each)
@@ -119,7 +119,7 @@ class Runs:
             return self.layout.gather(run_on_devices(walks, self._runs, self._spread, self._on_each(self.iteration)))
 
     def put(self, states: State, iteration: int) -> None:
-        """Sets the runs to states that `states()` of these or equal runs returned.
+        """Set the runs to states that `states()` of these or equal runs returned.
 
         Raises:
           ValueError: The states are those of another algorithm or network.
@@ -144,7 +144,7 @@ class Runs:
         )
 
     def _mapped(self, name: str, function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
-        """Maps a function of one run over a block; the compiled function is cached between calls."""
+        """Map a function of one run over a block; the compiled function is cached between calls."""
         key = (name, self._call.identity, self.layout.block)
         return cached(key, arguments, lambda: jax.jit(jax.vmap(function)))
 

@@ -122,7 +122,7 @@ def train(
     warm_start: TrainedPolicy | Result | str | Path | None = None,
     **options: Unpack[RunOptions],
 ) -> Result:
-    """Trains every setting with every seed, in one program on all devices.
+    """Train every setting with every seed, in one program on all devices.
 
     Ctrl-C, SIGTERM and SIGUSR1 stop training after the current chunk; the runs are then evaluated, returned
     and saved, with a warning. A run whose metrics are no longer finite is reported and does not affect the others.
@@ -315,7 +315,7 @@ def _with_defaults(settings: Any, prepared: Any) -> Any:
 
 
 def _warn_if_bootstrap_double_counts(algo: Algorithm, env_params: EnvParams) -> None:
-    """Warns if the reward already includes the time after the limit and the algorithm bootstraps there as well."""
+    """Warn if the reward already includes the time after the limit and the algorithm bootstraps there as well."""
     if getattr(algo.config, "time_limits", None) == "bootstrap" and algo.env.pays_beyond_limit(env_params):
         warnings.warn(
             f"time_limits is 'bootstrap', and {algo.env.name} already pays for the rest of an episode at the limit, "
@@ -326,7 +326,7 @@ def _warn_if_bootstrap_double_counts(algo: Algorithm, env_params: EnvParams) -> 
 
 
 def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: EnvParams) -> None:
-    """Rejects episodes that are longer than the curve of a discount without a closed form."""
+    """Reject episodes that are longer than the curve of a discount without a closed form."""
     discount = None if algo.discount is None else algo.discount(prepared)
     if not isinstance(discount, Prepared) or discount.form is not None:
         return
@@ -340,7 +340,7 @@ def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: EnvPara
 
 
 def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> None:
-    """Rejects to extend a run that has stopped learning, such as by a step size of 0.
+    """Reject to extend a run that has stopped learning, such as by a step size of 0.
 
     Args:
       algo: Algorithm.
@@ -359,7 +359,7 @@ def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> 
 
 
 def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
-    """Warns about schedules over a run that then became longer: values that differ when prepared for that length."""
+    """Warn about schedules over a run that then became longer: values that differ when prepared for that length."""
     values = dict(leaves(prepared))
     changed = [path for path, other in leaves(longer) if np.any(values[path] != other)]
     shared = "anneal_env_steps"  # by all fractions of an initial value
@@ -377,7 +377,7 @@ def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
 
 
 def _warn_of_a_stop(result: Result, env_steps: int, out: str | Path | None) -> None:
-    """Warns after a signal, since a script would otherwise continue as if the runs were complete."""
+    """Warn after a signal, since a script would otherwise continue as if the runs were complete."""
     attrs = result.metrics.attrs
     if attrs["interrupted"] and attrs["stopped_by_signal"]:
         name = signal.Signals(attrs["stopped_by_signal"]).name
@@ -406,7 +406,7 @@ def points_of(
 
 
 def _say_if_an_iteration_is_long(algo: Algorithm, env_steps: int) -> None:
-    """Says if more than half of the first iteration, the least that a run takes, was not asked for."""
+    """Say if more than half of the first iteration, the least that a run takes, was not asked for."""
     if algo.env_steps_per_iteration > 2 * env_steps:
         say(
             f"env_steps={env_steps:,} becomes {algo.env_steps_per_iteration:,}, the environment steps of one iteration "
@@ -415,7 +415,7 @@ def _say_if_an_iteration_is_long(algo: Algorithm, env_steps: int) -> None:
 
 
 def _say_if_images_are_flattened(algo: Algorithm) -> None:
-    """Says if the network that a configuration chooses by itself has no convolutions for images."""
+    """Say if the network that a configuration chooses by itself has no convolutions for images."""
     if algo.network is not None or getattr(algo.config, "network", None) != "auto":
         return
     space = algo.env.observation_space(algo.env.default_params)
@@ -435,7 +435,7 @@ def _say_if_images_are_flattened(algo: Algorithm) -> None:
 
 
 def _say_if_sizes_are_rounded(config: Any) -> None:
-    """Says if a replay buffer, or its part that random actions fill, has more transitions than were asked for."""
+    """Say if a replay buffer, or its part that random actions fill, has more transitions than were asked for."""
     if not isinstance(config, OffPolicyConfig):
         return
     for name, size, rounded in (
@@ -450,7 +450,7 @@ def _say_if_sizes_are_rounded(config: Any) -> None:
 
 
 def _strong(leaf: Any) -> Any:
-    """Converts a number to an array without a weak type; float64 becomes float32, int64 int32."""
+    """Convert a number to an array without a weak type; float64 becomes float32, int64 int32."""
     return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)) if np.isscalar(leaf) else leaf
 
 

@@ -121,7 +121,7 @@ class MLflow:
 
 @contextlib.contextmanager
 def _storing(uri: str) -> Iterator[None]:
-    """Turns errors of the store into one sentence, such as those of a read-only or full file system."""
+    """Turn errors of the store into one sentence, such as those of a read-only or full file system."""
     try:
         yield
     except Exception as error:  # of any library underneath: those of a database are not MLflow's own

@@ -48,7 +48,7 @@ def journal(path: str) -> JournalStorage:
 
 
 def _check_first_line(file: Path) -> None:
-    """Raises an error if nothing should be appended to a file, since it is of another kind.
+    """Raise an error if nothing should be appended to a file, since it is of another kind.
 
     Raises:
       JournalError: The first line is not that of a journal.

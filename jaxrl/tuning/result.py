@@ -161,7 +161,7 @@ class SearchResult:
 
 @contextlib.contextmanager
 def command_recorded(words: Sequence[str]) -> Iterator[None]:
-    """Records the arguments of a command in the directories of searches within the context.
+    """Record the arguments of a command in the directories of searches within the context.
 
     Args:
       words: Arguments after `jaxrl search`, without those of the machine; none are recorded if empty.

@@ -171,7 +171,7 @@ class Space:
         return {path: spelled(distribution) for path, distribution in self.distributions.items()}
 
     def _refuse_names_of_others(self) -> None:
-        """Rejects all paths at once that are names of other libraries, with the paths here."""
+        """Reject all paths at once that are names of other libraries, with the paths here."""
         hparams = [path for path, _ in leaves(self.algo.hparams)] + fields_of(self.algo.hparams)
         config = [field.name for field in dataclasses.fields(self.algo.config)] if self.algo.config is not None else []
         known = [*hparams, *(f"{STATIC}{name}" for name in config)]

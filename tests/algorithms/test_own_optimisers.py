@@ -269,7 +269,7 @@ def test_a_search_resumes_with_an_optimiser_where_its_module_is_allowed(
 
 def test_the_second_stage_of_a_belief_begins_with_a_new_optimiser() -> None:
     def counting(lr: Any) -> optax.GradientTransformation:
-        """Counts its updates from 5, and moves nothing."""
+        """Count its updates from 5, and move nothing."""
         del lr
         return optax.GradientTransformation(
             lambda params: jnp.float32(5),

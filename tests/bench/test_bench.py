@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def smallest(name: str, out: Path) -> dict[str, Any]:
-    """Runs a benchmark at its smallest size, as `python -m bench` does, and returns the stored report."""
+    """Run a benchmark at its smallest size, as `python -m bench` does, and return the stored report."""
     command = [sys.executable, "-m", "bench", name, "--smallest", "--out", str(out)]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     file = out / f"{name}.json"
@@ -159,7 +159,7 @@ def test_what_the_suite_cannot_do_gets_a_sentence(words: list[str], sentence: st
 
 
 def fake_runs(monkeypatch: pytest.MonkeyPatch, *outcomes: tuple[dict[str, Any] | None, int | None]) -> list[list[str]]:
-    """Makes benchmarks write these documents and end with these statuses, None for Ctrl-C; returns their options."""
+    """Make benchmarks write these documents and end with these statuses, None for Ctrl-C; return their options."""
     asked, left = [], iter(outcomes)
 
     def run(command: list[str], **_: Any) -> argparse.Namespace:

@@ -194,7 +194,7 @@ def test_an_error_in_an_environment_says_how_to_see_where(
 
 
 def command(monkeypatch: pytest.MonkeyPatch, run: Callable[[], object]) -> None:
-    """Replaces `jaxrl version` by `run`."""
+    """Replace `jaxrl version` by `run`."""
     monkeypatch.setitem(cli._COMMANDS, "version", lambda args: run() and 0)
 
 

@@ -245,7 +245,7 @@ class Killing:
         self.killed: dict[int, str] = {}
 
     def look(self) -> None:
-        """Kills the shards that train, have a checkpoint and were not killed before."""
+        """Kill the shards that train, have a checkpoint and were not killed before."""
         for process in psutil.process_iter(["pid", "ppid", "cmdline"]):
             words = process.info["cmdline"] or []
             if f"{self.out}" not in words or "--shard" not in words:

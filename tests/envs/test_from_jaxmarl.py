@@ -27,7 +27,7 @@ SLOW = ("MPE_simple_v3", "MPE_simple_spread_v3", "MPE_simple_reference_v3", "SMA
 
 @pytest.fixture(scope="module", autouse=True)
 def installed() -> None:
-    """Imports JaxMARL, and MuJoCo with it, in the process that tests it alone."""
+    """Import JaxMARL, and MuJoCo with it, in the process that tests it alone."""
     pytest.importorskip("jaxmarl", reason="the extra jaxmarl")
 
 

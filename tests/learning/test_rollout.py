@@ -107,7 +107,7 @@ def rolled(start: Carry) -> Any:
 
 
 def stepped_by_hand(steps: Transition, wish: np.ndarray, limit: int) -> int:
-    """Follows every environment with Python numbers; only fresh states are taken from the rollout."""
+    """Follow every environment with Python numbers; only fresh states are taken from the rollout."""
     both = 0
     for n in range(NUM_ENVS):
         fresh = True

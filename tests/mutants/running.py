@@ -38,7 +38,7 @@ class Outcomes:
         self.ended: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Notes the outcome of one part of a test."""
+        """Note the outcome of one part of a test."""
         if report.when == "call" or report.outcome != "passed":
             failed_around = report.when != "call" and report.outcome == "failed"
             self.ended[report.nodeid] = "error" if failed_around else report.outcome

@@ -10,7 +10,7 @@ from scipy import optimize, special, stats
 
 
 def play(table, index):
-    """Pulls the first arm of the highest `index(time, pulls, sums, rewards of each arm)`, untried arms first."""
+    """Pull the first arm of the highest `index(time, pulls, sums, rewards of each arm)`, untried arms first."""
     steps, arms = table.shape
     seen = [[] for _ in range(arms)]
     actions = []

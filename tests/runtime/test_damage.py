@@ -71,7 +71,7 @@ def content_of(directory: Path) -> dict[str, tuple[bytes, int]]:
 
 @contextmanager
 def small_disk(num_bytes: int) -> Iterator[None]:
-    """Prevents files from growing, as on a full disk."""
+    """Prevent files from growing, as on a full disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, before[1]))
     try:

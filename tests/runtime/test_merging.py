@@ -136,7 +136,7 @@ def test_parts_that_share_no_point_make_nothing(algo: Algorithm, shards: list[Pa
 
 
 def told_to(directory: Path, **changes: Any) -> None:
-    """Changes the run.json of a shard."""
+    """Change the run.json of a shard."""
     reported = json.loads((directory / "run.json").read_text())
     write_json(directory / "run.json", reported | changes)
 

@@ -208,7 +208,7 @@ def test_a_first_checkpoint_that_fails_has_no_previous_one(
 
 @contextlib.contextmanager
 def few_open_files(more: int) -> Iterator[None]:
-    """Lets this process open a few more files than it has, and no others."""
+    """Let this process open a few more files than it has, and no others."""
     import resource
 
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -188,7 +188,7 @@ def limits(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> dict[Any, int | 
 
 
 def killed_in_the_first_part(out: Path, there: Path) -> Callable[..., None]:
-    """Keeps the files that a kill at the first evaluation would have left."""
+    """Keep the files that a kill at the first evaluation would have left."""
 
     def snapshot(env_step: int, metrics: Any) -> None:
         if not there.exists():

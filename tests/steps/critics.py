@@ -77,7 +77,7 @@ class Critics:
         return float(getattr(h, name)) * float64.linear(self.env_steps, getattr(h, end), h.anneal_env_steps)
 
     def move_targets(self) -> None:
-        """Moves the target networks of the critics."""
+        """Move the target networks of the critics."""
         self.targets = float64.towards(self.targets, self.critics, float(self.hparams.target_rate))
 
     def assert_same(self, state: Any, atol: float) -> None:

@@ -230,7 +230,7 @@ class Statistics:
         self.kept, self.clip, self.samples = kept, clip, np.zeros((0, 0))
 
     def add(self, obs: Array, active: Array) -> None:
-        """Adds the observations of active agents."""
+        """Add the observations of active agents."""
         new = obs[active]
         self.samples = new if self.samples.size == 0 else np.concatenate([self.samples, new])
 

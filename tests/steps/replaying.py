@@ -99,7 +99,7 @@ class Replay:
         policy: Any = None,
         critics: Any = None,
     ) -> None:
-        """Takes steps and stores them.
+        """Take steps and stores them.
 
         Args:
           key: Random key.
@@ -130,10 +130,10 @@ class Replay:
         return None
 
     def seen_by_critics(self, critics: Any, new: Steps) -> None:
-        """Records the memories of critics along new steps, if they have one."""
+        """Record the memories of critics along new steps, if they have one."""
 
     def opened(self, times: range) -> None:
-        """Gives new transitions their priority."""
+        """Give new transitions their priority."""
         for t in times:
             self.leaves[self._indices(t)] = self.largest
 

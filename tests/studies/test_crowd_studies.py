@@ -247,7 +247,7 @@ def test_a_failed_run_is_counted_and_left_out():
 
 
 def no_training(monkeypatch: pytest.MonkeyPatch, result_of: Any) -> list[tuple[str, dict[str, Any]]]:
-    """Replaces training by hand-made results; returns the requested parts."""
+    """Replace training by hand-made results; return the requested parts."""
     parts = []
 
     def train(self: StudyRun, part: str, algo: Any, hparams: Any = None, **arguments: Any) -> Result:

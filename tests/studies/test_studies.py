@@ -50,7 +50,7 @@ class Work:
 
 @pytest.fixture
 def work(result: jaxrl.Result, monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Replaces `jaxrl.train` by a function that always saves and returns the same result."""
+    """Replace `jaxrl.train` by a function that always saves and returns the same result."""
     work = Work()
 
     def train(algo: jaxrl.Algorithm, hparams: Any, *, out: Path, force: bool, **arguments: Any) -> jaxrl.Result:

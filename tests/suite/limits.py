@@ -46,14 +46,14 @@ def last_compiled() -> int:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
-    """Notes when a test starts, its fixtures included."""
+    """Note when a test starts, its fixtures included."""
     item.stash[_STARTED] = (processor_seconds(), last_compiled())
     return (yield)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
-    """Adds to the report of a test that is not marked slow the processor time over its limit, if it took longer.
+    """Add to the report of a test that is not marked slow the processor time over its limit, if it took longer.
 
     The mark `seconds_to_compile` of a test replaces the limit with programs compiled now.
     """
@@ -84,7 +84,7 @@ class OverTime:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fails a run in which a test took longer than its limit."""
+        """Fail a run in which a test took longer than its limit."""
         if self.tests and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -99,6 +99,6 @@ class OverTime:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collects the tests over their limit, in the process that the others report to."""
+    """Collect the tests over their limit, in the process that the others report to."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(OverTime(), "over_time")

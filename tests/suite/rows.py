@@ -33,7 +33,7 @@ def contradictions(item: pytest.Item) -> Iterator[str]:
 
 @pytest.hookimpl(tryfirst=True)  # before those marked slow are left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks the slow rows, or fails where marks contradict each other."""
+    """Mark the slow rows, or fail where marks contradict each other."""
     if wrong := dict.fromkeys(sentence for item in items for sentence in contradictions(item)):
         raise pytest.UsageError("contradictory marks:\n" + "\n".join(wrong))
     for item in items:

@@ -82,7 +82,7 @@ class Skips:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Fails a run in CI that skipped another test."""
+        """Fail a run in CI that skipped another test."""
         if self.others and os.environ.get("CI") and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -95,6 +95,6 @@ class Skips:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Watches the skips of a run, in the process that the others report to."""
+    """Watch the skips of a run, in the process that the others report to."""
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(Skips(), "skips")

@@ -137,7 +137,7 @@ def files_of(directory: Path, subject: Subject) -> list[Path]:
 
 
 def damage(generator: np.random.Generator, directory: Path, subject: Subject) -> str:
-    """Damages one file at random; returns a description of the damage, for the message of a failure."""
+    """Damage one file at random; return a description of the damage, for the message of a failure."""
     files = files_of(directory, subject)
     file = files[generator.integers(len(files))]
     before, name = file.read_bytes(), file.relative_to(directory)
@@ -172,7 +172,7 @@ def damage(generator: np.random.Generator, directory: Path, subject: Subject) ->
 
 
 def edit(generator: np.random.Generator, directory: Path, subject: Subject) -> tuple[str, bool]:
-    """Changes a field of a file of JSON, whose checksum stays or is taken out.
+    """Change a field of a file of JSON, whose checksum stays or is taken out.
 
     Returns:
       Description of the change, and whether the checksum must reveal it.

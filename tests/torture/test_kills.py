@@ -45,7 +45,7 @@ class Resumed:
 
 
 def kill(name: str, family: str, out: Path, evaluations: int, seconds: float) -> None:
-    """Resumes a run in a separate process, and kills it.
+    """Resume a run in a separate process, and kill it.
 
     Args:
       name: Name of the learner.
@@ -65,7 +65,7 @@ def kill(name: str, family: str, out: Path, evaluations: int, seconds: float) ->
 
 
 def assert_ends_as_if_never_killed(name: str, family: str, out: Path) -> None:
-    """Fails where a run starts over, or its end differs in a bit from that of the same run without interruption."""
+    """Fail where a run starts over, or its end differs in a bit from that of the same run without interruption."""
     start = Resumed()
     resumed = run(name, family, out=out, resume=True, trackers=[start])
     assert start.env_step
@@ -83,7 +83,7 @@ def test_a_run_that_is_killed_is_resumed_bit_for_bit(name: str, family: str, tmp
 
 
 def test_a_run_that_is_killed_again_and_again_is_resumed_bit_for_bit(tmp_path: Path) -> None:
-    """Kills before and after training begins, so that a process finds files that several killed processes left."""
+    """Kill before and after training begins, so that a process finds files that several killed processes left."""
     generator = drawn("kills")
     for i in range(KILLS):
         evaluations, seconds = (2, WITHIN) if i % 2 else (0, START)

@@ -83,7 +83,7 @@ class Stopping:
 
 
 def assert_goes_on(out: Path) -> None:
-    """Fails if a started directory cannot be resumed."""
+    """Fail if a started directory cannot be resumed."""
     if not (out / IDENTITY).exists():
         assert not out.exists() or not [path for path in out.iterdir() if path.name != ".lock"]
         return
@@ -96,7 +96,7 @@ def assert_goes_on(out: Path) -> None:
 
 
 def assert_ended(status: int, number: int, error: str) -> None:
-    """Fails if a signal did not have the required effect."""
+    """Fail if a signal did not have the required effect."""
     assert status in (128 + number, -number), error
     assert "Traceback" not in error and "Exception ignored" not in error, error
     lines = error.strip().splitlines()

@@ -129,14 +129,14 @@ def _bytes_of(array: np.ndarray) -> bytes:
 
 
 def assert_same_bits(one: Result, other: Result) -> None:
-    """Fails where two results differ in a bit."""
+    """Fail where two results differ in a bit."""
     of_one, of_other = content(one), content(other)
     assert of_one.keys() == of_other.keys()
     assert [name for name in of_one if of_one[name] != of_other[name]] == []
 
 
 def assert_one_sentence(text: str) -> None:
-    """Fails if a message to the user is not one line with content."""
+    """Fail if a message to the user is not one line with content."""
     assert text.strip() and "\n" not in text.strip(), text
 
 

@@ -23,7 +23,7 @@ def space() -> Space:
 
 
 def work(url: str, space: Space, num_trials: int, done: list[int]) -> None:
-    """Does trials of a study until none is left, with a view of its own on the file, as of a process."""
+    """Do trials of a study until none is left, with a view of its own on the file, as of a process."""
     with opened(url, "shared", {}) as study:
         trials = TrialStudy(study, space, sampler_of("random", space, 0, 2), num_trials)
         while asked := trials.ask(2):

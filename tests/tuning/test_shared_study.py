@@ -64,7 +64,7 @@ def worker(url: str, search: str, num_trials: int, seconds: float) -> subprocess
 
 
 def begin(*processes: subprocess.Popen[str]) -> None:
-    """Starts all processes at the same moment, once each has finished its imports."""
+    """Start all processes at the same moment, once each has finished its imports."""
     for process in processes:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
     for process in processes:

@@ -26,7 +26,7 @@ class Task(envs.Environment):
     far: int = 4
 
     def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, State]:
-        """Returns the first observation and state."""
+        """Return the first observation and state."""
         state = State(time=jnp.int32(0), position=jnp.int32(0))
         return jnp.float32([0.0]), state
 

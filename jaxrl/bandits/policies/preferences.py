@@ -45,7 +45,7 @@ class PreferencesHParams(Settings):
 
 @functools.cache
 def uniform_pairs() -> BanditAlgorithm:
-    """Compares two different random arms, all pairs equally often on average, and fits a reward model."""
+    """Compare two different random arms, all pairs equally often on average, and fit a reward model."""
 
     def draw(key: jax.Array, rewards: jax.Array, beta: jax.Array) -> jax.Array:
         del beta
@@ -57,7 +57,7 @@ def uniform_pairs() -> BanditAlgorithm:
 
 @functools.cache
 def policy_pairs() -> BanditAlgorithm:
-    """Compares two different samples of the policy that the reward model implies.
+    """Compare two different samples of the policy that the reward model implies.
 
     The policy is proportional to exp(reward / beta), with a uniform reference policy.
     """
@@ -70,7 +70,7 @@ def policy_pairs() -> BanditAlgorithm:
 
 @functools.cache
 def pilaf() -> BanditAlgorithm:
-    """Compares, with equal chances, two samples of the policy, or one of an optimistic and one of a pessimistic policy.
+    """Compare, with equal chances, two samples of the policy, or one of an optimistic and one of a pessimistic policy.
 
     As in `policy_pairs` the policy pi is the one that the reward model r implies. The other two are
     proportional to pi exp(r) and pi exp(-r). The two arms differ, because comparing an arm

@@ -90,7 +90,7 @@ def _device(target: Target) -> Any:
 
 @contextlib.contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Sets environment variables, and restores them."""
+    """Set environment variables, and restore them."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

@@ -187,7 +187,7 @@ class Program(NamedTuple):
 
 
 def read_program(text: str | None) -> Program:
-    """Reads the text of a compiled program.
+    """Read the text of a compiled program.
 
     Args:
       text: Text, `compiled.as_text()`.

@@ -112,7 +112,7 @@ class CheckpointFiles:
             ) from error
 
     def write(self, checkpoint: Checkpoint, generation: Any) -> None:
-        """Writes a checkpoint next to the last one, and then deletes the last one.
+        """Write a checkpoint next to the last one, and then delete the last one.
 
         Args:
           checkpoint: Checkpoint.
@@ -210,13 +210,13 @@ class CheckpointFiles:
         return checkpoint
 
     def close(self) -> None:
-        """Closes the folder."""
+        """Close the folder."""
         self._manager.close()
         if self._link is not None:
             self._link.cleanup()
 
     def _require_open_files(self) -> None:
-        """Checks how many files may be opened: orbax would leave half of its event loops, which print errors.
+        """Check how many files may be opened: orbax would leave half of its event loops, which print errors.
 
         Raises:
           ResultError: This process may open too few files.
@@ -260,7 +260,7 @@ def _manager(folder: Path) -> Any:
 
 
 def _verify(done: Mapping[str, Any], leaves: Mapping[str, Any], metrics: Mapping[str, Any], generation: Any) -> None:
-    """Rejects contents that do not match their checksums; checkpoints of the previous version have none.
+    """Reject contents that do not match their checksums; checkpoints of the previous version have none.
 
     Raises:
       _DamageError: The message names what is damaged.
@@ -279,7 +279,7 @@ def _verify(done: Mapping[str, Any], leaves: Mapping[str, Any], metrics: Mapping
 
 
 def _check_files(where: Path) -> None:
-    """Rejects a checkpoint of other than files and folders: a link would be followed, a named pipe be waited for.
+    """Reject a checkpoint of other than files and folders: a link would be followed, a named pipe be waited for.
 
     Raises:
       _DamageError: The message names what is of another kind.
@@ -291,7 +291,7 @@ def _check_files(where: Path) -> None:
 
 
 def _check_shapes(where: Path, expected: Expected) -> None:
-    """Rejects arrays that the call does not expect, before any is read.
+    """Reject arrays that the call does not expect, before any is read.
 
     Raises:
       _DamageError: The message names the array.
@@ -339,7 +339,7 @@ def _declared(array: Path) -> tuple[tuple[int, ...], np.dtype]:
 
 
 def _check_ranges(done: Mapping[str, Any], metrics: Mapping[str, np.ndarray], points: Sequence[int]) -> None:
-    """Rejects contents from which no call can resume, whether trusted or not.
+    """Reject contents from which no call can resume, whether trusted or not.
 
     Raises:
       _DamageError: The message names what is out of range.
@@ -374,7 +374,7 @@ def _checksum_of(done: Mapping[str, Any]) -> str:
 
 
 def _require_room(directory: Path, num_bytes: Sequence[int]) -> None:
-    """Checks the disk space before writing: threads of the store underneath would print errors of their own.
+    """Check the disk space before writing: threads of the store underneath would print errors of their own.
 
     Args:
       directory: Directory to write to.
@@ -390,7 +390,7 @@ def _require_room(directory: Path, num_bytes: Sequence[int]) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Silences messages of orbax on standard error: an error of this module reports the failure.
+    """Silence messages of orbax on standard error: an error of this module reports the failure.
 
     After a failed read of an array, orbax closes the event loop of all reads; the others then fail in threads of
     tensorstore, whose exceptions Python prints.

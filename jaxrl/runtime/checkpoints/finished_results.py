@@ -42,7 +42,7 @@ def holds_finished(call: Call, directory: Path) -> bool:
 
 
 def save_result(result: Result, directory: Path | None) -> None:
-    """Saves a result; a failure gives a warning and sets `unsaved`.
+    """Save a result; a failure gives a warning and sets `unsaved`.
 
     Args:
       result: Result to save.

@@ -79,7 +79,7 @@ def _deterministic() -> bool:
 
 
 def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str]) -> None:
-    """Rejects to resume a different call; a run may become longer, and a warning names what may change rounding.
+    """Reject to resume a different call; a run may become longer, and a warning names what may change rounding.
 
     Args:
       directory: Directory of the call.

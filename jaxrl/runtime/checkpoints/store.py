@@ -53,7 +53,7 @@ class Checkpoints:
         self._files: CheckpointFiles | None = None
 
     def check(self) -> None:
-        """Refuses, before anything is compiled, to resume a different call or one that cannot be resumed.
+        """Refuse, before anything is compiled, to resume a different call or one that cannot be resumed.
 
         Raises:
           ResultError: The directory does not hold a checkpoint of this call.
@@ -80,7 +80,7 @@ class Checkpoints:
         )
 
     def begin(self, states: Any, metrics: Mapping[str, Any]) -> Checkpoint | None:
-        """Records the identity of the call; returns the checkpoint to resume from, None to start from scratch.
+        """Record the identity of the call; return the checkpoint to resume from, None to start from scratch.
 
         Args:
           states: Shapes of the states of the runs, leaves `[num_runs, ...]`.
@@ -112,7 +112,7 @@ class Checkpoints:
             self._write_identity()
 
     def narrow(self, block: int) -> bool:
-        """Changes the block width; returns whether there is a checkpoint to resume from."""
+        """Change the block width; return whether there is a checkpoint to resume from."""
         self.identity["block"], self.begun = block, None
         if self.directory is not None and (self.directory / IDENTITY).is_file():
             self._write_identity()
@@ -120,7 +120,7 @@ class Checkpoints:
         return self.begun is not None
 
     def save_if_due(self, checkpoint: Callable[[], Checkpoint]) -> None:
-        """Writes a checkpoint if `minutes` have passed since the last one.
+        """Write a checkpoint if `minutes` have passed since the last one.
 
         Args:
           checkpoint: Function that makes the checkpoint.
@@ -129,7 +129,7 @@ class Checkpoints:
             self.save(checkpoint)
 
     def save(self, checkpoint: Callable[[], Checkpoint]) -> None:
-        """Writes a checkpoint now, if checkpoints are enabled; a failure is a warning.
+        """Write a checkpoint now, if checkpoints are enabled; a failure is a warning.
 
         Args:
           checkpoint: Function that makes the checkpoint.
@@ -143,7 +143,7 @@ class Checkpoints:
         self._last = time.perf_counter()
 
     def discard_if_empty(self) -> None:
-        """Deletes the files that `begin` wrote if nothing else has been written since."""
+        """Delete the files that `begin` wrote if nothing else has been written since."""
         if self.directory is None or not self._began or num_parts_begun(self.directory):
             return
         shutil.rmtree(self.directory / CHECKPOINTS, ignore_errors=True)
@@ -158,7 +158,7 @@ class Checkpoints:
         return self.directory
 
     def _start_over(self) -> None:
-        """Deletes the files of an earlier call: first its identity, then checkpoints, parts and result.
+        """Delete the files of an earlier call: first its identity, then checkpoints, parts and result.
 
         Raises:
           ResultError: A file cannot be deleted.
@@ -177,7 +177,7 @@ class Checkpoints:
             ) from None
 
     def _write_identity(self) -> None:
-        """Writes the identity of the call, before any checkpoint.
+        """Write the identity of the call, before any checkpoint.
 
         Raises:
           ResultError: The directory is not writable.
@@ -187,7 +187,7 @@ class Checkpoints:
             part.write_bytes(content)
 
     def write(self, checkpoint: Checkpoint) -> None:
-        """Writes a checkpoint next to the last one, and then deletes the last one.
+        """Write a checkpoint next to the last one, and then delete the last one.
 
         Raises:
           ResultError: The checkpoint cannot be written, such as for lack of disk space; the last one is intact.
@@ -213,7 +213,7 @@ class Checkpoints:
         return self._opened().load(expected, trust=self.trust)
 
     def close(self) -> None:
-        """Closes the directory."""
+        """Close the directory."""
         if self._files is not None:
             self._files.close()
             self._files = None
@@ -261,7 +261,7 @@ def begun_in(directory: str | Path | None, *, trust: bool = False) -> Mapping[st
 
 
 def _remove_left_overs(directory: Path) -> None:
-    """Deletes incomplete files of writers that were killed or ran out of space; no other process may be writing."""
+    """Delete incomplete files of writers that were killed or ran out of space; no other process may be writing."""
     with contextlib.suppress(OSError):
         for entry in directory.iterdir():
             name = re.fullmatch(r"\..+-\d+-(.+)", entry.name)

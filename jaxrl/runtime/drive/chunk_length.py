@@ -43,7 +43,7 @@ class Pace:
         return min(self._asked, left)
 
     def took(self, count: int, seconds: float) -> None:
-        """Records the duration of the last chunk."""
+        """Record the duration of the last chunk."""
         if 2 * count < self._asked:
             return  # cut short by an evaluation
         first = not self._count
@@ -54,12 +54,12 @@ class Pace:
             self._try(count, seconds)
 
     def _try(self, count: int, seconds: float) -> None:
-        """Starts to compare chunks with ones of twice as many iterations, unless those would take too long."""
+        """Start to compare chunks with ones of twice as many iterations, unless those would take too long."""
         self._settled = 2 * seconds > MOST_SECONDS
         self._trial = None if self._settled else (count, [seconds], [])
 
     def _tried(self, count: int, seconds: float) -> None:
-        """Adds a chunk to a comparison, unless it was cut short."""
+        """Add a chunk to a comparison, unless it was cut short."""
         assert self._trial is not None
         fewer, shorter, longer = self._trial
         if count in (fewer, 2 * fewer):

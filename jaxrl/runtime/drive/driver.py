@@ -89,7 +89,7 @@ class History:
 
 
 def advance(runs: DrivenRuns, target: int, pace: Pace, stop: StopRequest) -> Iterator[int]:
-    """Advances runs to an iteration in chunks, stopping early after a signal.
+    """Advance runs to an iteration in chunks, stopping early after a signal.
 
     Yields:
       Number of iterations of each chunk, after it.
@@ -111,7 +111,7 @@ def drive(
     attrs: Mapping[str, Any],
     done: int = 0,
 ) -> Result:
-    """Executes all runs of a part, and saves their result.
+    """Execute all runs of a part, and save their result.
 
     Args:
       call: Call of the part.

@@ -13,7 +13,7 @@ _heard: list[int] = []
 
 @contextlib.contextmanager
 def hearing_interrupts() -> Iterator[None]:
-    """Records Ctrl-C, which raises KeyboardInterrupt as usual, and raises it again at the end if it was lost.
+    """Record Ctrl-C, which raises KeyboardInterrupt as usual, and raise it again at the end if it was lost.
 
     Python drops an exception that a signal raises during garbage collection, and prints it unless it is
     KeyboardInterrupt; a library may catch it, or convert it to another error.
@@ -52,7 +52,7 @@ def hearing_interrupts() -> Iterator[None]:
 
 
 def raise_if_interrupted() -> None:
-    """Raises an interrupt again that was lost.
+    """Raise an interrupt again that was lost.
 
     Raises:
       KeyboardInterrupt: An interrupt has arrived.

@@ -40,14 +40,14 @@ class Followers:
         self.finish(None)
 
     def start(self, resumed: int) -> None:
-        """Starts the trackers with the first part, at `resumed` environment steps."""
+        """Start the trackers with the first part, at `resumed` environment steps."""
         if not self._started:
             self._started = True
             for tracker in self._trackers:
                 tracker.start(self._call, resumed if self._resume else None)
 
     def report(self, part: Part, env_step: int, metrics: Mapping[str, np.ndarray]) -> None:
-        """Reports an evaluation of a part; the other runs are NaN."""
+        """Report an evaluation of a part; the other runs are NaN."""
         shape = self._call.shape
         if part.num_runs < self._call.num_runs:
             metrics = {name: _among(shape, part, np.asarray(values)) for name, values in metrics.items()}
@@ -55,7 +55,7 @@ class Followers:
             listener(env_step, metrics)
 
     def show(self, part: Part, env_step: int, policies: Callable[[], Policy]) -> None:
-        """Passes the policies of an evaluation of a part to trackers that take them, and their films to the others.
+        """Pass the policies of an evaluation of a part to trackers that take them, and their films to the others.
 
         Args:
           part: Positions of the runs in the whole call.
@@ -70,7 +70,7 @@ class Followers:
                     cast(Any, tracker).film(env_step, setting, path)
 
     def finish(self, result: Result | None) -> None:
-        """Finishes the trackers with the result, None after an error; later calls have no effect."""
+        """Finish the trackers with the result, None after an error; later calls have no effect."""
         if self._started and not self._finished:
             self._finished = True
             with contextlib.ExitStack() as every:  # a tracker that fails does not keep others from finishing
@@ -94,7 +94,7 @@ class Watch(NamedTuple):
 
 @contextlib.contextmanager
 def watched(call: Call, options: Options, checkpoints: Checkpoints, stop: StopRequest) -> Iterator[Watch]:
-    """Locks the directory of a call, shows its progress, and finishes its trackers in any case.
+    """Lock the directory of a call, show its progress, and finish its trackers in any case.
 
     Args:
       call: Whole call.
@@ -117,7 +117,7 @@ def watched(call: Call, options: Options, checkpoints: Checkpoints, stop: StopRe
 
 
 def _among(shape: tuple[int, int], part: Part, values: np.ndarray) -> np.ndarray:
-    """Pads the metrics of a part to all runs, with NaN for the others."""
+    """Pad the metrics of a part to all runs, with NaN for the others."""
     dtype: Any = values.dtype if np.issubdtype(values.dtype, np.floating) else np.float32
     every = np.full((*shape, *values.shape[2:]), np.nan, dtype)
     every[np.ix_(part.settings, part.seeds)] = values

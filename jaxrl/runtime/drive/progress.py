@@ -44,14 +44,14 @@ class Progress:
         self.close()
 
     def phase(self, text: str) -> None:
-        """Shows the current phase, such as "compiling"."""
+        """Show the current phase, such as "compiling"."""
         if self._bar is not None:
             self._bar.set_description(text)
         elif self._enabled:
             say(text)
 
     def start(self, done: int = 0) -> None:
-        """Starts the clock of training, with `done` environment steps of an earlier call."""
+        """Start the clock of training, with `done` environment steps of an earlier call."""
         self._start = self._last_line = time.monotonic()
         self._started = True
         self.done = self._before = done
@@ -61,7 +61,7 @@ class Progress:
             self._bar.set_description("training")
 
     def advance(self, env_steps: int) -> None:
-        """Counts environment steps of all runs together."""
+        """Count environment steps of all runs together."""
         self.done += env_steps
         if self._bar is not None:
             self._bar.update(env_steps)
@@ -69,7 +69,7 @@ class Progress:
             self._line()
 
     def report(self, note: str) -> None:
-        """Shows the latest evaluation."""
+        """Show the latest evaluation."""
         self._note = note
         if self._bar is not None:
             self._bar.set_postfix_str(note)
@@ -94,7 +94,7 @@ class Progress:
 
 
 def say(text: str) -> None:
-    """Prints a line on standard error."""
+    """Print a line on standard error."""
     print(f"jaxrl: {text}", file=sys.stderr, flush=True)
 
 
@@ -110,7 +110,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def stop_on_signals(say: bool = False) -> Iterator[StopRequest]:
-    """Turns the first Ctrl-C, SIGTERM or SIGUSR1 into a request to stop; a second one stops immediately.
+    """Turn the first Ctrl-C, SIGTERM or SIGUSR1 into a request to stop; a second one stops immediately.
 
     Args:
       say: Whether to confirm the request on standard error.

@@ -75,7 +75,7 @@ class ShardedRun:
         )
 
     def advance(self, count: int) -> None:
-        """Advances the run by `count` iterations, and waits for them."""
+        """Advance the run by `count` iterations, and wait for them."""
         with in_step():
             self._run = jax.block_until_ready(
                 self._programs.advance(
@@ -110,7 +110,7 @@ class ShardedRun:
         return jax.tree.map(_one_of_one, self._programs.keep(self._started(), self._arguments[1]))
 
     def put(self, states: State, iteration: int) -> None:
-        """Sets the run to states that `states()` returned, on any number of devices.
+        """Set the run to states that `states()` returned, on any number of devices.
 
         Args:
           states: States in process 0; None in others.
@@ -142,7 +142,7 @@ class ShardedRun:
         return self._run
 
     def _placed(self, tree: PyTree) -> Any:
-        """Replicates a pytree that is the same in every process over all devices."""
+        """Replicate a pytree that is the same in every process over all devices."""
         everywhere = NamedSharding(self._mesh, PartitionSpec())
         return jax.tree.map(lambda leaf: _array(leaf, everywhere), tree)
 

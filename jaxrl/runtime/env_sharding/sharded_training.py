@@ -48,7 +48,7 @@ _ERRORS = (*_USER_ERRORS, KeyboardInterrupt, FileExistsError, TypeError, ValueEr
 
 
 def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, stop: StopRequest) -> Result:
-    """Executes a call of one run, whose environments are distributed over all devices of all processes.
+    """Execute a call of one run, whose environments are distributed over all devices of all processes.
 
     Process 0 alone writes files, shows progress and notifies trackers; a signal to any process stops all of
     them after the current chunk.
@@ -108,7 +108,7 @@ def run_sharded(call: Call, options: Options, begun: Mapping[str, Any] | None, s
 
 
 def _send_error(error: BaseException) -> None:
-    """Ends the other processes with the same error, unless they are gone."""
+    """End the other processes with the same error, unless they are gone."""
     kind = next((kind for kind in _ERRORS if isinstance(error, kind)), None)
     message = (kind, error.args[:1]) if kind is not None else (RuntimeError, (f"process 0 ended: {error!r}",))
     try:
@@ -119,7 +119,7 @@ def _send_error(error: BaseException) -> None:
 
 
 def _give_order(order: _Order, argument: int = 0, stop: StopRequest | None = None) -> int:
-    """Sends an order to every process; returns the number of a signal that one of them received, or 0."""
+    """Send an order to every process; return the number of a signal that one of them received, or 0."""
     signal = stop.signal or 0 if stop is not None else 0
     return int(exchange(order, argument, signal)[:, 2].max())
 
@@ -142,7 +142,7 @@ class _Leader:
         return self._run.shapes
 
     def start(self) -> None:
-        """Does nothing: the run starts with the first order that needs it, in all processes."""
+        """Do nothing: the run starts with the first order that needs it, in all processes."""
 
     def advance(self, count: int) -> None:
         self._order(_Order.ADVANCE, count)

@@ -24,13 +24,13 @@ class LostProcessError(UserError, ConnectionError):
 
 
 def abandon() -> None:
-    """Ends this process later without waiting for the others, which may be waiting for it elsewhere."""
+    """End this process later without waiting for the others, which may be waiting for it elsewhere."""
     atexit.register(_leave)  # after JAX's own, so that it comes before
 
 
 @contextlib.contextmanager
 def in_step() -> Iterator[None]:
-    """Turns the error of a collective in which another process is missing into a message.
+    """Turn the error of a collective in which another process is missing into a message.
 
     Raises:
       LostProcessError: Another process is missing.

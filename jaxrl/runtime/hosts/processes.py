@@ -32,7 +32,7 @@ def start(
     timeout: float = TIMEOUT,
     heartbeat: float = HEARTBEAT,
 ) -> None:
-    """Connects the processes of a run; called before an environment is made, and before anything computes with JAX.
+    """Connect the processes of a run; called before an environment is made, and before anything computes with JAX.
 
     Under SLURM and Open MPI and on TPU pods, JAX finds the arguments itself. When a process is lost afterwards,
     the others end: with a message and status 1 if a joint computation fails; otherwise JAX aborts them after
@@ -104,7 +104,7 @@ def start(
 
 
 def exchange(*numbers: int) -> np.ndarray:
-    """Gathers numbers from every process, int32 `[num_processes, len(numbers)]`; all processes must call it.
+    """Gather numbers from every process, int32 `[num_processes, len(numbers)]`; all processes must call it.
 
     Raises:
       LostProcessError: A process is gone.
@@ -119,7 +119,7 @@ def exchange(*numbers: int) -> np.ndarray:
 
 
 def broadcast_array(array: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Copies an array of process 0 to every process, bit for bit; all processes must call it.
+    """Copy an array of process 0 to every process, bit for bit; all processes must call it.
 
     Args:
       array: Array in process 0; None elsewhere.
@@ -137,7 +137,7 @@ def broadcast_array(array: np.ndarray | None, shape: tuple[int, ...], dtype: Any
 
 
 def broadcast(value: Any) -> Any:
-    """Copies a picklable value of process 0 to every process; all processes must call it."""
+    """Copy a picklable value of process 0 to every process; all processes must call it."""
     if jax.process_count() == 1:
         return value
     packed = np.frombuffer(pickle.dumps(value), np.uint8) if jax.process_index() == 0 else None
@@ -146,7 +146,7 @@ def broadcast(value: Any) -> Any:
 
 
 def _give_up(sentence: str) -> None:
-    """Ends the process from a thread, because the main thread is waiting inside JAX."""
+    """End the process from a thread, because the main thread is waiting inside JAX."""
     os.write(2, f"jaxrl: {sentence}\n".encode())
     os._exit(1)
 

@@ -25,7 +25,7 @@ __all__ = ["check_actor"]
 
 
 def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> None:
-    """Tests the actor of an algorithm.
+    """Test the actor of an algorithm.
 
     Args:
       algo: Algorithm with the actor.
@@ -95,7 +95,7 @@ def _check_log_prob(
 
 
 def _check_replay(algo: Algorithm, key: jax.Array, policy: Policy, agents: tuple[int, ...]) -> None:
-    """Replays a rollout, one agent at a time: actions and memories must be those of the rollout."""
+    """Replay a rollout, one agent at a time: actions and memories must be those of the rollout."""
     actor, env = algo.actor, algo.env
     # Episodes short enough that some end during the rollout.
     params = dataclasses.replace(env.default_params, max_steps_in_episode=jnp.int32(REPLAYED_STEPS // 2))
@@ -115,7 +115,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Policy, agents: tuple
             return remembered(memory, start, ended), raw
 
         def rows(leaf: jax.Array, axes: int = 1) -> jax.Array:
-            """Reshapes `[T, N, *A, ...]` to `[N * A, T, ...]`."""
+            """Reshape `[T, N, *A, ...]` to `[N * A, T, ...]`."""
             leaf = leaf.reshape(*leaf.shape[:axes], -1, *leaf.shape[axes + 1 + len(agents) :])
             return jnp.moveaxis(leaf, axes, 0)
 

@@ -30,7 +30,7 @@ _INSTEAD_OF_INFINITE = (10.0, 1e-3, 1e-8)
 def check(
     algo: Algorithm, *, key: jax.Array | None = None, num_steps: int | None = None, progress: bool = True
 ) -> None:
-    """Tests an algorithm on every law of the contract; takes about as long as compiling it a few times.
+    """Test an algorithm on every law of the contract, which takes about as long as compiling it a few times.
 
     The laws: members have the required types, and functions the required arguments; a step returns a state of the
     same structure and types, and finite scalars as metrics; all hyper-parameters are traced, so that other values
@@ -84,7 +84,7 @@ def _check_types(algo: Algorithm, key: jax.Array, env_params: EnvParams) -> None
 
 
 def _check_running(algo: Algorithm, key: jax.Array, env_params: EnvParams, law: Laws) -> Any:
-    """Tests one trace, finite metrics, chunks against one piece, and a run in a batch; returns a state."""
+    """Test one trace, finite metrics, chunks against one piece, and a run in a batch; return a state."""
     law("other values of hyper-parameters trace nothing")
     loop = make_loop(algo, eval_episodes=1)
     hparams = _prepared(algo, algo.hparams)
@@ -133,7 +133,7 @@ def _compare_widths(alone: Any, among: Any) -> None:
 
 
 def _check_leaves(algo: Algorithm, key: jax.Array, env_params: EnvParams, num_steps: int) -> None:
-    """Changes one hyper-parameter at a time, around the defaults and around a point where all are active."""
+    """Change one hyper-parameter at a time, around the defaults and around a point where all are active."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(algo.hparams)
     names = [jax.tree_util.keystr(path) for path, _ in leaves]
     defaults = [np.float32(leaf) for _, leaf in leaves]

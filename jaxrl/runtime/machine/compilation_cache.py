@@ -19,7 +19,7 @@ USERS = ".users"
 
 
 def use_compilation_cache(directory: str | Path) -> Path:
-    """Enables JAX's compilation cache on disk.
+    """Enable JAX's compilation cache on disk.
 
     A cached program computes the same bit for bit as one compiled again. Programs for a CPU contain its
     instructions, and crash on a CPU that lacks some of them, which JAX's own cache key does not fully cover.
@@ -53,7 +53,7 @@ def use_compilation_cache(directory: str | Path) -> Path:
 
 
 def delete_truncated(cache: Path, since: float = 0.0) -> list[str]:
-    """Deletes programs of a cache that were written in part.
+    """Delete programs of a cache that were written in part.
 
     JAX compresses programs by zstandard where that is installed; these cannot be checked and are deleted, too.
 
@@ -74,7 +74,7 @@ def delete_truncated(cache: Path, since: float = 0.0) -> list[str]:
 
 
 def _register(cache: Path) -> None:
-    """Locks a file for this process, after deleting what processes that were killed have left."""
+    """Lock a file for this process, after deleting what processes that were killed have left."""
     from filelock import FileLock, Timeout
 
     users = cache / USERS

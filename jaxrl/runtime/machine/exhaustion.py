@@ -51,7 +51,7 @@ class Exhaustion:
         return block // 2
 
     def warn(self, before: int, block: int, how: str) -> None:
-        """Warns that the call continues with narrower blocks.
+        """Warn that the call continues with narrower blocks.
 
         Args:
           before, block: Previous and new block width.

@@ -101,7 +101,7 @@ def _room(mount: Path, path: str, limit: str, usage: str, reclaimable: str) -> l
 
 
 def give_back() -> None:
-    """Returns freed memory that the C library retains to the system, if it is glibc.
+    """Return freed memory that the C library retains to the system, if it is glibc.
 
     The programs of 64 seeds of PPO on CartPole take a process from 426 MiB to 1.0 GiB, of which this returns 450 MiB
     in under a second. Without it a plan would count that memory against the runs. Collecting garbage first does

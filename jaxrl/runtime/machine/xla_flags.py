@@ -47,7 +47,7 @@ def asked_for(args: Sequence[str]) -> list[str]:
 
 
 def add_flags(flags: Sequence[str]) -> None:
-    """Appends flags to those in the environment.
+    """Append flags to those in the environment.
 
     Raises:
       ValueError: The environment variable holds the name of a file with flags.
@@ -62,7 +62,7 @@ def add_flags(flags: Sequence[str]) -> None:
 
 
 def refuse_unknown_flags() -> None:
-    """Raises an error for flags that XLA does not know, which would end this process; another process tries them first.
+    """Raise an error for flags that XLA does not know, which would end this process; another process tries them first.
 
     Raises:
       ValueError: XLA does not know a flag in the environment.

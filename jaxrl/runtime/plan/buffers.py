@@ -24,7 +24,7 @@ __all__ = ["check_buffer", "description"]
 
 
 def check_buffer(call: Call, limit: int | None, holds: Callable[[int], bool]) -> None:
-    """Rejects a call whose replay buffer memory cannot hold even for a single run.
+    """Reject a call whose replay buffer memory cannot hold even for a single run.
 
     Args:
       call: Call, of any algorithm.

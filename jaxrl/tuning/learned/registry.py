@@ -69,7 +69,7 @@ def joined(thetas: Sequence[Theta]) -> Theta:
 
 
 def _refuse_overlap(words: Sequence[str]) -> None:
-    """Rejects two thetas for one hyper-parameter."""
+    """Reject two thetas for one hyper-parameter."""
     fields = []
     for word in words:
         kind, _, argument = word.partition("=")[0].partition(":")

@@ -210,7 +210,7 @@ def under_discount(algo: Algorithm, discount: Any) -> Algorithm:
 
 
 def require_effect(theta: Theta, algo: Algorithm) -> None:
-    """Rejects a theta with numbers that leave the prepared hyper-parameters of an algorithm as they are.
+    """Reject a theta with numbers that leave the prepared hyper-parameters of an algorithm as they are.
 
     Raises:
       TypeError: `apply` returns something else than hyper-parameters of the algorithm.

@@ -77,10 +77,10 @@ class OuterRuns:
         return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self.states()), metrics
 
     def start(self) -> None:
-        """Does nothing: an outer run has begun."""
+        """Do nothing: an outer run has begun."""
 
     def advance(self, count: int) -> None:
-        """Advances by `count` generations, or fewer where a signal ends one."""
+        """Advance by `count` generations, or fewer where a signal ends one."""
         for _ in range(count):
             if not self._generation():
                 return
@@ -102,7 +102,7 @@ class OuterRuns:
         raise NotImplementedError("an outer run keeps its last theta alone")
 
     def put(self, states: State, iteration: int) -> None:
-        """Sets the runs to states that `states()` returned."""
+        """Set the runs to states that `states()` returned."""
         self._states, self._metrics = jax.tree.map(np.asarray, states)
         self._states, self.iteration = jax.tree.map(jnp.asarray, self._states), iteration
 
