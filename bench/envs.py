@@ -82,6 +82,7 @@ def in_one_program(once: Callable[[Any, Any], Any]) -> Callable[[Any, Any, Any],
 
 
 def no_noise(key: jax.Array, shape: tuple[int, ...]) -> Any:
+    """Fail: the measured rollouts draw no noise of their own."""
     raise AssertionError("a rollout takes its noise from its caller")
 
 

@@ -147,7 +147,7 @@ class Side:
       bytes: Bytes of its replay buffer.
     """
 
-    def __init__(self, env: Environment, storage: Any, arguments: Any):
+    def __init__(self, env: Environment, storage: Any, arguments: Any) -> None:
         config = jaxrl.DQNConfig(
             num_envs=8,
             num_steps=4,

@@ -97,7 +97,7 @@ class Side:
       returned: Mean return of the last evaluation of the last training.
     """
 
-    def __init__(self, learner: str, memory: str, arguments: Any):
+    def __init__(self, learner: str, memory: str, arguments: Any) -> None:
         setting = SETTINGS[learner]
         env, fields = envs.make(setting.env), dict(setting.fields)
         if memory != "none":

@@ -68,7 +68,7 @@ class Side:
       returned: Mean return of the last evaluation of the last training.
     """
 
-    def __init__(self, task: str, draws: bool, arguments: Any):
+    def __init__(self, task: str, draws: bool, arguments: Any) -> None:
         env = envs.make(task)
         if draws:
             usual = {name: float(getattr(env.default_params, name)) for name in PARAMETERS[task]}

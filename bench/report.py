@@ -75,7 +75,7 @@ class Table:
       on_row: Function called after each row.
     """
 
-    def __init__(self, title: str, columns: Mapping[str, str], on_row: Callable[[], None]):
+    def __init__(self, title: str, columns: Mapping[str, str], on_row: Callable[[], None]) -> None:
         self.title, self.columns, self._on_row = title, dict(columns), on_row
         self.rows: list[list[Cell]] = []
         print(f"\n{title}\n\n{header_lines(columns)}", flush=True)
@@ -100,7 +100,7 @@ class Report:
       what: Measured quantity, for the table of results.
     """
 
-    def __init__(self, parser: argparse.ArgumentParser, arguments: argparse.Namespace, what: str):
+    def __init__(self, parser: argparse.ArgumentParser, arguments: argparse.Namespace, what: str) -> None:
         self.what, self.file = what, arguments.json
         self.command = command(Path(sys.argv[0]).stem, parser, arguments)
         self.header = header()

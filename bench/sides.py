@@ -75,7 +75,9 @@ class Side:
       runs: Values of the other lines.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: str | None = None):
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: str | None = None
+    ) -> None:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
         )

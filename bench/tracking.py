@@ -31,7 +31,7 @@ class Timed:
       processor_seconds: Processor time of this process during its calls so far, in seconds.
     """
 
-    def __init__(self, tracker: Any):
+    def __init__(self, tracker: Any) -> None:
         self._tracker, self.seconds, self.processor_seconds = tracker, 0.0, 0.0
 
     def start(self, call: Any, resumed: int | None) -> None:

@@ -51,7 +51,7 @@ class MultiDiscrete(spaces.Box):
       ValueError: A count is not a whole number of at least 1, or there is none.
     """
 
-    def __init__(self, counts: Any, low: Any = 0, dtype: Any = np.int32):
+    def __init__(self, counts: Any, low: Any = 0, dtype: Any = np.int32) -> None:
         self.counts = np.asarray(counts)
         whole = self.counts.dtype.kind in "iu" and self.counts.ndim and self.counts.size
         if not whole or np.any(self.counts < 1):
@@ -111,7 +111,7 @@ class ChoiceShape(jax.ShapeDtypeStruct):
       columns: Choices of each entry along the last axis.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, columns: Columns):
+    def __init__(self, shape: tuple[int, ...], dtype: Any, columns: Columns) -> None:
         super().__init__(shape, dtype)
         self.columns = columns
 

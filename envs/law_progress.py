@@ -18,7 +18,7 @@ class Laws:
       progress: Whether to show a bar and the line, on standard error.
     """
 
-    def __init__(self, of: str, count: int, progress: bool):
+    def __init__(self, of: str, count: int, progress: bool) -> None:
         self._of, self._count, self._shown, self._done = of, count, progress, 0
         text = "{desc}: law {n_fmt} of {total_fmt}{postfix}"
         self._bar = tqdm.auto.tqdm(total=count, desc=of, leave=False, disable=not progress, bar_format=text)

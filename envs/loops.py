@@ -103,7 +103,7 @@ class _Packing:
       results: Pytree of arrays.
     """
 
-    def __init__(self, results: Any):
+    def __init__(self, results: Any) -> None:
         leaves, self._structure = jax.tree.flatten(results)
         self._shapes = [jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
         # Floats are not packed as bits, through which no gradient passes.

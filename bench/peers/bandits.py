@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ POLICIES = {
 }
 
 
-def smpybandits(name: str, num_arms: int, steps: int):
+def smpybandits(name: str, num_arms: int, steps: int) -> Any:
     """A policy of SMPyBandits."""
     import scipy.special
 
@@ -170,6 +171,7 @@ ANSWERS: dict[str, Callable[..., dict]] = {"rate": rate, "regrets": regrets, "be
 
 
 def main() -> None:
+    """Answer the requests on the standard input."""
     warnings.simplefilter("ignore")
     for line in sys.stdin:
         request = json.loads(line)

@@ -12,6 +12,7 @@ import json
 import logging
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,7 +28,7 @@ def grid(num_agents: int, spacing: float) -> tuple[np.ndarray, np.ndarray]:
     return place, np.where(np.arange(num_agents) % 2, -1.0, 1.0)
 
 
-def pysocialforce(num_agents: int, spacing: float, steps: int):
+def pysocialforce(num_agents: int, spacing: float, steps: int) -> Callable[[], object]:
     """Steps of PySocialForce's simulator, which compiles in the first."""
     import pysocialforce as psf  # pyright: ignore[reportMissingImports] -- installed in another environment
 
@@ -40,7 +41,7 @@ def pysocialforce(num_agents: int, spacing: float, steps: int):
     return lambda: simulator.step(steps)
 
 
-def jupedsim(num_agents: int, spacing: float, steps: int):
+def jupedsim(num_agents: int, spacing: float, steps: int) -> Callable[[], object]:
     """Iterations of JuPedSim's social-force model, in C++, in a square with room to walk."""
     import jupedsim as jps  # pyright: ignore[reportMissingImports]
 
@@ -70,6 +71,7 @@ def jupedsim(num_agents: int, spacing: float, steps: int):
 
 
 def main() -> None:
+    """Run the steps of a library once for each line of the standard input."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library", choices=("pysocialforce", "jupedsim"))
     parser.add_argument("--num-agents", type=int, default=1000)

@@ -13,6 +13,7 @@ random ones, TD3 greedily. SAC, which would sample its actions, is made to evalu
 import json
 import sys
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -100,13 +101,13 @@ SETTINGS = {
 }
 
 
-def evaluate_sac(algo, ts, rng):
+def evaluate_sac(algo: Any, ts: Any, rng: jax.Array) -> Any:
     """The lengths and returns of 128 episodes with the mean of SAC's policy."""
 
-    def action_of(actor, obs):
+    def action_of(actor: Any, obs: jax.Array) -> jax.Array:
         return actor.action_loc + jnp.tanh(actor.action_mean(actor.features(obs))) * actor.action_scale
 
-    def act(obs, rng):
+    def act(obs: jax.Array, rng: jax.Array) -> jax.Array:
         del rng
         obs = algo.normalize_obs(ts.obs_rms_state, obs)[None]
         return jnp.squeeze(algo.actor.apply(ts.actor_ts.params, obs, method=action_of))

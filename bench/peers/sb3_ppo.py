@@ -17,7 +17,7 @@ from stable_baselines3.common.env_util import make_vec_env  # pyright: ignore[re
 from stable_baselines3.common.evaluation import evaluate_policy  # pyright: ignore[reportMissingImports]
 
 
-def make(seed: int):
+def make(seed: int) -> PPO:
     """The untrained algorithm."""
     return PPO(
         "MlpPolicy",
@@ -39,6 +39,7 @@ def make(seed: int):
 
 
 def main() -> None:
+    """Train once for each line of the standard input."""
     env_steps = int(sys.argv[1])
     make(0).learn(512)
     versions = {"stable_baselines3": stable_baselines3.__version__, "torch": torch.__version__}

@@ -30,7 +30,7 @@ EQUAL = {
 }
 
 
-def make(name: str, seed: int):
+def make(name: str, seed: int) -> SAC | TD3:
     """The untrained algorithm."""
     env = make_vec_env("Pendulum-v1", n_envs=1, seed=seed)
     starts = {"learning_starts": LEARNING_STARTS[name]}
@@ -42,6 +42,7 @@ def make(name: str, seed: int):
 
 
 def main() -> None:
+    """Train once for each line of the standard input."""
     name, env_steps = sys.argv[1], int(sys.argv[2])
     if env_steps <= COMPILING:
         raise SystemExit(f"ENV_STEPS must be above {COMPILING}, got {env_steps}")

@@ -29,7 +29,7 @@ class Settings:
     runs: int = 1000
     """Number of independent runs of each policy on each instance."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         from jaxrl.bandits.registry import policy
 
         for name in self.policies:

@@ -66,7 +66,7 @@ class Settings:
     block: int = 0
     """Number of runs computed in one block: 1 suits crowds on a CPU, 0 for the library's choice."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("tasks", self.tasks, tuple(TASKS))
         if not math.isfinite(self.penalty):
             raise UserValueError(f"penalty must be finite, got {self.penalty}")

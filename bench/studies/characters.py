@@ -57,7 +57,7 @@ class Settings:
     episodes: int = 4
     """Number of episodes of every seed with every partner, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("methods", self.methods, tuple(METHODS))
         check_counts(self, num_levers=2, networks=1, network_env_steps=1, seeds=2, env_steps=1, episodes=1)
         check_counts(self, characters=8 * self.num_levers)  # so that there are some in both groups

@@ -66,7 +66,7 @@ class Settings:
     block: int = 1
     """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("frames", self.frames, FRAMES)
         check_choices("dynamics", self.dynamics, DYNAMICS)
         check_choices("perceptions", self.perceptions, PERCEPTIONS)

@@ -47,7 +47,7 @@ class Settings:
     block: int = 1
     """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("scenarios", self.scenarios)
         for name in self.scenarios:
             crowds.as_place(name)

@@ -65,7 +65,7 @@ class Settings:
     block: int = 1
     """Number of runs computed in one block: 1 is fastest on a CPU, 0 for the library's choice."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("rewards", self.rewards, tuple(REWARDS))
         if ramps := [name for name in self.rewards if REWARDS[name].ramp_iterations]:
             raise UserValueError(f"rewards takes rewards without a ramp, which has a fixed length, got {ramps[0]}")

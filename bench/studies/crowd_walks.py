@@ -120,7 +120,7 @@ class Walks:
       interval: Time between two positions in s.
     """
 
-    def __init__(self, scene: str, env: Crowd, act: Act, params: CrowdParams):
+    def __init__(self, scene: str, env: Crowd, act: Act, params: CrowdParams) -> None:
         measure = {"circle": _alone, "corridor": _in_counterflow, "choke": _through_door}[scene]
         steps = DECISIONS[scene]
 

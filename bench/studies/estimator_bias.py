@@ -56,7 +56,7 @@ class Settings:
     seed: int = 0
     """Random seed of trajectories and errors."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_counts(self, heads=1, states=3, num_steps=1, trajectories=2)
         for name in ("discounts", "lam"):
             values = getattr(self, name)

@@ -59,7 +59,7 @@ class Settings:
     eval_episodes: int = 32
     """Number of whole episodes of an evaluation, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("discounts", self.discounts)
         check_choices("lam", self.lam)
         check_choices("tasks", self.tasks, TASKS)

@@ -42,7 +42,7 @@ class Settings:
     eval_episodes: int = 1024
     """Number of whole episodes at the end, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("tasks", self.tasks, TASKS)
         check_choices("algorithms", self.algorithms, tuple(AGENTS))
         check_choices("discounts", self.discounts)

@@ -107,7 +107,7 @@ class Settings:
     evals: int = 4
     """Number of evaluations of a training for the area."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("tasks", self.tasks, tuple(TASKS))
         check_choices("forms", self.forms, ("mixture", "curve"))
         check_counts(self, seeds=2, generations=1, population=2, settings_seeds=1, test_seeds=2, evals=2)

@@ -60,7 +60,7 @@ class Settings:
     evals: int = 4
     """Number of evaluations of a training, whose mean return is the objective."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("tasks", self.tasks, tuple(TEST_STEPS))
         check_choices("held_out", self.held_out, tuple(TEST_STEPS))
         check_counts(self, inner_steps=1, seeds=2, generations=1, population=2, test_seeds=2, eval_episodes=1, evals=2)

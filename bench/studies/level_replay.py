@@ -60,7 +60,7 @@ class Settings:
     eval_episodes: int = 200
     """Number of held-out levels for each wall share; a tenth of it for each pole."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("tasks", self.tasks, tuple(DRAWN))
         check_choices("levels", self.levels, LEVELS)
         least = {"num_levels": 1, "seeds": 2, "maze_env_steps": 1, "cartpole_env_steps": 1, "eval_episodes": 10}

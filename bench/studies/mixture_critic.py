@@ -43,7 +43,7 @@ class Settings:
     eval_episodes: int = 16
     """Number of whole episodes of an evaluation, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
         check_choices("tasks", self.tasks, known)
         check_choices("discounts", self.discounts)

@@ -73,7 +73,7 @@ class Settings:
     episodes: int = 16
     """Number of episodes of every seed with every partner, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("methods", self.methods, tuple(METHODS))
         check_choices("held_out_rule", (self.held_out_rule,), RULES)
         for preference in self.held_out_preferences:

@@ -35,7 +35,7 @@ class Settings:
     episodes: int = 4000
     """Number of episodes on each path in the environment, to verify the exact values."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 < self.mean_hazard < 1:
             raise UserValueError(f"mean_hazard must lie in (0, 1), got {self.mean_hazard}")
         check_counts(self, num_paths=3, episodes=2)

@@ -66,7 +66,7 @@ class Settings:
     num_envs: int = 32
     """Number of environments of a run; each iteration plays one whole episode in each."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("discounts", "tax"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):

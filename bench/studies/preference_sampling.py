@@ -57,7 +57,7 @@ class Settings:
     runs: int = 1000
     """Number of runs of every sampler and temperature; runs with equal indices share the rewards."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_counts(self, arms=2, comparisons=FIRST, runs=2)
         if not 0 < self.scale < np.inf:
             raise UserValueError(f"scale must be finite and above 0, got {self.scale}")

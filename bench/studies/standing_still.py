@@ -107,7 +107,7 @@ class Settings:
     eval_episodes: int = 8
     """Number of whole episodes of an evaluation, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("shares", "discounts", "lessons"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):

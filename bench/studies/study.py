@@ -73,7 +73,9 @@ class StudyRun:
       ResultError: The directory cannot be written.
     """
 
-    def __init__(self, directory: str | Path, name: str, settings: Any, *, force: bool = False, progress: bool = True):
+    def __init__(
+        self, directory: str | Path, name: str, settings: Any, *, force: bool = False, progress: bool = True
+    ) -> None:
         self.directory = Path(directory)
         self.progress = progress
         self._manifest: dict[str, Any] = {

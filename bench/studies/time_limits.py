@@ -61,7 +61,7 @@ class Settings:
     eval_episodes: int = 256
     """Number of whole episodes of the evaluation at the end, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.limits or len(set(self.limits)) < len(self.limits) or min(self.limits) < 1:
             raise UserValueError(
                 f"limits takes one or more different whole numbers of at least 1, got {self.limits or 'none'}"

@@ -50,7 +50,7 @@ class Settings:
     num_steps: int = 0
     """Number of steps of a rollout, which bootstraps at its end for every lambda; 0 for the preset's."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "ppo"]
         check_choices("tasks", self.tasks, known)
         check_choices("eta", self.eta)

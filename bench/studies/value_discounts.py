@@ -104,7 +104,7 @@ class Settings:
     env_steps: int = 49_152
     """Number of environment steps of a run."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_range("k", self.k, Range(1e-3, 1.0))
         check_range("tax", self.tax, Range(0.0, 1.0))
         check_counts(self, num_heads=2, num_paths=3, steps=2, dilemmas=1, seeds=2, env_steps=1)

@@ -39,7 +39,7 @@ class Settings:
     eval_episodes: int = 128
     """Number of whole episodes of the evaluation at the end, played greedily."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         known = [environment for algorithm, environment in jaxrl.presets.names() if algorithm == "dqn"]
         check_choices("tasks", self.tasks, known)
         check_choices("losses", self.losses, tuple(KINDS))

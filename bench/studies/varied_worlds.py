@@ -82,7 +82,7 @@ class Settings:
     eval_episodes: int = 16
     """Number of whole greedy episodes of each run for each combination."""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_choices("tasks", self.tasks, tuple(PARAMETERS))
         check_choices("algorithms", self.algorithms, ALGORITHMS)
         check_choices("memories", self.memories, ("none", "gru"))

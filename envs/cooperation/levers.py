@@ -134,12 +134,13 @@ class LeverGame(Pair):
     def optimum(
         self, params: LeverParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
-        """The best return: Bayes-optimal against the population, by `bayes.best_return`; the mean of the best responses
-        to its members if they are revealed; or by the best lever in self-play.
+        """The best return against the population, or in self-play.
 
-        None for partners that are not scripted. In self-play all kinds are equal, because no action changes a later
-        reward; a scripted partner may remember, and there the stationary one is not known, nor the sophisticated one
-        unless the discount is exponential. See `envs.Environment.optimum`.
+        It is the Bayes-optimal one by `bayes.best_return`; the mean of the best responses to the members of the
+        population if they are revealed; or that of the best lever in self-play. None for partners that are not
+        scripted. In self-play all kinds are equal, because no action changes a later reward; a scripted partner may
+        remember, and there the stationary one is not known, nor the sophisticated one unless the discount is
+        exponential. See `envs.Environment.optimum`.
 
         Raises:
           ValueError: Too many beliefs can be reached for an exact computation.

@@ -60,6 +60,9 @@ _FASTEST = 2.0
 # Iterations without acceleration: the first two solve single contacts without adding momentum, the last one settles.
 _PLAIN_FIRST, _PLAIN_LAST = 2, 1
 
+_Bodies = tuple[jax.Array, jax.Array, jax.Array]  # the coordinates of agents, and the push of boxes
+_Carry = tuple[jax.Array, jax.Array, _Bodies, _Bodies]  # step, whether bodies overlap, now, before
+
 # The spectral radius that Chebyshev's weights assume is 1 - this / iterations. The radius of a jam is nearer to 1, but
 # stronger weights make a crowd that is pressed together chaotic: with 0.3 in place of 1.8 overlaps are half as deep
 # and a nudge grows a thousandfold in one decision instead of tenfold.
@@ -285,7 +288,7 @@ def _separate(
     # The share of an overlap that a box takes: 0 where it is fixed.
     box_part = inverse_box[:, None] / (1.0 / traits.mass + inverse_box[:, None])  # [M, N]
 
-    def iterate(carry):
+    def iterate(carry: _Carry) -> _Carry:
         step, _, (x, z, push), (old_x, old_z, old_push) = carry
         dx, dz = _apart(x, near.index), _apart(z, near.index)
         square = dx * dx + dz * dz
@@ -320,7 +323,7 @@ def _separate(
         keep = lambda new, now: jnp.where(busy, new, now)  # noqa: E731
         return step + 1, busy, (keep(new_x, x), keep(new_z, z), keep(new_push, push)), (x, z, push)
 
-    def unfinished(carry):
+    def unfinished(carry: _Carry) -> jax.Array:
         return (carry[0] < solver.iterations) & carry[1]
 
     first = (free[:, 0], free[:, 1], jnp.zeros_like(centre))

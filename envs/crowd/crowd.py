@@ -28,7 +28,7 @@ __all__ = ["Crowd"]
 class Unbounded(spaces.Box):
     """All real vectors of a shape; samples are standard normal."""
 
-    def __init__(self, shape: tuple[int, ...]):
+    def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__(-jnp.inf, jnp.inf, shape, jnp.float32)
 
     def sample(self, key: jax.Array) -> jax.Array:

@@ -79,6 +79,9 @@ class Simulated:
     overflow: jax.Array
 
 
+_Carry = tuple[Simulated, contacts.Neighbourhood]
+
+
 def simulate(
     physics: Physics,
     walkers: Walkers,
@@ -130,7 +133,7 @@ def simulate(
         overflow=jnp.int32(0),
     )
 
-    def substep(carry, _):
+    def substep(carry: _Carry, _: None) -> tuple[_Carry, None]:
         so_far, near = carry
         active = walking & ~so_far.arrived
         here = contacts.without(near, active)

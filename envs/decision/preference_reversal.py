@@ -149,8 +149,11 @@ class PreferenceReversal(base.Environment):
         return spaces.Discrete(2)
 
     def observation_space(self, params: PreferenceReversalParams) -> spaces.Box:
-        """Whether this is the first choice, or the second; the commitment (0, then -1 for the sooner, 1 for the
-        later reward); and the steps left to each of the rewards, as shares of all."""
+        """The choice, the commitment and the steps left.
+
+        Whether this is the first choice, or the second; the commitment (0, then -1 for the sooner, 1 for the later
+        reward); and the steps left to each of the rewards, as shares of all.
+        """
         del params
         return spaces.Box(-1.0, 1.0, (5,), jnp.float32)
 

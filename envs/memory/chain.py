@@ -13,8 +13,7 @@ from envs.base import spaces
 
 @dataclass(frozen=True)
 class MemoryChain(base.Environment):
-    """bsuite's memory chain as implemented in gymnax, `gymnax/MemoryChain-bsuite`, with its length and bits as static
-    fields.
+    """bsuite's memory chain as implemented in gymnax, `gymnax/MemoryChain-bsuite`, with static fields.
 
     The first two observations show the bits, `length` - 2 observations show nothing, and the last one shows the number
     of the queried bit; the next action is rewarded with 1 if it equals that bit and with -1 otherwise. An episode has

@@ -57,7 +57,7 @@ class Scene:
       size: `(height, width)` of its frames in pixels, multiples of 16 as video formats require.
     """
 
-    def __init__(self, env: Any, params: Any):
+    def __init__(self, env: Any, params: Any) -> None:
         """Draw the parts that do not move.
 
         Args:

@@ -112,7 +112,6 @@ class ActionRepeat(Wrapper):
         self, key: jax.Array, state: WrapperState, action: Any, params: ActionRepeatParams
     ) -> tuple[Any, WrapperState, jax.Array, jax.Array, dict[Any, Any]]:
         """Several steps of the inner environment; those after its end change nothing and are not counted."""
-
         inner_params = self.inner_params(params)
 
         def body(carry: tuple[Any, jax.Array], key: jax.Array) -> tuple[Any, Any]:

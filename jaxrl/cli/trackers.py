@@ -112,7 +112,7 @@ def _trackers(choice: Choice, out: Path, force: bool) -> list[Any]:
 class _Remembered:
     """Tracker that records the trackers of a call in its directory, for `jaxrl resume`."""
 
-    def __init__(self, choice: Choice, out: Path):
+    def __init__(self, choice: Choice, out: Path) -> None:
         self._choice, self._out = choice, out
 
     def start(self, call: Any, resumed: int | None) -> None:

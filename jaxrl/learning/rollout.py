@@ -112,7 +112,6 @@ def remembered(memory: Memory, start: Memory, ended: jax.Array) -> Memory:
       start: Memory of one agent at the start of an episode, leaves `[...]`.
       ended: Whether the agent's episode ended with the step, bool `[*B]`.
     """
-
     chex.assert_tree_shape_prefix(memory, ended.shape, custom_message="memory, ended")
 
     def leaf(after: jax.Array, first: jax.Array) -> jax.Array:

@@ -44,7 +44,7 @@ def films(directory: str | Path, *, every: int = 1, fps: int = 30) -> Films:
 class Films:
     """The tracker of `films`."""
 
-    def __init__(self, directory: str | Path, every: int = 1, fps: int = 30):
+    def __init__(self, directory: str | Path, every: int = 1, fps: int = 30) -> None:
         check_count("every", every)
         check_count("fps", fps)
         if Path(directory).suffix.lower() in (".gif", ".mp4"):

@@ -58,7 +58,7 @@ class ExportedPolicy:
       spec: Description recorded in the file: inputs, outputs, spaces, normalisation, memory, origin.
     """
 
-    def __init__(self, spec: Mapping[str, Any], run: Run, opened: tuple[Any, ...] = ()):
+    def __init__(self, spec: Mapping[str, Any], run: Run, opened: tuple[Any, ...] = ()) -> None:
         self.spec = dict(spec)
         self._run = run
         self._opened = opened

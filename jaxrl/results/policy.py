@@ -89,7 +89,7 @@ class TrainedPolicy:
         seed: int | None = None,
         env_params: EnvParams = None,
         env_steps: int | None = None,
-    ):
+    ) -> None:
         self.algo = algo
         self.params = params
         self.setting = dict(setting or {})

@@ -141,8 +141,7 @@ def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bo
 
 
 class _Parts:
-    """Parts of a call, executed one after another: a context that keeps finished parts when another part is
-    interrupted.
+    """Parts of a call, executed one after another; as a context it keeps finished parts when another is interrupted.
 
     Args:
       planner: Planner of the call.
@@ -161,7 +160,7 @@ class _Parts:
         checkpoints: Checkpoints,
         watch: Watch,
         compile_seconds: float,
-    ):
+    ) -> None:
         self._planner, self._options, self._watch, self._compile_seconds = planner, options, watch, compile_seconds
         self._call, self._num_parts, self._block = planner.call, plan.num_parts, plan.block
         self._checkpoints, self._resumes = checkpoints, checkpoints.begun is not None

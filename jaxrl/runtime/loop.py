@@ -68,7 +68,6 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
     With `keep="best"` it keeps the policy of the best evaluation beside the last one. Its `evaluate` raises ValueError,
     when traced, if a metric of the algorithm has the name of a metric of the evaluation.
     """
-
     for name, used in algo.metric_rules.items():
         check_choice(f"metric_rules[{name!r}]", used, METRIC_RULES)
 

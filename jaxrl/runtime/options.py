@@ -161,7 +161,7 @@ class RunOptions(BanditOptions, PlanOptions, total=False):
 class Options:
     """Checked options of one call: a read-only attribute for each of `RunOptions`."""
 
-    def __init__(self, values: Mapping[str, Any]):
+    def __init__(self, values: Mapping[str, Any]) -> None:
         vars(self).update({name: option.default for name, (_, option) in options_of(RunOptions).items()}, **values)
 
     def __getattr__(self, name: str) -> Any:

@@ -46,7 +46,7 @@ class Runs:
         precision: str = "default",
         states: State = None,
         iteration: int = 0,
-    ):
+    ) -> None:
         self.arguments, self.layout, self.precision = arguments, layout, precision
         self.iteration = iteration
         self._spread = layout.spread(arguments)

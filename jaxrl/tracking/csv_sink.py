@@ -21,7 +21,7 @@ class Table:
       force: Whether a call that does not resume replaces an existing file.
     """
 
-    def __init__(self, path: Path, force: bool):
+    def __init__(self, path: Path, force: bool) -> None:
         self._path, self._force = path, force
 
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:

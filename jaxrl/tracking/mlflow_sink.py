@@ -30,7 +30,7 @@ class MLflow:
       tags: Tags of every run.
     """
 
-    def __init__(self, uri: str, experiment: str, tags: Mapping[str, str]):
+    def __init__(self, uri: str, experiment: str, tags: Mapping[str, str]) -> None:
         self._uri, self._experiment, self._tags = uri, experiment, tags
 
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:

@@ -144,7 +144,7 @@ class RunTracker:
       grouping: Grouping of the call's runs into runs of the tracker.
     """
 
-    def __init__(self, sink: Sink, grouping: Grouping):
+    def __init__(self, sink: Sink, grouping: Grouping) -> None:
         self._sink, self._grouping = sink, grouping
         self._opened = False
 

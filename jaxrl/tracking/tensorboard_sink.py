@@ -36,7 +36,7 @@ class TensorBoard:
       force: Whether to replace existing runs of the same names.
     """
 
-    def __init__(self, directory: Path, force: bool):
+    def __init__(self, directory: Path, force: bool) -> None:
         self._directory, self._force = directory, force
 
     def open(self, tracked: Tracked, resuming: bool) -> np.ndarray:

@@ -37,7 +37,7 @@ class WandB:
         group: str | None,
         tags: Sequence[str],
         mode: str | None,
-    ):
+    ) -> None:
         self._directory, self._project, self._entity = directory, project, entity
         self._group, self._tags, self._mode = group, tags, mode
 

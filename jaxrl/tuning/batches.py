@@ -64,7 +64,7 @@ class Waves:
 
     def __init__(
         self, call: Call, layout: Layout, memory: int | str | None, precision: str, held_runs: int, progress: bool
-    ):
+    ) -> None:
         self._call, self._precision = call, precision
         planned = _planned(call, layout, memory, precision, held_runs)
         self.layout = planned.layout(planned.num_slots, layout.devices)

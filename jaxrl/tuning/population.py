@@ -203,7 +203,7 @@ class _Population:
         redraw: float,
         eval_episodes: int,
         seed: int,
-    ):
+    ) -> None:
         self._space, self._points, self._episodes, self._seed = space, points, eval_episodes, seed
         self._replaced, self._perturb, self._redraw = replaced, perturb, redraw
         self._generator = np.random.default_rng([seed, 1])

@@ -37,7 +37,7 @@ class Design(BaseSampler):
       place: Place of the next trial, set before its values are sampled.
     """
 
-    def __init__(self, setting_at: Callable[[int], Setting]):
+    def __init__(self, setting_at: Callable[[int], Setting]) -> None:
         self._setting_at = setting_at
         self.place = 0
 
@@ -66,7 +66,7 @@ class _OfEachTrial(BaseSampler):
       seed: Random seed of the search.
     """
 
-    def __init__(self, make: Callable[[int], BaseSampler], seed: int):
+    def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
         self._make, self._seed = make, seed
         self._number, self._sampler = -1, make(seed)
 

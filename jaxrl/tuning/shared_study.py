@@ -77,7 +77,7 @@ class TrialStudy:
       num_trials: Number of trials of the complete study, over all processes.
     """
 
-    def __init__(self, study: Any, space: Space, sampler: Any, num_trials: int):
+    def __init__(self, study: Any, space: Space, sampler: Any, num_trials: int) -> None:
         self._study, self._space, self._sampler, self._num_trials = study, space, sampler, num_trials
         self._own: dict[int, Any] = {}
         self._worker = f"{_host()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"

@@ -71,7 +71,7 @@ class Space:
         distributions: Mapping[str, Uniform | LogUniform | Choice],
         env_params: EnvParams = None,
         builder: Builder | None = None,
-    ):
+    ) -> None:
         if not isinstance(distributions, Mapping) or not distributions:
             raise UserValueError(
                 f"space takes at least one path, such as {{'lr': LogUniform(1e-4, 1e-2)}}, got {distributions!r}"

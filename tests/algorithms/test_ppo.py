@@ -311,7 +311,7 @@ def test_observations_with_neighbours_get_a_network_for_relations() -> None:
 
 
 @pytest.mark.parametrize(
-    "env, fields, sentence",
+    ("env", "fields", "sentence"),
     [
         (Neighbourly(), {"normalise_observation": True}, r"^normalise_observation would scale every slot"),
         (Neighbourly(), {"shared_trunk": True}, r"^shared_trunk has no effect on observations with 'neighbours'"),

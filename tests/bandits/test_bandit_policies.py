@@ -169,7 +169,7 @@ def test_forgetting_follows_a_best_arm_that_changes(name):
 
 
 @pytest.mark.parametrize(
-    "hparams, sentence",
+    ("hparams", "sentence"),
     [
         (lambda: UCB1HParams(exploration=-1), r"exploration must lie in \[0"),
         (lambda: UCBVHParams(range=0), r"range must lie in \(0"),

@@ -47,7 +47,7 @@ def test_a_circle_sends_each_to_the_other_side() -> None:
 
 
 @pytest.mark.parametrize(
-    "name, headings", [("crossway", [0, np.pi / 2]), ("corridor", [0, np.pi]), ("choke", [0]), ("car", [0])]
+    ("name", "headings"), [("crossway", [0, np.pi / 2]), ("corridor", [0, np.pi]), ("choke", [0]), ("car", [0])]
 )
 def test_flows_start_on_squares_and_walk_across(name: str, headings: list[float]) -> None:
     scene = place(scenarios.as_scenario(name, True), 20, 18)
@@ -174,7 +174,7 @@ def test_what_fits_is_what_the_grid_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    "attempt, sentence",
+    ("attempt", "sentence"),
     [
         (lambda: scenarios.as_scenario("circel", True), "there is no scenario 'circel'; did you mean 'circle'"),
         (lambda: scenarios.as_scenario(3, True), "scenario must be a name or a Scenario, got int"),  # type: ignore[arg-type]

@@ -54,7 +54,7 @@ def sorted_by_numpy(walkers, walking, sight_radius, sight_angle, k):
 
 @pytest.mark.slow_rows("10.0-3.141592653589793-all-pairs")
 @pytest.mark.parametrize("search", ["all-pairs", "cells"])
-@pytest.mark.parametrize("sight_radius, sight_angle", [(10.0, np.pi), (3.0, np.pi / 3), (2.0, np.pi), (1.0, np.pi)])
+@pytest.mark.parametrize(("sight_radius", "sight_angle"), [(10.0, np.pi), (3.0, np.pi / 3), (2.0, np.pi), (1.0, np.pi)])
 def test_the_nearest_are_those_of_a_sort(search: str, sight_radius: float, sight_angle: float) -> None:
     walkers, walking = crowd(0, 60)
     actual = nearest(walkers.position, walkers.heading, walking, sight_radius, sight_angle, 7, search)

@@ -400,7 +400,8 @@ def test_offers_are_uniform_and_pay_what_they_show() -> None:
 
 
 @pytest.mark.parametrize(
-    "win, odds, limit, share", [(0.6, 1.0, 0.9, 0.2), (0.3, 4.0, 0.9, 0.125), (0.4, 1, 0.9, 0), (0.95, 1, 0.5, 0.5)]
+    ("win", "odds", "limit", "share"),
+    [(0.6, 1.0, 0.9, 0.2), (0.3, 4.0, 0.9, 0.125), (0.4, 1, 0.9, 0), (0.95, 1, 0.5, 0.5)],
 )
 def test_the_best_share_has_the_highest_mean_of_all_outcomes(
     win: float, odds: float, limit: float, share: float
@@ -507,7 +508,7 @@ def test_pictures_show_the_state(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "make, message",
+    ("make", "message"),
     [
         (lambda: River(num_positions=1), "num_positions must be a whole number of at least 2, got 1"),
         (lambda: Inventory(capacity=0), "capacity must be a whole number of at least 1, got 0"),

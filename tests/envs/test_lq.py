@@ -182,7 +182,7 @@ def changed(**values: Any) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (changed(R=np.array([[0.0]])), "env.R must be positive definite, got a matrix with the eigenvalue 0"),
         (changed(R=-np.eye(1)), "env.R must be positive definite"),

@@ -134,7 +134,7 @@ def test_flags_and_parameters_are_checked() -> None:
 
 @pytest.mark.parametrize("name", ["motor/dc", "motor/synchronous-finite"])
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         ({"nominal_current": 500.0}, r"env.nominal_current must be at most env.max_current, \d+.0, got 500.0"),
         ({"nominal_current": -1.0}, "env.nominal_current must be above 0"),

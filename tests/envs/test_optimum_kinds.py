@@ -114,7 +114,7 @@ def test_kinds_differ_where_preferences_reverse() -> None:
 
 
 @pytest.mark.parametrize(
-    "curve, exponential",
+    ("curve", "exponential"),
     [
         (0.9 ** np.arange(30), True),
         (np.float32(0.99) ** np.arange(500, dtype=np.float32), True),

@@ -268,7 +268,7 @@ CENTRED = devices.actuators(devices.evenly(8), 64)
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (changed(control_cost=0.0), r"env\.control_cost must be above 0 and finite, got 0\.0"),
         (changed(state_cost=-1.0), r"env\.state_cost must be at least 0 and finite, got -1\.0"),

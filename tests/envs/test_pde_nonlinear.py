@@ -236,7 +236,7 @@ def changed(kind: Callable[..., Any], **values: Any) -> Callable[[], None]:
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (changed(Burgers, viscosity=0.0), r"env\.viscosity must be above 0 and finite, got 0\.0"),
         (changed(KuramotoSivashinsky, viscosity=-1.0), r"env\.viscosity must be above 0 and finite, got -1\.0"),

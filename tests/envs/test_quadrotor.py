@@ -185,7 +185,7 @@ def test_bad_tasks_and_parameters_are_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes, message",
+    ("changes", "message"),
     [
         ({"thrust": 1e-11}, r"^env.max_rpm must be at least 81374.1, to carry the weight, got 21702$"),
         ({"mass": np.array([0.02, 0.2])}, "^env.max_rpm must be at least 3939"),

@@ -275,7 +275,7 @@ def test_reach_is_five_deviations_of_the_largest_action() -> None:
 
 
 @pytest.mark.parametrize(
-    "call, message",
+    ("call", "message"),
     [
         (lambda p: riccati.infinite_horizon(p, 1.0), "discount is 1, under which noise has an infinite cost"),
         (lambda p: riccati.infinite_horizon(p, 1.5), "discount is 1.5; it takes a number from 0 to 1"),

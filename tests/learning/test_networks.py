@@ -223,7 +223,7 @@ def test_a_network_with_the_right_outputs_passes() -> None:
 
 
 @pytest.mark.parametrize(
-    "what, error, sentence",
+    ("what", "error", "sentence"),
     [
         ("outputs", TypeError, WANTED + r"\(3,\)$"),
         ("list", TypeError, WANTED + r"\[\(3,\), \(\)\]$"),

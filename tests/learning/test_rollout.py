@@ -267,7 +267,9 @@ def test_episodes_of_one_step_begin_with_as_many_states() -> None:
     assert (len(np.unique(names)), int(reused)) == (NUM_ENVS * (NUM_STEPS + 1), 0)
 
 
-@pytest.mark.parametrize("life, limit, flags", [(1, 9, (True, False)), (9, 1, (False, True)), (1, 1, (True, False))])
+@pytest.mark.parametrize(
+    ("life", "limit", "flags"), [(1, 9, (True, False)), (9, 1, (False, True)), (1, 1, (True, False))]
+)
 def test_termination_wins_over_the_time_limit(life: int, limit: int, flags: tuple[bool, bool]) -> None:
     zero = jnp.zeros((), jnp.int32)
     state = State(zero, jnp.zeros(()), jnp.int32(life), zero)
@@ -275,7 +277,7 @@ def test_termination_wins_over_the_time_limit(life: int, limit: int, flags: tupl
     assert (bool(terminated), bool(truncated)) == flags
 
 
-@pytest.mark.parametrize("time_limits, ends", [("bootstrap", [1, 0, 1, 0]), ("terminal", [1, 1, 1, 0])])
+@pytest.mark.parametrize(("time_limits", "ends"), [("bootstrap", [1, 0, 1, 0]), ("terminal", [1, 1, 1, 0])])
 def test_a_time_limit_ends_the_value_only_where_it_is_terminal(time_limits: str, ends: list[int]) -> None:
     """Four steps of one environment of two agents, of which one terminates alone in the third step."""
     terminated, truncated = np.array([[1], [0], [0], [0]], bool), np.array([[0], [1], [0], [0]], bool)

@@ -49,7 +49,7 @@ def test_a_crowd_keeps_the_laws(env: agents.Crowd) -> None:
 
 
 @pytest.mark.parametrize(
-    "env, law", [(SharedReward(), r"batch law: .*\(2,\)"), (OneMaskForAll(), r"type law: action_mask")]
+    ("env", "law"), [(SharedReward(), r"batch law: .*\(2,\)"), (OneMaskForAll(), r"type law: action_mask")]
 )
 def test_a_crowd_that_breaks_a_law_is_refused(env: agents.Crowd, law: str) -> None:
     with pytest.raises(envs.ContractError, match=law):

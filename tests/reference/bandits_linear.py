@@ -6,8 +6,11 @@ import numpy as np
 
 
 def lin_ucb(contexts, table, exploration=1.0, ridge=1.0):
-    """LinUCB that solves its least squares again at each pull: actions `[T]`, margins of the best arm over
-    the next `[T]`, estimate `[d]` and inverse `[d, d]`."""
+    """LinUCB that solves its least squares again at each pull.
+
+    Returns:
+      Actions `[T]`, margins of the best arm over the next `[T]`, estimate `[d]` and inverse `[d, d]`.
+    """
     size = contexts.shape[-1]
     gram, moment = ridge * np.eye(size), np.zeros(size)
     actions, leads = [], []

@@ -218,7 +218,7 @@ def test_processes_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments, sentence",
+    ("arguments", "sentence"),
     [
         (("host", 2, 0), r"coordinator must be host:port, such as node1:12345, got 'host'"),
         (("host:0", 2, 0), r"coordinator must be host:port, such as node1:12345, got 'host:0'"),
@@ -261,7 +261,7 @@ def test_one_process_talks_to_itself() -> None:
 
 
 @pytest.mark.parametrize(
-    "args, sentence",
+    ("args", "sentence"),
     [
         (["--process-id", "two"], "--process-id takes a number, but got 'two'"),
         (["--coordinator"], "--coordinator takes a value"),

@@ -27,7 +27,7 @@ def test_two_devices_are_forced() -> None:
 
 
 @pytest.mark.parametrize(
-    "num_runs, block, num_devices, expected",
+    ("num_runs", "block", "num_devices", "expected"),
     [
         # Expected: block, blocks of a device, devices that are used.
         (1, None, 1, (1, 1, 1)),
@@ -109,7 +109,9 @@ def test_no_device_is_refused() -> None:
 # --- spread and gather -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("num_runs, block, num_devices", [(5, 2, 2), (5, None, 2), (3, 8, 1), (1, 4, 2), (4, 2, 2)])
+@pytest.mark.parametrize(
+    ("num_runs", "block", "num_devices"), [(5, 2, 2), (5, None, 2), (3, 8, 1), (1, 4, 2), (4, 2, 2)]
+)
 def test_spread_and_gather(num_runs: int, block: int | None, num_devices: int) -> None:
     planned = plan(num_runs, block, num_devices)
     tree = {"a": np.arange(num_runs * 3, dtype=np.int32).reshape(num_runs, 3), "b": np.arange(num_runs) * 0.5}

@@ -221,7 +221,7 @@ def test_what_is_left_out_has_its_default():
 
 
 @pytest.mark.parametrize(
-    "call, wrong, sentence",
+    ("call", "wrong", "sentence"),
     [
         (jaxrl.train, {"seed": 3}, r"^train takes the options block, .*, got seed; did you mean 'seeds'\?$"),
         (jaxrl.train, {"worker": 3}, r"^train takes the options .*shard_environments, got worker$"),
@@ -240,7 +240,7 @@ def test_an_option_that_a_call_does_not_take_gets_a_sentence(
 
 
 @pytest.mark.parametrize(
-    "wrong, sentence",
+    ("wrong", "sentence"),
     [
         ({"precision": "low"}, "precision must be one of default, high"),
         ({"memory": "much"}, "memory must be a size such as 8GiB"),

@@ -76,7 +76,7 @@ def assert_same_runs(one: jaxrl.Result, other: jaxrl.Result) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, expected",
+    ("text", "expected"),
     [
         ("8GiB", 8 * GIB),
         ("1.5 gib", 3 * GIB // 2),
@@ -437,7 +437,7 @@ def test_where_no_block_is_narrower_one_sentence_tells(algo: Algorithm, monkeypa
 
 @pytest.mark.slow_rows("changes1-memory must be at least \\\\d+MiB for this call, got 1 MiB: ")
 @pytest.mark.parametrize(
-    "changes, sentence",
+    ("changes", "sentence"),
     [
         ({"memory": "lots"}, r"memory must be a size such as 8GiB or 500MB, or a number of bytes, got 'lots'"),
         (

@@ -239,7 +239,7 @@ def test_shared_runs_learn_as_well_as_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes, sentence",
+    ("changes", "sentence"),
     [
         ({"seeds": 2}, r"shard_environments takes one setting and one seed at a time, got 2 runs"),
         ({"block": 4}, r"block has no effect with shard_environments, got 4; leave it out"),
@@ -258,7 +258,7 @@ def test_a_sweep_is_refused(algo: Algorithm) -> None:
 
 
 @pytest.mark.parametrize(
-    "config, sentence",
+    ("config", "sentence"),
     [
         ({"num_envs": 3}, r"num_envs must be a multiple of the 2 devices that share the environments, got 3"),
         (

@@ -195,8 +195,10 @@ def test_an_error_in_on_chunk_loses_nothing(algo: Algorithm, tmp_path: Any) -> N
 
 @pytest.mark.slow
 def test_any_number_of_blocks_is_the_same_program() -> None:
-    """At its start and end a program creates and returns random states of PPO and its environments, which round
-    differently if the compiler fuses them with the preceding or following operations."""
+    """Random states at the start and end of a program round alike in all blocks.
+
+    They would not if the compiler fused them with the preceding or following operations.
+    """
     config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_epochs=1, num_minibatches=2, hidden=(8,))
     algo = jaxrl.ppo(envs.make("cartpole"), config)
     options: dict[str, Any] = {"env_steps": 64, "evals": 2, "eval_episodes": 2, "block": 4, "progress": False}

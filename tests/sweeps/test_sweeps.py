@@ -1,6 +1,7 @@
 """Sweeps: the batched pytree, its coordinates, and errors."""
 
 import dataclasses
+import re
 from typing import Any
 
 import jax
@@ -126,9 +127,8 @@ def test_index_finds_the_setting_whatever_a_discount_is_typed_as():
 )
 def test_index_tells_what_there_is(values, sentence):
     sweep = grid(HParams(), {"lr": [3e-4, 1e-3], "discount": DISCOUNTS})
-    with pytest.raises(ValueError) as raised:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
         sweep.index(**values)
-    assert sentence in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -168,9 +168,8 @@ def test_a_bad_grid_gets_one_sentence(values, error, sentence):
 
 def test_a_static_setting_is_told_from_a_hyper_parameter():
     for name, value in (("num_envs", 4), ("num_steps", 128), ("activation", "tanh")):
-        with pytest.raises(ValueError) as raised:
+        with pytest.raises(ValueError, match=f"There is no hyper-parameter '{name}'; there are lr, lr_end, ") as raised:
             grid(PPOHParams(), {name: [value]})
-        assert f"There is no hyper-parameter {name!r}; there are lr, lr_end, " in str(raised.value)
         assert "a static setting of the algorithm's config takes an algorithm for each value" in str(raised.value)
 
 

@@ -90,8 +90,10 @@ def test_constant_scores_are_recognised():
 
 
 def test_the_antithetic_gradient_is_that_of_the_quadratic():
-    """One step of gradient ascent without Adam: over many outer seeds the mean step is the gradient, which pairs of
-    opposite noise estimate without bias on a quadratic, whose even terms cancel."""
+    """One step of gradient ascent without Adam: over many outer seeds the mean step is the gradient.
+
+    Pairs of opposite noise estimate it without bias on a quadratic, whose even terms cancel.
+    """
     members, std, seeds = 16, 0.3, 2000
     start = np.asarray([0.2, 0.4])
     strategy = outer_runs_of(place_theta(*start), members, std, seeds)

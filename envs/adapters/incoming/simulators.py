@@ -45,7 +45,7 @@ class Simulators:
       repeated: Number of actions that were repeated because no simulator was stored.
     """
 
-    def __init__(self, spec: EnvSpec, arguments: Mapping[str, Any], name: str):
+    def __init__(self, spec: EnvSpec, arguments: Mapping[str, Any], name: str) -> None:
         """Create one simulator and test that it is a function of its seed and actions.
 
         Raises:

@@ -119,9 +119,11 @@ def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
 
 
 def ids() -> dict[str, str]:
-    """The names in `envs.names()` by the ids that `register` gives them: `jaxrl/` and the class, for instance
-    `jaxrl/BernoulliBandit-v0` (for a wrapper followed by the inner class, `jaxrl/HideCartPole-v0`), or
-    `jaxrl/` and Gymnasium's own id. Crowds and games, which have many agents, have none."""
+    """The names in `envs.names()` by the ids that `register` gives them.
+
+    An id is `jaxrl/` and the class, for instance `jaxrl/BernoulliBandit-v0` (for a wrapper followed by the inner class,
+    `jaxrl/HideCartPole-v0`), or `jaxrl/` and Gymnasium's own id. Crowds and games, which have many agents, have none.
+    """
 
     def class_of(name: str) -> str:
         row = ROWS[name]

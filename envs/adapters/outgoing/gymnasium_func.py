@@ -40,7 +40,7 @@ class FuncState:
 class FunctionalEnv(FuncEnv):
     """The class returned by `as_func_env`; all functions are pure, so that `transform(jax.jit)` works."""
 
-    def __init__(self, env: Any, params: Any = None):
+    def __init__(self, env: Any, params: Any = None) -> None:
         self.env, self._params = env, settled(env, params, "as_func_env")
         self._actions = env.action_space(self._params)
         self.action_space = to_gymnasium(self._actions, f"action space of {env.name}")

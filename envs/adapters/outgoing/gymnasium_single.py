@@ -32,7 +32,7 @@ class SingleEnv(gymnasium.Env):
 
     metadata = METADATA
 
-    def __init__(self, env: Any, params: Any = None, render_mode: str | None = None):
+    def __init__(self, env: Any, params: Any = None, render_mode: str | None = None) -> None:
         known = settled(env, params, "as_gymnasium")
         if render_mode not in (None, *METADATA["render_modes"]):
             raise UserValueError(f"render_mode is {render_mode!r}; it takes None, 'human' or 'rgb_array'.")
@@ -121,7 +121,7 @@ class SingleEnv(gymnasium.Env):
 class MadeEnv(SingleEnv):
     """An environment by its name in `envs.names()`, for Gymnasium's registry; `static` are its static fields."""
 
-    def __init__(self, name: str, params: Any = None, render_mode: str | None = None, **static: Any):
+    def __init__(self, name: str, params: Any = None, render_mode: str | None = None, **static: Any) -> None:
         super().__init__(make(name, **static), params, render_mode)
 
 

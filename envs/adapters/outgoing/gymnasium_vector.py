@@ -35,7 +35,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         device_arrays: bool = False,
         render_mode: str | None = None,
-    ):
+    ) -> None:
         check_flag("device_arrays", device_arrays)
         self.params = settled(env, params, "as_gymnasium_vector")
         if isinstance(num_envs, bool) or not isinstance(num_envs, int | np.integer) or num_envs < 1:

@@ -58,7 +58,7 @@ class JaxMARLEnv:
       observation_spaces, action_spaces: Spaces by agent.
     """
 
-    def __init__(self, env: base.Environment, params: Any = None):
+    def __init__(self, env: base.Environment, params: Any = None) -> None:
         """See `as_jaxmarl`."""
         self.env = env
         self.params, self.num_agents = crowd(env, params, "as_jaxmarl")

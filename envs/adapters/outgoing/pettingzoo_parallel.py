@@ -29,7 +29,7 @@ class Parallel(ParallelEnv):
     the first is kept for the next split.
     """
 
-    def __init__(self, env: base.Environment, params: Any, render_mode: str | None):
+    def __init__(self, env: base.Environment, params: Any, render_mode: str | None) -> None:
         self._env = env
         self._params, self._count = crowd(env, params, "as_pettingzoo")
         self.metadata = {"render_modes": [*MODES], "name": env.name, "is_parallelizable": True, "render_fps": 10}

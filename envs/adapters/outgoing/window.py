@@ -22,7 +22,7 @@ class Window:
       ImportError: The package pygame is not installed.
     """
 
-    def __init__(self, title: str, fps: int):
+    def __init__(self, title: str, fps: int) -> None:
         try:
             import pygame
         except ImportError:

@@ -78,7 +78,7 @@ class _Counter:
       skipped: Operations that do not count.
     """
 
-    def __init__(self, program: Program, unknown_trips: tuple[int, ...], cache: int, skipped: Sequence[str]):
+    def __init__(self, program: Program, unknown_trips: tuple[int, ...], cache: int, skipped: Sequence[str]) -> None:
         self._program, self._computations = program, program.computations
         self._unknown_trips, self._cache, self._skipped = unknown_trips, cache, (*FREE, *skipped)
         self._of = functools.cache(self._of_computation)

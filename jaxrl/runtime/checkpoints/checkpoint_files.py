@@ -73,7 +73,7 @@ class Expected(NamedTuple):
 class _DamageError(Exception):
     """Error for a damaged checkpoint; `surely` is True if `trust` cannot ignore the damage."""
 
-    def __init__(self, reason: str, *, surely: bool = False):
+    def __init__(self, reason: str, *, surely: bool = False) -> None:
         super().__init__(reason)
         self.surely = surely
 
@@ -88,7 +88,7 @@ class CheckpointFiles:
       ResultError: The folder is a link, what it holds cannot be opened, or this process may open too few files.
     """
 
-    def __init__(self, directory: Path):
+    def __init__(self, directory: Path) -> None:
         self._at = directory
         self._require_open_files()
         folder = (directory / CHECKPOINTS).absolute()

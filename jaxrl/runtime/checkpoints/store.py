@@ -44,7 +44,7 @@ class Checkpoints:
         begun: Mapping[str, Any] | None = None,
         minutes: float | None = None,
         trust: bool = False,
-    ):
+    ) -> None:
         self.directory, self.identity, self.begun, self.minutes = directory, dict(identity or {}), begun, minutes
         self.trust = trust
         self.identity[GENERATION] = uuid.uuid4().hex if begun is None else begun.get(GENERATION)

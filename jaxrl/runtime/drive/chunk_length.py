@@ -25,7 +25,7 @@ class Pace:
       num_calls: Number of program calls in a chunk on each device.
     """
 
-    def __init__(self, seconds: float, num_calls: int):
+    def __init__(self, seconds: float, num_calls: int) -> None:
         self._seconds = min(max(seconds, SHARE * CALL_SECONDS * num_calls), MOST_SECONDS) if seconds else 0.0
         self._count, self._each = 0, math.inf  # of the last chunk that was not cut short
         self._asked = 1  # of the next chunk, ignoring the end of the run

@@ -25,7 +25,7 @@ class Followers:
       options: Options with `trackers`, `on_chunk` and `resume`.
     """
 
-    def __init__(self, call: Call, options: Options):
+    def __init__(self, call: Call, options: Options) -> None:
         self._call, self._trackers, self._resume = call, tuple(options.trackers), options.resume
         self._listeners = [*self._trackers, *([] if options.on_chunk is None else [options.on_chunk])]
         self._started = self._finished = False

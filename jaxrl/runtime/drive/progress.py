@@ -26,7 +26,7 @@ class Progress:
       enabled: Whether to show anything.
     """
 
-    def __init__(self, total: int, enabled: bool = True):
+    def __init__(self, total: int, enabled: bool = True) -> None:
         self.total = total
         self.done = self._before = 0
         self._enabled = enabled

@@ -55,7 +55,7 @@ class ShardedRun:
         reserved name.
     """
 
-    def __init__(self, call: Call, devices: Sequence[Any], precision: str = "default"):
+    def __init__(self, call: Call, devices: Sequence[Any], precision: str = "default") -> None:
         self.iteration = 0
         self._mesh = Mesh(np.asarray(devices), (AXIS,))
         self._arguments = self._placed(jax.tree.map(lambda leaf: np.asarray(leaf)[0], call.arguments()))

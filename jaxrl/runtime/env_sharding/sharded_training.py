@@ -127,7 +127,7 @@ def _give_order(order: _Order, argument: int = 0, stop: StopRequest | None = Non
 class _Leader:
     """Sharded run with the interface of `DrivenRuns`: the other processes repeat each operation."""
 
-    def __init__(self, call: Call, layout: Layout, precision: str, stop: StopRequest):
+    def __init__(self, call: Call, layout: Layout, precision: str, stop: StopRequest) -> None:
         self._stop, self.layout = stop, layout
         self._order(_Order.BEGIN)
         broadcast(identity_of(call, layout, precision))

@@ -39,7 +39,7 @@ class GradientTask:
       ValueError: The actions are discrete, so that returns have no derivatives by the parameters of a policy.
     """
 
-    def __init__(self, task: InnerTask):
+    def __init__(self, task: InnerTask) -> None:
         space = task.algo.env.action_space(task.algo.env.default_params)
         if not isinstance(space, spaces.Box):
             raise UserValueError(

@@ -76,7 +76,7 @@ class Evolution:
       shaping: Name of the shaping of fitness, see `fitness.fitness_of`.
     """
 
-    def __init__(self, strategy: Strategy, hparams: OuterHParams, members: int, shaping: str):
+    def __init__(self, strategy: Strategy, hparams: OuterHParams, members: int, shaping: str) -> None:
         self.members = members
         self._strategy, self._hparams, self._shaping = strategy, hparams, shaping
 
@@ -113,7 +113,7 @@ class Ascent:
 
     members = 1
 
-    def __init__(self, lr: float):
+    def __init__(self, lr: float) -> None:
         self._adam = optax.adam(lr)
 
     def begin(self, key: jax.Array, initial: PyTree) -> Any:

@@ -53,7 +53,7 @@ class OuterRuns:
         options: Options,
         block: int,
         stop: StopRequest,
-    ):
+    ) -> None:
         self.iteration = 0
         self._tasks, self._learner, self._inner_seeds = tasks, learner, inner_seeds
         self._seeds, self._stop = list(seeds), stop
