@@ -55,15 +55,17 @@ _HOME = {
 _MODULES = ("probes", "wrappers")
 
 
-def __getattr__(name: str) -> Any:
-    """Import a name on first use: `import envs` alone loads neither JAX nor gymnax."""
-    if name in _MODULES:
-        return importlib.import_module(f"envs.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'envs' has no attribute {name!r}")
-    value = vars(importlib.import_module(_HOME[name]))[name]
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # so that type checkers report unknown names
+
+    def __getattr__(name: str) -> Any:
+        """Import a name on first use: `import envs` alone loads neither JAX nor gymnax."""
+        if name in _MODULES:
+            return importlib.import_module(f"envs.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module 'envs' has no attribute {name!r}")
+        value = vars(importlib.import_module(_HOME[name]))[name]
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

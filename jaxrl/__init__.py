@@ -113,5 +113,7 @@ def _warn_of_another_envs() -> None:
         warnings.warn(str(error), RuntimeWarning, stacklevel=3)
 
 
-__getattr__, __dir__, __all__ = attach(__name__, "__version__", before=require_own_envs)
+_get, __dir__, __all__ = attach(__name__, "__version__", before=require_own_envs)
+if not TYPE_CHECKING:  # so that type checkers report unknown names
+    __getattr__ = _get
 _warn_of_another_envs()

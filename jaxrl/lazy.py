@@ -16,7 +16,7 @@ def imported_names(package: str) -> dict[str, tuple[str, str]]:
       package: Name of a package that is being imported, or was.
     """
     tree = ast.parse(Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8"))
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
+    (block,) = (node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
     imports = [node for node in block.body if isinstance(node, ast.ImportFrom)]
     return {alias.asname or alias.name: (str(node.module), alias.name) for node in imports for alias in node.names}
 

@@ -450,7 +450,10 @@ sample: Any = jaxrl.sample
             r"; your own flax module .*config, network=module\)$",
         ),
         (lambda: POLICY.predict, r"'predict'; policy\(obs\) is an action, and policy\(obs, key, greedy=False"),
-        (lambda: jaxrl.PPO, "no attribute 'PPO'; did you mean ppo\\?$"),
+        (
+            lambda: jaxrl.PPO,  # pyright: ignore[reportAttributeAccessIssue]
+            "no attribute 'PPO'; did you mean ppo\\?$",
+        ),
     ],
 )
 def test_what_a_newcomer_tries_first_gets_a_sentence(call: Any, sentence: str) -> None:

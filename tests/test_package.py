@@ -76,7 +76,7 @@ def test_public_modules_can_be_imported_by_their_names():
 
 def test_an_unknown_name_gets_near_matches():
     with pytest.raises(AttributeError, match=r"no attribute 'Hyperbollic'; did you mean Hyperbolic"):
-        _ = jaxrl.Hyperbollic
+        _ = jaxrl.Hyperbollic  # pyright: ignore[reportAttributeAccessIssue]
     assert not hasattr(jaxrl, "qqqqqq")
 
 

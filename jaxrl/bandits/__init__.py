@@ -74,4 +74,6 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     # fmt: on
 
 
-__getattr__, __dir__, __all__ = attach(__name__)
+_get, __dir__, __all__ = attach(__name__)
+if not TYPE_CHECKING:  # so that type checkers report unknown names
+    __getattr__ = _get

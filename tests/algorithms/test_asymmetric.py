@@ -22,6 +22,7 @@ from jaxrl.algorithms.allowed_modules import NotAllowedError
 from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.algorithms.off_policy import off_policy
 from jaxrl.algorithms.on_policy import on_policy
+from jaxrl.algorithms.on_policy_state import Learner
 from jaxrl.cli import main as cli
 from jaxrl.learning.actor import memories
 from jaxrl.learning.asymmetric import Seen, seen_by
@@ -160,7 +161,7 @@ def test_values_and_advantages_are_those_of_the_formulas(sees: dict[str, Any], n
 
 def agent_learner(state: Any) -> Any:
     """Learner of a state, unchanged."""
-    return jaxrl.algorithms.on_policy_state.Learner(state.weights, state.optimiser)
+    return Learner(state.weights, state.optimiser)
 
 
 def test_unrolling_is_stepping_with_the_facts_of_each_step() -> None:

@@ -12,7 +12,7 @@ from lock_task import LIMIT, Lock
 
 import envs
 import jaxrl
-from envs.base import spaces
+from envs.base import check_action, spaces
 from envs.checking import ContractError
 from envs.choices import choice_sizes
 from jaxrl.algorithms.value_function import ValueFunction
@@ -117,7 +117,7 @@ def test_actions_have_the_form_of_their_space(kind: Any) -> None:
     action = head.to_env(jnp.asarray(raw, jnp.int32))
     np.testing.assert_array_equal(env.positions(action), positions)
     one = head.to_env(jnp.asarray(raw[0], jnp.int32))
-    envs.base.check_action(space, one)
+    check_action(space, one)
     sample = dict(space.sample(KEY)) if kind == "dict" else space.sample(KEY)
     same = jax.tree.map(lambda leaf, like: (leaf.shape, leaf.dtype) == (like.shape, like.dtype), one, sample)
     assert all(jax.tree.leaves(same))

@@ -20,6 +20,7 @@ import jaxrl
 from envs import base, probes, wrappers
 from envs import gymnax_environment as adapter
 from envs.base import spaces
+from envs.checking import check_abstractly
 from envs.registry import ROWS
 
 OURS = sorted(ROWS)
@@ -471,7 +472,7 @@ class WeakObservation(Walk):
 
 def test_weak_types_of_an_observation_become_strong() -> None:
     assert jnp.where(jnp.ones(1) > 0, 1.0, 0.0).weak_type  # pyright: ignore[reportAttributeAccessIssue]
-    envs.checking.check_abstractly(WeakObservation())
+    check_abstractly(WeakObservation())
     obs, _ = WeakObservation().reset_env(jax.random.key(0), WeakObservation().default_params)
     assert not obs.weak_type and obs.dtype == jnp.float32  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -723,7 +724,7 @@ class OtherType(Walk):
 )
 def test_an_environment_that_lies_is_refused_before_it_is_run(env: Any, sentence: str) -> None:
     with pytest.raises(envs.ContractError, match=sentence):
-        envs.checking.check_abstractly(env)
+        check_abstractly(env)
 
 
 @pytest.mark.parametrize(

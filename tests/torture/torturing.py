@@ -17,6 +17,7 @@ import numpy as np
 import envs
 import jaxrl
 from envs.errors import UserError
+from envs.registry import ROWS
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.results.result import Result
@@ -32,7 +33,7 @@ LEARNERS["ppo, gru"] = ("ppo", {**algorithms.ROWS["ppo"].small, "memory": "gru",
 
 # Environments by family, a folder of `envs` or another library; a learner is tortured on the first that it takes.
 FAMILIES: dict[str, list[tuple[str, dict[str, Any]]]] = {}
-for _name, _row in envs.registry.ROWS.items():
+for _name, _row in ROWS.items():
     FAMILIES.setdefault(_row.module.split(".")[1], []).append((_name, {}))
 FAMILIES["crowd"] = [("crowd/circle", {"num_agents": 3}), *FAMILIES["games"]]  # as crowds for action values
 FAMILIES |= {

@@ -4,6 +4,9 @@ import envs
 import jaxrl
 
 config = jaxrl.PPOConfig(num_envs="four")  # reportArgumentType
+print(jaxrl.misspelt)  # reportAttributeAccessIssue
+print(envs.misspelt)  # reportAttributeAccessIssue
+print(jaxrl.bandits.misspelt)  # reportAttributeAccessIssue
 jaxrl.PPOConfig(memory=3)  # reportArgumentType
 jaxrl.PPOConfig(num_env=4)  # reportCallIssue
 jaxrl.Hyperbolic(rate=0.02)  # reportCallIssue
