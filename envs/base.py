@@ -4,10 +4,11 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import jax
 import numpy as np
+from flax import struct
 from jax.core import Tracer
 
 from envs.arguments import CheckedFlags, check_choice
@@ -18,8 +19,22 @@ with own_settings():  # gymnax makes arrays while it is imported
     from gymnax.environments import environment as gymnax_environment
     from gymnax.environments import spaces
 
-EnvParams = gymnax_environment.EnvParams
-EnvState = gymnax_environment.EnvState
+if TYPE_CHECKING:
+
+    @struct.dataclass
+    class EnvParams(gymnax_environment.EnvParams):
+        """gymnax's class, whose fields may be arrays."""
+
+        max_steps_in_episode: Any = 1
+
+    @struct.dataclass
+    class EnvState(gymnax_environment.EnvState):
+        """gymnax's class, whose `time` is an array in programs."""
+
+        time: Any
+else:
+    EnvParams = gymnax_environment.EnvParams
+    EnvState = gymnax_environment.EnvState
 
 MetricRule = Literal["sum", "mean", "last"]
 OptimumKind = Literal["precommitted", "stationary", "sophisticated"]
@@ -317,7 +332,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params
 
     @in_own_settings
-    def step(
+    def step(  # pyright: ignore[reportIncompatibleVariableOverride] -- gymnax's is compiled as it is defined
         self, key: jax.Array, state: Any, action: Any, params: Any = None
     ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
         """One transition, with time limit and automatic reset.

@@ -105,7 +105,7 @@ class GymnaxEnvironment(base.Environment):
         return obs, state, jnp.asarray(reward, jnp.float32), jnp.asarray(terminated, bool), info
 
     @functools.partial(jax.jit, static_argnames=("self",))
-    def step(
+    def step(  # pyright: ignore[reportIncompatibleMethodOverride] -- compiled, as gymnax's is
         self, key: jax.Array, state: Any, action: Any, params: Any = None
     ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
         """One transition with time limit and automatic reset; gymnax's own where it differs (DeepSea)."""

@@ -63,7 +63,7 @@ class Repeat(Environment):
     def default_params(self) -> RepeatParams:
         return RepeatParams(100, 5) if self.ends == "terminated" else RepeatParams(5, 100)
 
-    def optimum(self, params: Any = None, discount: Any = None) -> float:
+    def optimum(self, params: Any = None, discount: Any = None) -> float:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The best return."""
         del params, discount
         return 5.0

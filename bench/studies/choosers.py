@@ -47,7 +47,7 @@ class Decision(NamedTuple):
       branches: Branches, one for each action.
     """
 
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
     branches: tuple[Branch, ...]
 
 

@@ -124,7 +124,7 @@ class Bandit(base.Environment):
         del params
         return state.values[action]
 
-    def optimum(self, state: Any, params: Any) -> jax.Array:
+    def optimum(self, state: Any, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The expected reward `[]` of the best allowed action."""
         return best(state.values, self.action_mask(state, params))
 
@@ -132,7 +132,7 @@ class Bandit(base.Environment):
         """The number of times that an action pulls each arm, float32 `[K]`."""
         return (jnp.arange(self.num_arms) == action).astype(jnp.float32)
 
-    def observe(self, state: Any, params: Any) -> jax.Array:
+    def observe(self, state: Any, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The observation `[K + 2 + ...]`."""
         past = jnp.stack([state.last_reward, state.time / jnp.float32(params.max_steps_in_episode)])
         context = self.context(state, params)

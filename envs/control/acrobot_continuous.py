@@ -30,7 +30,9 @@ class ContinuousAcrobot(Acrobot):
         """As in Acrobot."""
         return super().return_range(params)
 
-    def action_space(self, params: AcrobotParams | None = None) -> spaces.Box:
+    def action_space(  # pyright: ignore[reportIncompatibleMethodOverride] -- torques in place of choices
+        self, params: AcrobotParams | None = None
+    ) -> spaces.Box:
         """The torque as a share of `max_torque`, `[1]`."""
         del params
         return spaces.Box(-1.0, 1.0, (1,), jnp.float32)

@@ -98,7 +98,7 @@ class Foraging(Pair):
         """A payoff of 1, a patience of 4 steps, 48 steps, and the partner's default population."""
         return ForagingParams(**self.drawn_from())
 
-    def check_params(self, params: ForagingParams) -> None:
+    def check_params(self, params: ForagingParams) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Reject a patience that is not above 0, and a population that does not fit."""
         super().check_params(params)
         check_positive(params, "patience")

@@ -85,7 +85,7 @@ class LeverGame(Pair):
         """Payoffs of 1 and 0.9, eight steps, and the partner's default population."""
         return LeverParams(**self.drawn_from())
 
-    def check_params(self, params: LeverParams) -> None:
+    def check_params(self, params: LeverParams) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Reject a game that is never played, and a population that does not fit."""
         super().check_params(params)
         check_at_least(params, num_steps=1)

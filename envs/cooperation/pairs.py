@@ -105,7 +105,7 @@ class Pair(base.Environment):
         """The state after both actions `[2]`, the common payoff float32 `[]`, whether the game is over, and metrics."""
         raise NotImplementedError
 
-    def observe(self, game: Any, params: Any) -> jax.Array:
+    def observe(self, game: Any, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The observations of both agents, float32 `[2, F]`."""
         raise NotImplementedError
 

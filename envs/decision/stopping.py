@@ -95,7 +95,7 @@ class Stopping(FiniteHorizon):
         """
         kind, curve = self._simplest(kind, params, discount), self.weights(params, discount)
         if kind == "stationary":
-            low, high = 0.0, 1.0
+            low, high, grid, best = 0.0, 1.0, np.zeros(0), 0
             for _ in range(3):
                 grid = np.linspace(low, high, 1001)
                 best = np.argmax((1 - grid**2) * (grid[:, None] ** np.arange(len(curve)) @ curve))

@@ -106,7 +106,7 @@ class Field(base.Environment):
             if not np.all(np.isfinite(value)):
                 raise UserValueError(f"env.{name} must be finite, got {value[~np.isfinite(value)][0]}")
 
-    def observe(self, key: jax.Array, field: jax.Array, params: Any) -> jax.Array:
+    def observe(self, key: jax.Array, field: jax.Array, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Means of the field at the sensors, with noise; of a wave, then those of its speed."""
         seen = jnp.matmul(field, jnp.asarray(params.sensors, jnp.float32).T, precision="highest").reshape(-1)
         return seen + params.measurement_noise * jax.random.normal(key, seen.shape, jnp.float32)

@@ -43,7 +43,7 @@ class BoundActions(Wrapper):
       bound: Largest absolute value of each number of an action.
     """
 
-    bound: float
+    bound: float  # pyright: ignore[reportIncompatibleMethodOverride] -- hides the bound of the returns
     made_by: ClassVar[str] = "bound_actions"
     keeps_returns: ClassVar[bool] = True
     keeps_observations: ClassVar[bool] = True

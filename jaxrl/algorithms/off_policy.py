@@ -151,7 +151,7 @@ class Draw(NamedTuple):
 
     batch: Window
     weight: jax.Array
-    index: jax.Array | None
+    index: jax.Array | None  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class OffPolicy(NamedTuple):

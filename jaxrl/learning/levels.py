@@ -47,7 +47,7 @@ class Playing(NamedTuple):
     words: jax.Array
     place: jax.Array
     total: jax.Array
-    count: jax.Array
+    count: jax.Array  # pyright: ignore[reportIncompatibleMethodOverride]
     gain: jax.Array
 
 
@@ -209,7 +209,7 @@ class _Sums(NamedTuple):
     """Sums over the episodes on each level that ended in a rollout."""
 
     total: jax.Array
-    count: jax.Array
+    count: jax.Array  # pyright: ignore[reportIncompatibleMethodOverride]
     episodes: jax.Array
     best: jax.Array
 

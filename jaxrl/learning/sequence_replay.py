@@ -44,7 +44,7 @@ class Starts(NamedTuple):
 
     rows: Rows
     place: jax.Array
-    index: jax.Array | None
+    index: jax.Array | None  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 class SequenceReplay(NamedTuple):
@@ -65,7 +65,7 @@ class SequenceReplay(NamedTuple):
     length: int
     burn_in: int
     stride: int
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     num_envs: int
     capacity: int
     num_agent_axes: int

@@ -24,7 +24,7 @@ class EnvShards(NamedTuple):
     """
 
     axis_name: str
-    count: int
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
     def part_of(self, num_envs: int) -> int:
         """Number of environments of one part.

@@ -28,7 +28,7 @@ class Part(NamedTuple):
     """One setting of one run."""
 
     run: Run
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True)

@@ -282,6 +282,7 @@ def _names(items: Sequence[str | Path | Result]) -> list[str]:
     """The last parts of the paths, as many as needed to distinguish them."""
     paths = [None if isinstance(item, Result) else Path(item).resolve() for item in items]
     algorithms = [_name(item.metrics.attrs.get("algorithm")) if isinstance(item, Result) else "" for item in items]
+    names = []
     for depth in range(1, 1 + max((len(path.parts) for path in paths if path), default=1)):
         names = [
             algorithm if path is None else "/".join(path.parts[-depth:])

@@ -53,8 +53,8 @@ class _Shard(NamedTuple):
     """
 
     directory: Path
-    index: int
-    count: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride]
+    count: int  # pyright: ignore[reportIncompatibleMethodOverride]
     whole: dict[str, Any]
     identity: dict[str, Any]
     result: Result | None

@@ -389,7 +389,7 @@ class Unbounded(LinearTask):
 class Mixed(LinearTask):
     """The linear task with a discrete action and a number at a time."""
 
-    def action_space(self, params: Any = None) -> spaces.Tuple:
+    def action_space(self, params: Any = None) -> spaces.Tuple:  # pyright: ignore[reportIncompatibleMethodOverride]
         del params
         return spaces.Tuple([spaces.Discrete(2), spaces.Box(-1.0, 1.0, (1,), jnp.float32)])
 

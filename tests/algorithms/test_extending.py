@@ -236,7 +236,7 @@ class Lock(envs.Environment):
         right = (action[0] == state.digits[0]) & (action[1] == state.digits[1])
         return right.astype(jnp.float32)
 
-    def observe(self, state: LockState) -> Any:
+    def observe(self, state: LockState) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         return jnp.concatenate([jax.nn.one_hot(state.digits[0], 3), jax.nn.one_hot(state.digits[1], 2)])
 
     def action_space(self, params: LockParams | None = None) -> spaces.Space:

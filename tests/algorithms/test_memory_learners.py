@@ -126,7 +126,7 @@ class Forgetting(Plain):
         return jnp.zeros(2)
 
     @nn.compact
-    def __call__(self, inputs: Any, memory: Any) -> Any:
+    def __call__(self, inputs: Any, memory: Any) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         return self._outputs(*inputs), jax.tree.map(jnp.zeros_like, memory)
 

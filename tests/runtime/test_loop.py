@@ -30,7 +30,7 @@ class Policy(NamedTuple):
 
     weight: jax.Array
     bound: jax.Array
-    count: jax.Array
+    count: jax.Array  # pyright: ignore[reportIncompatibleMethodOverride]
 
 
 @dataclass(frozen=True)

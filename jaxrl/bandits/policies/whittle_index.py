@@ -32,7 +32,7 @@ class WhittleIndices(NamedTuple):
       indexable: Whether the arm has an index, bool `[...]`.
     """
 
-    index: jax.Array
+    index: jax.Array  # pyright: ignore[reportIncompatibleMethodOverride]
     indexable: jax.Array
 
 

@@ -43,7 +43,7 @@ class Window(NamedTuple):
       sums: Sums of rewards within the window, `[K]`.
     """
 
-    count: jax.Array
+    count: jax.Array  # pyright: ignore[reportIncompatibleMethodOverride]
     actions: jax.Array
     rewards: jax.Array
     pulls: jax.Array

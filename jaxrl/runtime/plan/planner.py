@@ -1,5 +1,8 @@
 """Fitting a call into memory: block width and number of parts, from the memory of its compiled programs."""
 
+# Names that `Exhaustion` leaves without values are not read: it then has a reason.
+# pyright: reportPossiblyUnboundVariable=false
+
 from __future__ import annotations
 
 import dataclasses
