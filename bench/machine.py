@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 
 from jaxrl.results.format import counted
+from jaxrl.runtime.machine.processors import model
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,16 +35,9 @@ def commit() -> str:
 
 def header() -> dict[str, str]:
     """Processor, cores available to this process, memory, devices, XLA's flags if any, versions."""
-    model = platform.processor() or platform.machine()
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        names = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if line.startswith("model name")
-        ]
-        model = names[0] if names else model
     flags = os.environ.get("XLA_FLAGS", "")
     return {
-        "processor": f"{model}, {platform.machine()}",
+        "processor": f"{model()}, {platform.machine()}",
         "cores": counted(num_cores(), "core"),
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 2**30:.0f} GiB",
         "load": f"{os.getloadavg()[0]:.1f} at the start" if hasattr(os, "getloadavg") else "unknown",

@@ -12,8 +12,8 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     # isort: off
     # fmt: off
     from jaxrl import (
-        bandits as bandits, distributed as distributed, hazards as hazards, plotting as plotting, presets as presets,
-        statistics as statistics, tracking as tracking
+        bandits as bandits, benchmark as benchmark, distributed as distributed, hazards as hazards,
+        plotting as plotting, presets as presets, statistics as statistics, tracking as tracking
     )
     from jaxrl.algorithms.a2c import A2CConfig as A2CConfig, A2CHParams as A2CHParams, a2c as a2c
     from jaxrl.algorithms.contract import Algorithm as Algorithm

@@ -1,8 +1,8 @@
 """The command line: `jaxrl COMMAND ...`.
 
-The commands `train`, `plan`, `search`, `meta`, `resume`, `merge` and `bandit` compute, `submit` on a cluster;
-`compare`, `report`, `plot`, `evaluate`, `render` and `export` use their results; `algorithms`, `envs` and `version`
-list what is available.
+The commands `train`, `plan`, `search`, `meta`, `resume`, `merge`, `bandit` and `benchmark` compute, `submit` on a
+cluster; `compare`, `report`, `plot`, `evaluate`, `render` and `export` use their results; `algorithms`, `envs` and
+`version` list what is available.
 
 Bad input gives one sentence on standard error and exit status 2; with JAXRL_TRACEBACK=1 in the environment it gives
 Python's traceback instead. Bad input is an error of a class of `envs.errors`; the message of other errors that an
@@ -144,6 +144,7 @@ _COMMANDS: dict[str, Any] = {
     "resume": "resume_merge.run_resume",
     "merge": "resume_merge.Merge",
     "submit": "submit.Submit",
+    "benchmark": "benchmark.run_benchmark",
     **_SIMPLE,
 }
 _ALIASES = {"sweep": "search"}
@@ -162,6 +163,7 @@ _USAGE = """usage: jaxrl COMMAND ...
   compare RUN RUN ...           Compare results: final values, P(better), settings that differ, figures.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   plot RUN ...                  Draw the learning curves of a run directory, or of several in one figure.
+  benchmark run | table         Train cells of the benchmark of algorithms and tasks, or show its table.
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
   evaluate RUN                  Run whole episodes with the policies of a run directory, also on other parameters.
 {commands}

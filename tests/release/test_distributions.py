@@ -19,7 +19,7 @@ WHEEL = ROOT / f"dist/jaxrl-{__version__}-py3-none-any.whl"
 SDIST = ROOT / f"dist/jaxrl-{__version__}.tar.gz"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MOST_BYTES = {WHEEL: 1_500_000, SDIST: 6_000_000}
-LEFT_OUT = "bench/studies/cells/"  # of the source distribution
+LEFT_OUT = ("bench/studies/cells/", "bench/benchmark/")  # of the source distribution
 
 
 def in_wheel() -> set[str]:

@@ -16,6 +16,13 @@ def processor() -> str:
     return f"{platform.machine()}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+def model() -> str:
+    """Model of the processor, such as "AMD EPYC 9R14"."""
+    fields = dict(line.partition(":")[::2] for line in _first_core())
+    named = {name.strip(): value.strip() for name, value in fields.items()}
+    return named.get("model name") or platform.processor() or platform.machine()
+
+
 def understands(instructions: str) -> bool:
     """Whether the processor supports an instruction set such as `avx512f`; known on Linux only, otherwise False."""
     fields = (line.partition(":") for line in _first_core())

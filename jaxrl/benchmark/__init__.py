@@ -1,0 +1,7 @@
+"""A table of algorithms and tasks that one command trains anew, cell by cell, and the results that it has so far."""
+
+from jaxrl.benchmark.cells import CELLS, Cell, cell
+from jaxrl.benchmark.data import Benchmark, load
+from jaxrl.benchmark.running import run
+
+__all__ = ["CELLS", "Benchmark", "Cell", "cell", "load", "run"]

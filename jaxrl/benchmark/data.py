@@ -1,0 +1,195 @@
+"""Data of the benchmark: for each cell its curves (Parquet), one policy (safetensors) and its origin (JSON)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from envs.errors import UserValueError
+from envs.files import replacing
+from jaxrl.benchmark.cells import CELLS, Cell, cell
+from jaxrl.policies.export import export_policy
+from jaxrl.results.checksums import checksum_of_file, read_sealed, sealed_json
+from jaxrl.results.dataset import UNKNOWN, ResultError, metrics_dataset, range_of
+from jaxrl.results.description import config_of
+from jaxrl.results.format import reason
+from jaxrl.results.result import Result
+from jaxrl.results.tables import Table, estimates
+from jaxrl.runtime.machine.processors import model
+
+if TYPE_CHECKING:
+    import pandas
+
+__all__ = ["METRICS", "Benchmark", "data_directory", "load", "store"]
+
+METRICS = ("return", "discounted_return")
+ORIGIN = "benchmark"  # key of `config.json` with the origin of a cell
+CHECKSUMS = "checksums"
+
+
+@dataclasses.dataclass(frozen=True)
+class Benchmark:
+    """Results of the benchmark.
+
+    Attributes:
+      directory: Directory of the data.
+      cells: Cells that have data, in the order of `CELLS`.
+    """
+
+    directory: Path
+    cells: tuple[Cell, ...]
+
+    @property
+    def missing(self) -> tuple[Cell, ...]:
+        """Cells without data."""
+        return tuple(each for each in CELLS if each not in self.cells)
+
+    @property
+    def tasks(self) -> list[str]:
+        """Tasks of the cells that have data."""
+        return list(dict.fromkeys(each.environment for each in self.cells))
+
+    def result(self, algorithm: str, environment: str, *, trust: bool = False) -> Result:
+        """The curves of a cell as a result without policies.
+
+        Args:
+          algorithm: Name of the algorithm.
+          environment: Name of the environment.
+          trust: Whether to read files that do not match their checksums.
+
+        Raises:
+          ValueError: There is no such cell.
+          ResultError: The cell has no data, or they are damaged.
+        """
+        each = cell(algorithm, environment)
+        if each not in self.cells:
+            raise ResultError(f"the benchmark has no data of {each.name} yet: {each.command}")
+        return _read(each, self.directory, trust)
+
+    def results(self, *tasks: str, trust: bool = False) -> dict[str, list[Result]]:
+        """Results by the names of algorithms that have data on all of some tasks, as `jaxrl.compare` takes them.
+
+        Args:
+          *tasks: Names of tasks.
+          trust: Whether to read files that do not match their checksums.
+
+        Raises:
+          ValueError: No algorithm has data on all of them.
+        """
+        have = {(each.algorithm, each.environment) for each in self.cells}
+        names = dict.fromkeys(each.algorithm for each in self.cells)
+        complete = [name for name in names if tasks and all((name, task) in have for task in tasks)]
+        if not complete:
+            known = ", ".join(self.tasks) or "none yet"
+            raise UserValueError(
+                f"tasks takes tasks on which an algorithm has data in {self.directory}, {known}, got "
+                f"{', '.join(tasks) or 'none'}"
+            )
+        return {name: [self.result(name, task, trust=trust) for task in tasks] for name in complete}
+
+    def table(self, task: str | None = None, *, confidence: float = 0.95) -> Table:
+        """A row for each cell: the interquartile mean of its last returns, with its interval.
+
+        Args:
+          task: Task of the rows; None for all.
+          confidence: Confidence level of the intervals.
+
+        Raises:
+          ValueError: The benchmark has no data on the task.
+        """
+        if task is not None and task not in self.tasks:
+            raise UserValueError(f"task is {task!r}; there are data on {', '.join(self.tasks) or 'none yet'}")
+        rows = []
+        for each in sorted(self.cells, key=lambda each: self.tasks.index(each.environment)):
+            if task in (None, each.environment):
+                result = self.result(each.algorithm, each.environment)
+                bad, limits = result.failed_runs()[0], range_of(result.metrics.attrs, "return")
+                value, low, high, mean, count = estimates(result.values("return")[0, ~bad, -1], confidence, limits)
+                seconds = result.metrics.attrs["run_seconds"] + result.metrics.attrs["compile_seconds"]
+                row = (each.environment, each.algorithm, each.settings, each.env_steps)
+                rows.append((*row, value, low, high, mean, count, int(bad.sum()), float(seconds)))
+        columns = ("task", "algorithm", "settings", "env_steps", "iqm", "low", "high", "mean", "seeds", "failed")
+        title = f"return after training: interquartile mean, {confidence:.0%} bootstrap interval"
+        return Table(title, (*columns, "seconds"), tuple(rows), 3, decimals={"seconds": 0})
+
+
+def load(directory: str | Path | None = None) -> Benchmark:
+    """The results of the benchmark.
+
+    Args:
+      directory: Directory of the data; None for that of the clone from which jaxrl is imported.
+
+    Raises:
+      ResultError: There is no such directory, as outside a clone.
+    """
+    where = data_directory(directory)
+    return Benchmark(where, tuple(each for each in CELLS if (where / f"{each.stem}.json").is_file()))
+
+
+def data_directory(directory: str | Path | None) -> Path:
+    """Directory of the data, by default that of the clone.
+
+    Raises:
+      ResultError: The directory does not exist.
+    """
+    where = Path(__file__).parents[2] / "bench" / "benchmark" if directory is None else Path(directory)
+    if not where.is_dir():
+        what = "the data of the benchmark come with a clone of jaxrl, in bench/benchmark" if directory is None else ""
+        raise ResultError(f"{what or 'directory takes a directory of benchmark data'}: {where} does not exist")
+    return where
+
+
+def store(cell: Cell, result: Result, directory: Path, commit: str) -> None:
+    """Writes the files of a cell, each atomically, the description last.
+
+    Args:
+      cell: Cell.
+      result: Result of its training.
+      directory: Directory of the data.
+      commit: Commit that trained it.
+    """
+    parquet, policy, origin = (directory / f"{cell.stem}.{suffix}" for suffix in ("parquet", "safetensors", "json"))
+    with replacing(parquet, ResultError) as part, part.open("wb") as stream:
+        _curves(result).to_parquet(stream, index=False, engine="pyarrow", compression="zstd")
+    export_policy(result, policy, seed=result.seeds[0])
+    described = config_of(result.description())
+    described[ORIGIN] = {"command": cell.command, "commit": commit, "processor": model()}
+    described[CHECKSUMS] = {file.name: checksum_of_file(file) for file in (parquet, policy)}
+    with replacing(origin, ResultError) as part:
+        part.write_bytes(sealed_json(described))
+
+
+def _curves(result: Result) -> pandas.DataFrame:
+    """A row for each seed and evaluation."""
+    import pandas
+
+    seeds, steps = np.asarray(result.seeds), result.metrics["env_step"].values
+    columns: dict[str, Any] = {"seed": np.repeat(seeds, len(steps)), "env_step": np.tile(steps, len(seeds))}
+    columns |= {name: result.values(name)[0].reshape(-1).astype(np.float32) for name in METRICS}
+    return pandas.DataFrame(columns)
+
+
+def _read(cell: Cell, directory: Path, trust: bool) -> Result:
+    import pandas
+
+    origin, parquet = directory / f"{cell.stem}.json", directory / f"{cell.stem}.parquet"
+    try:
+        config = read_sealed(origin, trust=trust)
+        expected = config.pop(CHECKSUMS)[parquet.name]
+        if not trust and checksum_of_file(parquet) != expected:
+            raise ResultError(f"{parquet} is damaged: it does not match the checksum in {origin.name}")
+        table = pandas.read_parquet(parquet, engine="pyarrow")
+        seeds, steps = table["seed"].unique(), table["env_step"].unique()
+        values = {name: table[name].to_numpy().reshape(1, len(seeds), len(steps)) for name in METRICS}
+        attrs: Mapping[str, Any] = config["attributes"]
+        metrics = metrics_dataset(values, seeds=seeds.tolist(), env_steps=steps.tolist(), attrs=attrs)
+    except ResultError:
+        raise
+    except Exception as error:  # of any library underneath, which a damaged file may drive into any error
+        raise ResultError(f"{parquet} is damaged, or not of the benchmark: {reason(error)}") from None
+    metrics.attrs.setdefault(UNKNOWN, "only its curves are kept")
+    return Result(metrics, {}, loaded=config, directory=None)

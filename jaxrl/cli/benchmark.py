@@ -1,0 +1,105 @@
+"""`jaxrl benchmark`: cells of the benchmark, trained anew or shown as a table."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from jaxrl.benchmark.cells import CELLS, Cell, cell
+from jaxrl.benchmark.data import load
+from jaxrl.benchmark.running import RUNS, run
+from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.runtime.call import shard_of
+
+__all__ = ["run_benchmark"]
+
+_USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | table
+
+  run     Train a cell, or all cells without data, and store its curves and one policy.
+  table   Show the interquartile mean of each cell that has data.
+
+`jaxrl benchmark run --help` and `jaxrl benchmark table --help` list the options."""
+
+
+@dataclass(frozen=True)
+class RunCells:
+    """Train cells of the benchmark; a command that was stopped is resumed by the same command."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[ALGORITHM ENVIRONMENT]")] = ()
+    """Algorithm and environment of one cell; all cells of a task or an algorithm if one word is named."""
+    missing: bool = False
+    """Whether to train only cells without data."""
+    shard: str | None = None
+    """Share of the cells, such as 0/4 for the first of four, so that several machines train different cells."""
+    data: Path | None = None
+    """Directory of the data; that of the clone if None."""
+    runs: Path = RUNS
+    """Directory of the runs, with the checkpoints from which a stopped command is resumed."""
+
+    def run_command(self) -> int:
+        """Trains the cells, one after another."""
+        if not self.names and not self.missing:
+            raise CommandError("run takes an algorithm and an environment, or --missing for all cells without data")
+        have = load(self.data)
+        chosen = [each for each in cells_named(self.names) if not (self.missing and each in have.cells)]
+        index, count = (0, 1) if self.shard is None else shard_of(self.shard)
+        chosen = chosen[index::count]
+        for i, each in enumerate(chosen):
+            print(f"{each.name}, cell {i + 1} of {len(chosen)}: {each.seeds} seeds, {each.env_steps:,} env steps")
+            sys.stdout.flush()
+            if run(each, have.directory, runs=self.runs) is None:
+                print("Stopped; to resume: the same command")
+                return 130
+        print(f"{len(chosen)} of {len(CELLS)} cells trained; data in {have.directory} (next: jaxrl benchmark table)")
+        return 0
+
+
+@dataclass(frozen=True)
+class ShowTable:
+    """Show the interquartile mean of the last returns of each cell that has data."""
+
+    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = None
+    """Task of the rows; all tasks if None."""
+    data: Path | None = None
+    """Directory of the data; that of the clone if None."""
+    confidence: float = 0.95
+    """Confidence level of the intervals."""
+
+    def run_command(self) -> None:
+        """Prints the table, and the number of cells without data."""
+        have = load(self.data)
+        print(have.table(self.task, confidence=self.confidence))
+        print(f"\n{len(have.cells)} of {len(CELLS)} cells have data.")
+
+
+def run_benchmark(args: Sequence[str]) -> int:
+    """Runs one of the two commands.
+
+    Args:
+      args: Arguments after `jaxrl benchmark`.
+
+    Returns:
+      Exit status: 0, or 130 after a signal.
+    """
+    commands: dict[str, type] = {"run": RunCells, "table": ShowTable}
+    if not args or args[0] in ("-h", "--help"):
+        print(_USAGE)
+        return 0
+    if args[0] not in commands:
+        raise CommandError(f"benchmark takes run or table, got {args[0]}")
+    return parse(commands[args[0]], args[1:], f"jaxrl benchmark {args[0]}").run_command() or 0
+
+
+def cells_named(names: Sequence[str]) -> list[Cell]:
+    """Cells of an algorithm and an environment, of one of the two, or all without a name."""
+    if len(names) == 2:
+        return [cell(*names)]
+    if len(names) > 2:
+        raise CommandError(f"run takes an algorithm and an environment, got {' '.join(names)}")
+    chosen = [each for each in CELLS if all(name in (each.algorithm, each.environment) for name in names)]
+    if not chosen:
+        raise CommandError(f"run takes an algorithm or a task of the benchmark, got {names[0]}")
+    return chosen

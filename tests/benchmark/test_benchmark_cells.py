@@ -1,0 +1,192 @@
+"""The cells of the benchmark, and the files that it keeps of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+from documents import ROOT
+
+import envs
+import jaxrl
+from jaxrl.algorithms.registry import ROWS
+from jaxrl.benchmark import CELLS, Benchmark, Cell, cell, load, run
+from jaxrl.benchmark.running import commit
+from jaxrl.cli.benchmark import run_benchmark
+from jaxrl.cli.parsing import CommandError
+from jaxrl.presets import PRESETS
+from jaxrl.results.dataset import ResultError
+
+SMALL = cell("a2c", "delayed-choice")._replace(env_steps=2_400, seeds=3)  # 30 iterations
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Directory with the data of one small cell."""
+    directory = tmp_path_factory.mktemp("benchmark")
+    assert run(SMALL, directory, runs=directory / "runs", progress=False) is not None
+    return directory
+
+
+def loaded(directory: Path) -> Benchmark:
+    """The benchmark with the data of the small cell."""
+    have = load(directory)
+    assert have.cells == (cell("a2c", "delayed-choice"),)
+    return have
+
+
+def test_there_are_120_different_cells_of_known_algorithms_and_every_preset() -> None:
+    pairs = [(each.algorithm, each.environment) for each in CELLS]
+    assert len(CELLS) >= 120 and len(set(pairs)) == len({each.stem for each in CELLS}) == len(CELLS)
+    assert {algorithm for algorithm, _ in pairs} == set(ROWS)
+    assert {(row.algorithm, row.environment) for row in PRESETS} <= set(pairs)
+    assert all(each.seeds >= 16 and each.env_steps > 0 for each in CELLS)
+
+
+@pytest.mark.parametrize("each", [each for each in CELLS if each.settings == "defaults"], ids=lambda each: each.name)
+def test_the_algorithm_of_a_cell_with_defaults_can_be_built(each: Cell) -> None:
+    algo = each.algo()
+    assert (algo.name, algo.env.name) == (each.algorithm, envs.make(each.environment).name)
+    assert each.env_steps // algo.env_steps_per_iteration >= 20  # evaluations
+
+
+def test_the_curves_of_a_cell_are_those_of_train(data: Path) -> None:
+    kept = loaded(data).result("a2c", "delayed-choice")
+    trained = jaxrl.train(SMALL.algo(), seeds=3, env_steps=2_400, evals=20, eval_episodes=16, progress=False)
+    for name in ("return", "discounted_return"):
+        np.testing.assert_array_equal(kept.values(name), trained.values(name))
+    np.testing.assert_array_equal(kept.metrics["env_step"], trained.metrics["env_step"])
+    assert kept.metrics.sizes["env_step"] == 20 and kept.seeds == [0, 1, 2]
+    table = pandas.read_parquet(data / f"{SMALL.stem}.parquet")
+    assert list(table.columns) == ["seed", "env_step", "return", "discounted_return"] and len(table) == 60
+
+
+def test_a_cell_records_its_origin_and_one_policy(data: Path) -> None:
+    kept = loaded(data).result("a2c", "delayed-choice")
+    assert kept.loaded is not None
+    origin = kept.loaded["benchmark"]
+    assert origin["command"] == "jaxrl benchmark run a2c delayed-choice"
+    assert origin["commit"] == commit() and origin["processor"]
+    assert kept.metrics.attrs["run_seconds"] > 0 and kept.loaded["versions"]["jax"]
+    policy = jaxrl.load_exported(data / f"{SMALL.stem}.safetensors")
+    assert int(policy(np.zeros((1, 3), np.float32), np.array([[False, True]]))[0]) == 1
+
+
+def test_results_are_compared_with_the_benchmark(data: Path) -> None:
+    mine = jaxrl.train("ppo", "delayed-choice", seeds=3, env_steps=2_400, evals=2, eval_episodes=4, progress=False)
+    comparison = jaxrl.compare({"mine": mine, **loaded(data).results("delayed-choice")})
+    assert comparison.names == ["mine", "a2c"] and comparison.tasks == ["delayed-choice"]
+    row = comparison.table().to_pandas().set_index("name").loc["a2c"]
+    assert row["seeds"] == 3 and 1.0 <= row["iqm"] <= 1.75
+
+
+def test_the_table_has_a_row_for_each_cell_with_data(data: Path) -> None:
+    (row,) = loaded(data).table("delayed-choice").to_pandas().to_dict("records")
+    assert (row["task"], row["algorithm"], row["settings"]) == ("delayed-choice", "a2c", "defaults")
+    values = loaded(data).result("a2c", "delayed-choice").values("return")[0, :, -1]
+    assert row["mean"] == pytest.approx(values.mean()) and row["seeds"] == 3
+    assert len(loaded(data).missing) == len(CELLS) - 1
+
+
+def test_damaged_and_missing_data_are_named(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match=r"no data of ppo on cartpole yet: jaxrl benchmark run ppo cartpole"):
+        loaded(data).result("ppo", "cartpole")
+    for file in data.glob(f"{SMALL.stem}.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    curves = tmp_path / f"{SMALL.stem}.parquet"
+    curves.write_bytes(curves.read_bytes()[:-1] + b"x")
+    with pytest.raises(ResultError, match="is damaged: it does not match the checksum"):
+        loaded(tmp_path).result("a2c", "delayed-choice")
+    with pytest.raises(ResultError, match="directory takes a directory of benchmark data"):
+        load(tmp_path / "none")
+    with pytest.raises(ValueError, match="tasks takes tasks on which an algorithm has data"):
+        loaded(data).results("cartpole")
+    with pytest.raises(ValueError, match="there are data on delayed-choice"):
+        loaded(data).table("cartpole")
+
+
+def test_unknown_cells_are_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"algorithm is 'pppo', of which the benchmark has no cell"):
+        cell("pppo", "cartpole")
+    with pytest.raises(ValueError, match=r"environment is 'cartpol', on which the benchmark has no cell of ppo"):
+        cell("ppo", "cartpol")
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (["run"], "run takes an algorithm and an environment, or --missing"),
+        (["run", "ppo", "cartpole", "acrobot"], "run takes an algorithm and an environment, got ppo cartpole acrobot"),
+        (["run", "nothing"], "run takes an algorithm or a task of the benchmark, got nothing"),
+        (["runs"], "benchmark takes run or table, got runs"),
+    ],
+)
+def test_bad_commands_are_one_sentence(args: list[str], sentence: str, data: Path) -> None:
+    with pytest.raises(CommandError, match=sentence):
+        run_benchmark([*args, *(["--data", str(data)] if args[0] == "run" else [])])
+
+
+def test_the_command_trains_the_missing_cells_of_its_share(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained: list[str] = []
+    monkeypatch.setattr("jaxrl.cli.benchmark.run", lambda each, *_, **__: trained.append(each.name) or object())
+    shares = []
+    for share in ("0/2", "1/2"):
+        assert run_benchmark(["run", "delayed-choice", "--missing", "--shard", share, "--data", str(data)]) == 0
+        shares.append(set(trained))
+        trained.clear()
+    every = {each.name for each in CELLS if each.environment == "delayed-choice"}
+    assert shares[0] | shares[1] == every - {"a2c on delayed-choice"} and not shares[0] & shares[1]
+    assert run_benchmark(["table", "--data", str(data)]) == 0
+    assert f"1 of {len(CELLS)} cells have data" in capsys.readouterr().out
+
+
+def test_a_stopped_cell_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = jaxrl.train(SMALL.algo(), seeds=1, env_steps=400, evals=1, eval_episodes=1, progress=False)
+    result.metrics.attrs["interrupted"] = True
+    monkeypatch.setattr("jaxrl.benchmark.running.train", lambda *_, **__: result)
+    assert run(SMALL, tmp_path, runs=None) is None
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_stored_in_the_clone_can_be_read_and_is_small() -> None:
+    have = load()
+    files = [file for file in have.directory.iterdir() if file.suffix in (".json", ".parquet", ".safetensors")]
+    assert sum(file.stat().st_size for file in files) <= 50_000_000
+    assert {file.stem for file in files} <= {each.stem for each in CELLS}
+    for each in have.cells:
+        result = have.result(each.algorithm, each.environment)
+        assert len(result.seeds) == each.seeds and result.metrics.sizes["env_step"] == 20, each.name
+        assert (have.directory / f"{each.stem}.safetensors").is_file(), each.name
+
+
+@pytest.mark.slow
+def test_a_command_that_was_stopped_is_resumed(tmp_path: Path) -> None:
+    """The process is stopped after its first checkpoint; the second command ends with the curves of one call."""
+    data, runs = tmp_path / "data", tmp_path / "runs"
+    data.mkdir()
+    command = [sys.executable, "-m", "jaxrl.cli.main", "benchmark", "run", "a2c", "delayed-choice", "--data", str(data)]
+    code = f"""
+import os, signal, threading, time
+from pathlib import Path
+from jaxrl.cli.main import main
+def stop():
+    while not list(Path({str(runs)!r}).rglob("run.json")):
+        time.sleep(0.1)
+    time.sleep(5)
+    os.kill(os.getpid(), signal.SIGTERM)
+threading.Thread(target=stop, daemon=True).start()
+raise SystemExit(main({[*command[3:], "--runs", str(runs)]!r}))
+"""
+    first = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert first.returncode == 130 and "Stopped; to resume: the same command" in first.stdout, first.stderr
+    assert not list(data.iterdir())
+    second = subprocess.run([*command, "--runs", str(runs)], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert second.returncode == 0, second.stderr
+    resumed = load(data).result("a2c", "delayed-choice").values("return")
+    whole = run(cell("a2c", "delayed-choice"), data, runs=None, progress=False)
+    assert whole is not None
+    np.testing.assert_array_equal(resumed, whole.values("return"))
