@@ -13,6 +13,7 @@ from bench.studies import STUDIES
 from bench.studies import __main__ as studies
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.cli import bandit as command_bandit
+from jaxrl.cli import benchmark as command_benchmark
 from jaxrl.cli import dataclass_options as command_values
 from jaxrl.cli import main as cli
 from jaxrl.cli import meta as command_meta
@@ -100,5 +101,7 @@ def parse_command(command: str) -> None:
     elif name == "meta":
         parsed, start = parse_started(args, "meta", command_meta.HEADING, command_meta.options_class)
         assert parsed.theta and start.configured(parsed)
+    elif name == "benchmark":
+        command_parsing.parse(command_benchmark.COMMANDS[args[0]], args[1:], "jaxrl benchmark")
     else:
         command_parsing.parse((cli._SIMPLE | _OTHERS)[name], args, f"jaxrl {name}")

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 ROWS = {
     "jaxrl": """version lazy deprecation pytrees importing | checks | discounts | learning | sweeps | algorithms
         | presets | results | tracking | runtime | policies tuning bandits
-        | report distributed hazards plotting statistics | cli""",
+        | benchmark | report distributed hazards plotting statistics | cli""",
     "jaxrl.runtime": """machine hosts loop warm_start | accelerators | layout options laws | call programs
         | runs evaluate_again checkpoints | plan drive merging | env_sharding | execution | training
         | resuming plan_call""",

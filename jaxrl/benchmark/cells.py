@@ -11,7 +11,7 @@ from jaxrl.presets.registry import PRESETS, find, named
 
 __all__ = ["CELLS", "POINTS", "Cell", "cell"]
 
-POINTS = 20  # evaluations of a run
+POINTS = 20  # evaluations of a run, and one before training
 EVAL_EPISODES = 16  # of each evaluation
 
 # Of cells that train with default settings.

@@ -41,6 +41,7 @@ def run(
         env_steps=cell.env_steps,
         evals=POINTS,
         eval_episodes=EVAL_EPISODES,
+        eval_at_start=True,
         **options,
     )
     if result.metrics.attrs["interrupted"]:

@@ -14,7 +14,7 @@ from jaxrl.benchmark.running import RUNS, run
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.runtime.call import shard_of
 
-__all__ = ["run_benchmark"]
+__all__ = ["COMMANDS", "run_benchmark"]
 
 _USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | table
 
@@ -75,6 +75,9 @@ class ShowTable:
         print(f"\n{len(have.cells)} of {len(CELLS)} cells have data.")
 
 
+COMMANDS: dict[str, type] = {"run": RunCells, "table": ShowTable}
+
+
 def run_benchmark(args: Sequence[str]) -> int:
     """Runs one of the two commands.
 
@@ -84,13 +87,12 @@ def run_benchmark(args: Sequence[str]) -> int:
     Returns:
       Exit status: 0, or 130 after a signal.
     """
-    commands: dict[str, type] = {"run": RunCells, "table": ShowTable}
     if not args or args[0] in ("-h", "--help"):
         print(_USAGE)
         return 0
-    if args[0] not in commands:
+    if args[0] not in COMMANDS:
         raise CommandError(f"benchmark takes run or table, got {args[0]}")
-    return parse(commands[args[0]], args[1:], f"jaxrl benchmark {args[0]}").run_command() or 0
+    return parse(COMMANDS[args[0]], args[1:], f"jaxrl benchmark {args[0]}").run_command() or 0
 
 
 def cells_named(names: Sequence[str]) -> list[Cell]:

@@ -54,13 +54,13 @@ def test_the_algorithm_of_a_cell_with_defaults_can_be_built(each: Cell) -> None:
 
 def test_the_curves_of_a_cell_are_those_of_train(data: Path) -> None:
     kept = loaded(data).result("a2c", "delayed-choice")
-    trained = jaxrl.train(SMALL.algo(), seeds=3, env_steps=2_400, evals=20, eval_episodes=16, progress=False)
+    trained = jaxrl.train(SMALL.algo(), seeds=3, env_steps=2_400, evals=20, eval_episodes=16, eval_at_start=True, progress=False)
     for name in ("return", "discounted_return"):
         np.testing.assert_array_equal(kept.values(name), trained.values(name))
     np.testing.assert_array_equal(kept.metrics["env_step"], trained.metrics["env_step"])
-    assert kept.metrics.sizes["env_step"] == 20 and kept.seeds == [0, 1, 2]
+    assert kept.metrics.sizes["env_step"] == 21 and kept.seeds == [0, 1, 2]
     table = pandas.read_parquet(data / f"{SMALL.stem}.parquet")
-    assert list(table.columns) == ["seed", "env_step", "return", "discounted_return"] and len(table) == 60
+    assert list(table.columns) == ["seed", "env_step", "return", "discounted_return"] and len(table) == 63
 
 
 def test_a_cell_records_its_origin_and_one_policy(data: Path) -> None:
@@ -159,7 +159,7 @@ def test_what_is_stored_in_the_clone_can_be_read_and_is_small() -> None:
     assert {file.stem for file in files} <= {each.stem for each in CELLS}
     for each in have.cells:
         result = have.result(each.algorithm, each.environment)
-        assert len(result.seeds) == each.seeds and result.metrics.sizes["env_step"] == 20, each.name
+        assert len(result.seeds) == each.seeds and result.metrics.sizes["env_step"] == 21, each.name
         assert (have.directory / f"{each.stem}.safetensors").is_file(), each.name
 
 
