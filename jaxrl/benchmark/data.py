@@ -144,7 +144,7 @@ def data_directory(directory: str | Path | None) -> Path:
 
 
 def store(cell: Cell, result: Result, directory: Path, commit: str) -> None:
-    """Writes the files of a cell, each atomically, the description last.
+    """Write the files of a cell, each atomically, the description last.
 
     Args:
       cell: Cell.

@@ -1,4 +1,4 @@
-"""Trains a cell of the benchmark, and stores what the benchmark keeps of it."""
+"""Train a cell of the benchmark, and store what the benchmark keeps of it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUNS = Path("runs", "benchmark")
 def run(
     cell: Cell, directory: str | Path | None = None, *, runs: str | Path | None = RUNS, **options: Any
 ) -> Result | None:
-    """Trains a cell and stores its curves, one policy and its origin among the data of the benchmark.
+    """Train a cell and store its curves, one policy and its origin among the data of the benchmark.
 
     Args:
       cell: Cell to train.

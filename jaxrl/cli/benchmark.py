@@ -40,7 +40,7 @@ class RunCells:
     """Directory of the runs, with the checkpoints from which a stopped command is resumed."""
 
     def run_command(self) -> int:
-        """Trains the cells, one after another."""
+        """Train the cells, one after another."""
         if not self.names and not self.missing:
             raise CommandError("run takes an algorithm and an environment, or --missing for all cells without data")
         have = load(self.data)
@@ -69,7 +69,7 @@ class ShowTable:
     """Confidence level of the intervals."""
 
     def run_command(self) -> None:
-        """Prints the table, and the number of cells without data."""
+        """Print the table, and the number of cells without data."""
         have = load(self.data)
         print(have.table(self.task, confidence=self.confidence))
         print(f"\n{len(have.cells)} of {len(CELLS)} cells have data.")
@@ -79,7 +79,7 @@ COMMANDS: dict[str, type] = {"run": RunCells, "table": ShowTable}
 
 
 def run_benchmark(args: Sequence[str]) -> int:
-    """Runs one of the two commands.
+    """Run one of the two commands.
 
     Args:
       args: Arguments after `jaxrl benchmark`.

@@ -54,7 +54,7 @@ def test_the_algorithm_of_a_cell_with_defaults_can_be_built(each: Cell) -> None:
 
 def test_the_curves_of_a_cell_are_those_of_train(data: Path) -> None:
     kept = loaded(data).result("a2c", "delayed-choice")
-    trained = jaxrl.train(SMALL.algo(), seeds=3, env_steps=2_400, evals=20, eval_episodes=16, eval_at_start=True, progress=False)
+    trained = jaxrl.train(SMALL.algo(), seeds=3, env_steps=2_400, evals=20, eval_episodes=16, eval_at_start=True)
     for name in ("return", "discounted_return"):
         np.testing.assert_array_equal(kept.values(name), trained.values(name))
     np.testing.assert_array_equal(kept.metrics["env_step"], trained.metrics["env_step"])
