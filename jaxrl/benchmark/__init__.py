@@ -2,6 +2,7 @@
 
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import Benchmark, load
+from jaxrl.benchmark.published import PUBLISHED, Published, beside_published
 from jaxrl.benchmark.running import run
 
-__all__ = ["CELLS", "Benchmark", "Cell", "cell", "load", "run"]
+__all__ = ["CELLS", "PUBLISHED", "Benchmark", "Cell", "Published", "beside_published", "cell", "load", "run"]

@@ -10,6 +10,7 @@ import tyro
 
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import load
+from jaxrl.benchmark.published import beside_published
 from jaxrl.benchmark.running import RUNS, run
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.runtime.call import shard_of
@@ -65,12 +66,17 @@ class ShowTable:
     """Task of the rows; all tasks if None."""
     data: Path | None = None
     """Directory of the data; that of the clone if None."""
+    published: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Flag to show the returns that other projects publish, beside ours after as many environment steps."""
     confidence: float = 0.95
     """Confidence level of the intervals."""
 
     def run_command(self) -> None:
-        """Print the table, and the number of cells without data."""
+        """Print the table, and the number of cells with data."""
         have = load(self.data)
+        if self.published:
+            print(beside_published(have, self.task, confidence=self.confidence))
+            return
         print(have.table(self.task, confidence=self.confidence))
         print(f"\n{len(have.cells)} of {len(CELLS)} cells have data.")
 

@@ -12,7 +12,7 @@ from documents import ROOT
 import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
-from jaxrl.benchmark import CELLS, Benchmark, Cell, cell, load, run
+from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.cli.parsing import CommandError
@@ -142,6 +142,25 @@ def test_the_command_trains_the_missing_cells_of_its_share(
     assert shares[0] | shares[1] == every - {"a2c on delayed-choice"} and not shares[0] & shares[1]
     assert run_benchmark(["table", "--data", str(data)]) == 0
     assert f"1 of {len(CELLS)} cells have data" in capsys.readouterr().out
+
+
+def test_published_returns_are_of_cells_and_beside_ours_after_as_many_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert len(PUBLISHED) == len(set(PUBLISHED)) and all(row.runs >= 1 for row in PUBLISHED)
+    assert all(cell(row.algorithm, row.task) for row in PUBLISHED)  # raises where there is no such cell
+    run(SMALL, tmp_path, runs=None, progress=False)
+    theirs = [Published("Ours", "a2c", "delayed-choice", steps, 1.5, 2) for steps in (1_260, 10**9)]
+    monkeypatch.setattr("jaxrl.benchmark.published.PUBLISHED", (*theirs, *PUBLISHED))
+    between, behind = beside_published(load(tmp_path)).to_pandas().to_dict("records")
+    kept = load(tmp_path).result("a2c", "delayed-choice")
+    steps, values = kept.metrics["env_step"].values, kept.values("return")[0]
+    after = int(np.searchsorted(steps, 1_260))
+    share = (1_260 - steps[after - 1]) / (steps[after] - steps[after - 1])
+    expected = (1 - share) * values[:, after - 1] + share * values[:, after]
+    assert between["our_steps"] == 1_260 and between["iqm"] == pytest.approx(float(jaxrl.statistics.iqm(expected)))
+    assert behind["our_steps"] == steps[-1] and behind["published"] == 1.5
+    assert behind["iqm"] == pytest.approx(float(jaxrl.statistics.iqm(values[:, -1])))
 
 
 def test_a_stopped_cell_stores_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,85 @@
+"""Returns that other projects publish, and those of the benchmark after as many environment steps."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxrl.benchmark.cells import cell
+from jaxrl.benchmark.data import Benchmark
+from jaxrl.results.dataset import range_of
+from jaxrl.results.tables import Table, estimates
+
+__all__ = ["PUBLISHED", "Published", "beside_published"]
+
+
+class Published(NamedTuple):
+    """A return in a table of another project.
+
+    Attributes:
+      source: Project, with the date of its table where that is known.
+      algorithm, task: Names here of the algorithm and of the task.
+      env_steps: Number of environment steps of its training.
+      value: Return that the project publishes.
+      runs: Number of runs that it is of.
+    """
+
+    source: str
+    algorithm: str
+    task: str
+    env_steps: int
+    value: float
+    runs: int
+
+
+def _read() -> tuple[Published, ...]:
+    with Path(__file__).with_name("published.csv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.reader(stream))[1:]
+    return tuple(Published(*row[:3], int(row[3]), float(row[4]), int(row[5])) for row in rows)
+
+
+PUBLISHED = _read()
+
+
+def beside_published(benchmark: Benchmark, task: str | None = None, *, confidence: float = 0.95) -> Table:
+    """A row for each published return of a cell that has data, at equal numbers of environment steps.
+
+    The published numbers differ in what they average: SLM-Lab's are moving averages of returns during training, the
+    others are returns of trained policies. Those of the benchmark are greedy returns after training for as many steps,
+    interpolated between two evaluations; after all of its steps where the cell is shorter, which `our_steps` shows.
+
+    Args:
+      benchmark: Data of the benchmark.
+      task: Task of the rows; None for all.
+      confidence: Confidence level of the intervals.
+    """
+    rows = []
+    for row in PUBLISHED:
+        ours = cell(row.algorithm, row.task)
+        if ours in benchmark.cells and task in (None, row.task):
+            result = benchmark.result(row.algorithm, row.task)
+            steps = result.metrics["env_step"].values
+            at = min(row.env_steps, int(steps[-1]))
+            good = ~result.failed_runs()[0]
+            values = np.asarray([np.interp(at, steps, run) for run in result.values("return")[0, good]])
+            value, low, high, _, count = estimates(values, confidence, range_of(result.metrics.attrs, "return"))
+            theirs = (row.task, row.algorithm, row.source, row.runs, row.env_steps, row.value)
+            rows.append((*theirs, at, count, value, low, high))
+    columns = (
+        "task",
+        "algorithm",
+        "source",
+        "runs",
+        "env_steps",
+        "published",
+        "our_steps",
+        "seeds",
+        "iqm",
+        "low",
+        "high",
+    )
+    title = f"published returns, and interquartile means of the benchmark with {confidence:.0%} intervals"
+    return Table(title, columns, tuple(rows), 3, decimals={"published": 1})
