@@ -79,6 +79,7 @@ def test_memories_of_a_buffer_are_those_of_its_observations(burn_in: int) -> Non
     assert np.any(episode_ends(buffer))
 
 
+@pytest.mark.slow_rows("sac")
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_memories_of_critics_are_those_of_observations_and_actions(name: str) -> None:
     kind = {"sac": jaxrl.SACConfig, "td3": jaxrl.TD3Config}[name]
@@ -309,6 +310,7 @@ def test_priorities_of_sequences_mix_the_largest_and_the_mean_error() -> None:
     np.testing.assert_allclose(np.ravel(after.leaves)[np.asarray(index)], expected, rtol=1e-6)
 
 
+@pytest.mark.slow_rows("1")
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_frames_and_transitions_give_the_same_learner(n_step: int) -> None:
     learners = []

@@ -118,6 +118,7 @@ class Simulated:
         return starts
 
 
+@pytest.mark.fast_rows("short", "burn-in")
 @pytest.mark.parametrize("case", CASES)
 def test_sequences_are_steps_in_order_up_to_the_newest(case: str) -> None:
     simulated = Simulated(*CASES[case])
@@ -142,6 +143,7 @@ def test_every_start_is_drawn_with_equal_probability(case: str) -> None:
         assert stats.chisquare(counts).pvalue > 1e-4
 
 
+@pytest.mark.fast_rows("short", "as long as the buffer")
 @pytest.mark.parametrize("case", CASES)
 def test_priorities_are_those_of_complete_sequences(case: str) -> None:
     simulated = Simulated(*CASES[case])
