@@ -12,6 +12,7 @@ import numpy as np
 from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.report.comparison_text import as_html, as_text, notes_on
+from jaxrl.report.efficiency import median_interval, steps_of
 from jaxrl.report.entries import SETTINGS, Entry, runs_on
 from jaxrl.report.pairs import Chance, Scores, chance_of, rectangle
 from jaxrl.report.runs import Run, differences
@@ -118,11 +119,7 @@ class Comparison:
         """
         import xarray
 
-        if not self.direction:
-            raise UserValueError(
-                f"metric is {self.metric!r}, of which it is unknown whether higher values are better; "
-                "better='higher' or better='lower' says so."
-            )
+        self._require_direction()
         scores, count = self._scores(self._tasks(task)), len(self.entries)
         parts = np.full((3, count, count), np.nan)
         paired = np.zeros((count, count), bool)
@@ -134,6 +131,38 @@ class Comparison:
         dims = ("name", "than")
         variables = {name: (dims, part) for name, part in zip(("better", "low", "high"), parts, strict=True)}
         return xarray.Dataset(variables | {"paired": (dims, paired)}, dict.fromkeys(dims, self.names))
+
+    def steps_to(self, level: float, task: str | None = None) -> Table:
+        """A row for each line: the environment steps after which half of its runs have reached a level.
+
+        Args:
+          level: Value of the metric to reach; the smallest number that counts where higher values are better.
+          task: Task; None for the only one.
+
+        Returns:
+          A table with the median over runs of the first environment step at the level, interpolated within each run,
+          its exact interval, and the share of the runs that reach it. A median is infinite where half of them do not.
+
+        Raises:
+          ValueError: There is no such task, there are several and none is named, the level is not finite, or it is
+            unknown whether higher values are better.
+        """
+        if task is None and len(self.tasks) > 1:
+            raise UserValueError(f"task takes one of the tasks, {', '.join(self.tasks)}, got None")
+        self._require_direction()
+        if not np.isfinite(level):
+            raise UserValueError(f"level takes a finite value of {self.metric}, got {level!r}")
+        (on,) = self._tasks(task) if task is not None else self.tasks
+        rows = []
+        for entry in self.entries:
+            first = steps_of(entry, on, self.metric, float(level), self.direction)
+            rows.append(
+                (entry.label, *median_interval(first, self.confidence), float(np.isfinite(first).mean()), len(first))
+            )
+        what = f"environment steps until {self.metric} on {on} is {level:g}"
+        title = f"{what}: median with its {self.confidence:.0%} interval"
+        columns = ("name", "median", "low", "high", "reached", "seeds")
+        return Table(title, columns, tuple(rows), 1, decimals={"median": 0, "high": 0, "reached": 2})
 
     @property
     def differences(self) -> Table:
@@ -224,6 +253,14 @@ class Comparison:
     def has_unequal_numbers(self) -> bool:
         """Whether a line has different numbers of runs on different tasks."""
         return any(len({len(each.values) for each in own}) > 1 for own in self._scores(self.tasks))
+
+    def _require_direction(self) -> None:
+        """Reject a metric of which it is unknown whether higher values are better."""
+        if not self.direction:
+            raise UserValueError(
+                f"metric is {self.metric!r}, of which it is unknown whether higher values are better; "
+                "better='higher' or better='lower' says so."
+            )
 
     def _tasks(self, task: str | None) -> list[str]:
         if task is not None and task not in self.steps:

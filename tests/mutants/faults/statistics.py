@@ -4,6 +4,20 @@ from planting import Fault
 
 FAULTS = (
     Fault(
+        "levels-reached-after-a-failure",
+        "jaxrl/report/efficiency.py",
+        "reached = np.flatnonzero(own[:ended] >= level * direction)",
+        "reached = np.flatnonzero(own >= level * direction)",
+        "tests/report/test_efficiency.py::test_first_steps_are_those_of_a_slow_search",
+    ),
+    Fault(
+        "interval-of-a-median-one-rank-too-narrow",
+        "jaxrl/report/efficiency.py",
+        "return median, float(ordered[rank - 1]), float(ordered[count - rank])",
+        "return median, float(ordered[rank]), float(ordered[count - rank - 1])",
+        "tests/report/test_efficiency.py::test_the_interval_of_a_median_holds_it_as_often_as_it_says",
+    ),
+    Fault(
         "an-eighth-cut-instead-of-a-quarter",
         "jaxrl/results/statistics.py",
         "cut = pooled.shape[-1] // 4",
