@@ -55,6 +55,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.report.comparing import compare as compare
     from jaxrl.report.comparison import Comparison as Comparison
     from jaxrl.report.page import write_report as write_report
+    from jaxrl.report.sequential_comparison import SequentialComparison as SequentialComparison
     from jaxrl.results.held_out import held_out_table as held_out_table
     from jaxrl.results.json_values import versions as versions
     from jaxrl.results.loading import load_result as load_result

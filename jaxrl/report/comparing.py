@@ -1,34 +1,30 @@
-"""`jaxrl.compare`: checks whether results can be compared, and by which rule."""
+"""`jaxrl.compare`: compares results as they are, or trains algorithms until every pair of them is decided."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from envs.arguments import check_choice, check_flag
 from envs.errors import UserTypeError, UserValueError
-from envs.spelling import near
 from jaxrl.checks import check_count
-from jaxrl.report.alignment import common_step
+from jaxrl.report.comparing_results import compared, warn_of_presets
 from jaxrl.report.comparison import Comparison
-from jaxrl.report.data import common_metrics, directions
-from jaxrl.report.entries import Entry, Sources, entries_of, runs_on
-from jaxrl.report.runs import Run, differences
-from jaxrl.results.dataset import RETURN_RANGE, ResultError, main_metric
-from jaxrl.results.storage import metrics_of_runs
+from jaxrl.report.entries import Sources
+from jaxrl.runtime.options import Options, SearchOptions, checked
 
-DEFAULTS = "defaults"  # the attribute `settings_from` of results without a preset
-RETURNS = ("return", "discounted_return")
+if TYPE_CHECKING:
+    from envs.base import Environment
+    from jaxrl.report.sequential_comparison import SequentialComparison
 
 __all__ = ["compare"]
 
 
+@overload
 def compare(
     results: Sources,
     *,
+    until: None = None,
     baseline: str | None = None,
     metric: str | None = None,
     env_steps: int | None = None,
@@ -36,29 +32,84 @@ def compare(
     normalise: Mapping[str, tuple[float, float]] | None = None,
     confidence: float = 0.95,
     trust: bool = False,
-) -> Comparison:
-    """Compare algorithms, or any results, on one task or on several.
+) -> Comparison: ...
+
+
+@overload
+def compare(
+    results: Any,
+    *others: Any,
+    until: Literal["decided"],
+    tasks: Sequence[Environment | str] | None = None,
+    max_seeds: int | None = None,
+    eval_episodes: int | None = None,
+    baseline: str | None = None,
+    metric: str | None = None,
+    env_steps: int | None = None,
+    better: Literal["higher", "lower"] | None = None,
+    confidence: float = 0.95,
+    **options: Unpack[SearchOptions],
+) -> SequentialComparison: ...
+
+
+def compare(
+    results: Any,
+    *others: Any,
+    until: Literal["decided"] | None = None,
+    tasks: Sequence[Environment | str] | None = None,
+    max_seeds: int | None = None,
+    eval_episodes: int | None = None,
+    baseline: str | None = None,
+    metric: str | None = None,
+    env_steps: int | None = None,
+    better: Literal["higher", "lower"] | None = None,
+    normalise: Mapping[str, tuple[float, float]] | None = None,
+    confidence: float = 0.95,
+    trust: bool = False,
+    **options: Any,
+) -> Comparison | SequentialComparison:
+    """Compares algorithms, or any results, on one task or on several; with `until`, trains them until it is decided.
+
+    With `until="decided"`, `compare("ppo", "a2c", tasks=["cartpole"], until="decided")` trains algorithms in blocks of
+    further seeds. After 8, 16, 24, 32, 48, 64, 96, ... seeds, every pair on every task is tested by permutations, and
+    those that differ are decided; the others get further seeds up to `max_seeds`. The probability of any wrong decision
+    is at most 1 - `confidence`, over all looks, pairs and tasks, for any distribution of returns and at any number of
+    seeds: see `jaxrl.results.sequential`.
 
     Args:
       results: Results or run directories by name, `{"dqn": result, "mine": "runs/mine"}`. A name may also have a list,
         of results on several tasks or of further seeds, or a dictionary with the names of the tasks. In a list without
         names, a directory is named after itself and a result after its algorithm; on several tasks, both are named
-        after the algorithm. Every setting of a sweep is a line of its own.
-      baseline: Name, or label of a setting, with which the others are compared; None for the first.
+        after the algorithm. Every setting of a sweep is a line of its own. With `until`, the first algorithm, or a
+        dictionary of algorithms by name.
+      *others: Further algorithms, with `until`. Each is an algorithm, a preset, a pair `(algo, hparams)`, or a list
+        of one on several tasks; with `tasks` also a name, which takes its preset on each task, or defaults.
+      until: "decided" trains algorithms until every pair is decided; None compares results as they are.
+      tasks: Environments, or names of environments, on which to train every algorithm; None for those of the
+        algorithms.
+      max_seeds: Largest number of seeds of an algorithm on a task; None takes 512. A pair that is not decided by then
+        stays undecided.
+      eval_episodes: Number of whole episodes of the evaluation at the end of a run; None takes 64.
+      baseline: Name, or label of a setting, with which the others are compared; None for the first. With `until`, None
+        decides all pairs, and a name only the pairs with this algorithm.
       metric: Name of the metric; None for the return, or the regret of a bandit.
       env_steps: Environment step at which values are compared; None for the last that all results on a task reach.
-        Between two evaluations, a value is interpolated linearly within its run.
+        Between two evaluations, a value is interpolated linearly within its run. With `until`, the number of
+        environment steps of every run; None takes the smallest number of the presets on a task.
       better: Whether higher or lower values are better; known for returns, rewards, optimal pulls and regrets.
       normalise: Values that count as 0 and as 1 on each task, `{"cartpole": (9.5, 500.0)}`, such as those of a random
         and of a solving policy; None for the lowest and the highest run if there are several tasks, none otherwise.
-      confidence: Confidence level of every interval, in (0, 1).
+      confidence: Confidence level of every interval, in (0, 1); with `until`, of all decisions together.
       trust: Whether to read files that do not match their checksums.
+      **options: Options of execution with `until`, see `jaxrl.runtime.options.SearchOptions`. `out` gets a run
+        directory for every block of seeds; the same call resumes an interrupted comparison, bit for bit.
 
     Returns:
-      The comparison, with a table, a matrix of probabilities, figures, and the settings that differ.
+      The comparison, with a table, a matrix of probabilities, figures, and the settings that differ; with `until`, the
+      decisions, with a table, and the results.
 
     Raises:
-      ResultError: A directory holds no result, or the results have different metrics.
+      ResultError: A directory holds no result, or the results have different metrics; or `out` holds something else.
       ValueError: There are not two lines, a name is unknown, the results have no task in common, their returns have
         different meanings, or an argument is out of range.
     """
@@ -69,142 +120,69 @@ def compare(
         check_choice("better", better, ("higher", "lower"))
     if env_steps is not None:
         check_count("env_steps", env_steps)
-    entries = entries_of(results, trust=trust)
-    if len(entries) < 2:
-        raise UserValueError(
-            f"results has one result with one setting, {entries[0].label!r}; compare takes at least two."
+    if until is None:
+        _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
+        if others:
+            raise UserTypeError(
+                f"compare takes results in one list or dictionary, got {1 + len(others)} arguments; algorithms to "
+                "train take until='decided'"
+            )
+        return compared(
+            results,
+            baseline=baseline,
+            metric=metric,
+            env_steps=env_steps,
+            better=better,
+            normalise=normalise,
+            confidence=confidence,
+            trust=trust,
         )
-    every = list(dict.fromkeys(task for entry in entries for task in entry.parts))
-    tasks = _common_tasks(entries, every)
-    runs = [run for task in tasks for run in runs_on(entries, task)]
-    metric = _metric(metric, runs)
-    wanted = {better: [metric]} if better else {}
-    direction = directions([metric], runs, wanted.get("higher", []), wanted.get("lower", []))[metric]
-    for task in tasks:
-        _check_meanings(runs_on(entries, task), task, metric, direction)
-        _warn_of_presets(runs_on(entries, task), task)
-    steps = {task: common_step(runs_on(entries, task), task, env_steps) for task in tasks}
-    return Comparison(
-        metric=metric,
-        direction=direction,
-        baseline=_baseline(baseline, entries),
+    check_choice("until", until, ("decided",))
+    for name, value in {"normalise": normalise, "trust": trust}.items():
+        if value:
+            raise UserTypeError(f"{name} has no effect with until='decided', got {value!r}; leave it out")
+    return _decided(
+        [results, *others],
+        tasks,
+        env_steps,
+        checked(compare, SearchOptions, options),
+        baseline=baseline,
+        metric="return" if metric is None else metric,
+        better=better,
+        max_seeds=max_seeds,
+        eval_episodes=eval_episodes,
         confidence=confidence,
-        entries=tuple(entries),
-        steps=steps,
-        left_out=tuple(task for task in every if task not in tasks),
-        references=_references(normalise, entries, metric, steps),
-        own_references=normalise is not None,
     )
 
 
-def _common_tasks(entries: Sequence[Entry], every: Sequence[str]) -> list[str]:
-    """The tasks that all lines have."""
-    tasks = [task for task in every if all(task in entry.parts for entry in entries)]
-    if not tasks:
-        listing = ", ".join(f"{entry.label!r} is on {' and '.join(entry.parts)}" for entry in entries[:4])
-        raise UserValueError(
-            f"results has no task that all have ({listing}): give results of one algorithm on several tasks one name, "
-            "{'ppo': [on_cartpole, on_pendulum], ...}, or NAME=RUN in the shell; variants of one task get its name by "
-            "{'ppo': {'task': result}, ...}."
-        )
-    return tasks
+def _decided(
+    algos: Sequence[Any],
+    tasks: Sequence[Environment | str] | None,
+    env_steps: int | None,
+    options: Options,
+    *,
+    max_seeds: int | None,
+    eval_episodes: int | None,
+    **rule: Any,
+) -> SequentialComparison:
+    """The decisions on algorithms; see `compare`."""
+    from jaxrl.report.contestants import contestants_of
+    from jaxrl.report.deciding import EVAL_EPISODES, MAX_SEEDS, decide
+
+    contestants = contestants_of(algos, tasks, env_steps)
+    for task in contestants[0].trainings:
+        warn_of_presets({each.name: each.trainings[task].algo.settings_from for each in contestants}, task)
+    return decide(
+        contestants,
+        max_seeds=MAX_SEEDS if max_seeds is None else max_seeds,
+        eval_episodes=EVAL_EPISODES if eval_episodes is None else eval_episodes,
+        options=options,
+        **rule,
+    )
 
 
-def _metric(metric: str | None, runs: Sequence[Run]) -> str:
-    """The requested metric, or the main metric of all runs."""
-    common, _ = common_metrics(runs)
-    if metric is not None:
-        if metric not in common:
-            lacking = next(run for run in runs if metric not in metrics_of_runs(run.result))
-            hint = near(metric, common) or f"; all have {', '.join(common)}."
-            raise UserValueError(f"metric is {metric!r}, which {lacking.name} lacks{hint}")
-        return metric
-    main = {main_metric(run.result.metrics): run.name for run in reversed(runs)}
-    if len(main) > 1:
-        listing = " and ".join(f"{name} of {run}" for name, run in main.items())
-        raise ResultError(
-            f"The results have different metrics, the {listing}; metric= takes one that all have: {', '.join(common)}."
-        )
-    return next(iter(main))
-
-
-def _check_meanings(runs: Sequence[Run], task: str, metric: str, direction: int) -> None:
-    """Reject returns on different scales, and warn where the environments of a task differ."""
-    plain = metric.removesuffix("_sampled")
-    if plain not in RETURNS:
-        return
-    if plain == "discounted_return" and not direction:
-        raise UserValueError(
-            f"metric is {metric!r}, which each result weights by its own discount: different discounts have no common "
-            "scale; compare their 'return'."
-        )
-    rows = differences(runs)
-    paths = [path for path in rows if path.partition(".")[0] in ("environment", "env_params")]
-    stated = [run for run in reversed(runs) if all(end in run.attributes for end in RETURN_RANGE)]
-    ranges = {tuple(run.attributes[end] for end in RETURN_RANGE): run for run in stated}
-    if len(ranges) > 1:
-        listing = " and ".join(f"[{low:g}, {high:g}] of {run.name}" for (low, high), run in ranges.items())
-        where = f", whose environments differ in {', '.join(paths[:5])}" if paths else ""
-        raise UserValueError(f"The returns on {task} have different meanings: their ranges are {listing}{where}.")
-    if paths and len({run.environment for run in runs}) == 1:  # others have the name of one task on purpose
-        warnings.warn(
-            f"the environments of {task} differ in {', '.join(paths[:5])}, so that their returns may have different "
-            "meanings",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
-def _warn_of_presets(runs: Sequence[Run], task: str) -> None:
-    """Warn where some runs start from a preset and others from defaults; older results do not record it."""
-    origins = {run.name: run.attributes.get("settings_from") for run in runs}
-    tuned = [f"{name} from the {origin}" for name, origin in origins.items() if origin not in (None, DEFAULTS)]
-    untuned = [name for name, origin in origins.items() if origin == DEFAULTS]
-    if tuned and untuned:
-        verb = "starts" if len(untuned) == 1 else "start"
-        warnings.warn(
-            f"on {task} {', '.join(untuned)} {verb} from defaults, and {', '.join(tuned)}: they differ in more than "
-            "their algorithm (comparison.differences lists the settings)",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-
-
-def _baseline(baseline: str | None, entries: Sequence[Entry]) -> str:
-    """The label of the baseline: by itself, or by the name of its results, of which the first setting is taken."""
-    if baseline is None:
-        return entries[0].label
-    labels = {entry.name: entry.label for entry in reversed(entries)} | {entry.label: entry.label for entry in entries}
-    if baseline not in labels:
-        hint = near(str(baseline), labels) or f"; it takes {', '.join(entry.label for entry in entries)}."
-        raise UserValueError(f"baseline is {baseline!r}{hint}")
-    return labels[baseline]
-
-
-def _references(
-    normalise: Mapping[str, tuple[float, float]] | None, entries: Sequence[Entry], metric: str, steps: Mapping[str, int]
-) -> dict[str, tuple[float, float]]:
-    """The values that count as 0 and as 1 on each task; empty for values as they are."""
-    if normalise is not None:
-        return {task: _ends(normalise, task, steps) for task in steps}
-    if len(steps) == 1:
-        return {}
-    references = {}
-    for task, step in steps.items():
-        values = np.concatenate([entry.scores(task, metric, step).values for entry in entries])
-        low, high = (float(values.min()), float(values.max())) if values.size else (0.0, 1.0)
-        references[task] = (low, high) if low < high else (low - 1.0, low)
-    return references
-
-
-def _ends(normalise: Mapping[str, tuple[float, float]], task: str, tasks: Collection[str]) -> tuple[float, float]:
-    """The values that count as 0 and as 1 on a task."""
-    takes = f"it takes two numbers for each task ({', '.join(tasks)}), such as {{{task!r}: (0.0, 100.0)}}"
-    if not isinstance(normalise, Mapping):
-        raise UserTypeError(f"normalise is {normalise!r}; {takes}.")
-    if task not in normalise:
-        raise UserValueError(f"normalise lacks {task!r}; {takes}.")
-    ends = np.asarray(normalise[task], np.float64)
-    if ends.shape != (2,) or not ends[0] < ends[1]:
-        raise UserValueError(f"normalise has {normalise[task]!r} for {task!r}; {takes}, of which the second is larger.")
-    return float(ends[0]), float(ends[1])
+def _refuse_without_until(arguments: Mapping[str, Any]) -> None:
+    """Rejects arguments that belong to a comparison that trains."""
+    for name, value in arguments.items():
+        if value is not None:
+            raise UserTypeError(f"{name} takes effect only with until='decided', got {value!r}")

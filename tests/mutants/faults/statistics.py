@@ -195,7 +195,7 @@ FAULTS = (
     ),
     Fault(
         "preset-against-defaults-unnoticed",
-        "jaxrl/report/comparing.py",
+        "jaxrl/report/comparing_results.py",
         "if tuned and untuned:",
         "if tuned and not untuned:",
         "tests/report/test_compare.py::test_settings_that_differ_are_listed_and_presets_against_defaults_warned_of",

@@ -1,0 +1,269 @@
+"""Sequential comparison: algorithms are trained in blocks of further seeds until every pair is decided."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import signal
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tqdm.auto
+
+from envs.errors import UserValueError
+from envs.files import refuse_links, replacing
+from envs.spelling import near
+from jaxrl.checks import check_count
+from jaxrl.report.contestants import Contestant
+from jaxrl.report.data import directions
+from jaxrl.report.sequential_comparison import PairDecision, SequentialComparison
+from jaxrl.results.checksums import read_sealed, sealed_json
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.format import counted
+from jaxrl.results.json_values import as_read
+from jaxrl.results.result import Result
+from jaxrl.results.sequential import Design, Family, most_equal_pairs
+from jaxrl.results.storage import write_csv
+from jaxrl.runtime.drive.progress import Progress
+from jaxrl.runtime.options import Options, RunOptions
+from jaxrl.runtime.programs import room_for
+from jaxrl.runtime.training import STOPPED, train
+
+MAX_SEEDS = 512
+EVAL_EPISODES = 64
+SEEDS_APART = 1_000_000  # distance of the first seeds of two algorithms; searches tune on seeds below it
+DESCRIPTION, TABLE = "comparison.json", "decisions.csv"
+
+__all__ = ["EVAL_EPISODES", "MAX_SEEDS", "decide"]
+
+Pair = tuple[str, int, int]  # task, and the positions of two algorithms
+
+
+def decide(
+    contestants: Sequence[Contestant],
+    *,
+    baseline: str | None,
+    metric: str,
+    better: str | None,
+    max_seeds: int,
+    eval_episodes: int,
+    confidence: float,
+    options: Options,
+) -> SequentialComparison:
+    """Trains algorithms in blocks of seeds until every pair on every task is decided, or has all its seeds.
+
+    No two algorithms share a seed: equal seeds of one program would give returns that depend on each other, which an
+    exchange of the algorithms of single runs does not keep, and those of different programs have nothing in common.
+
+    Args:
+      contestants: Algorithms.
+      baseline: Name of the algorithm with which the others are compared; None compares all pairs.
+      metric: Metric of the last evaluation.
+      better: Whether higher or lower values are better; None for a metric of which that is known.
+      max_seeds: Largest number of seeds of an algorithm on a task.
+      eval_episodes: Number of episodes of the evaluation.
+      confidence: Confidence level of all decisions together, in (0, 1).
+      options: Options of the execution.
+
+    Raises:
+      ValueError: An argument is out of range.
+      ResultError: The directory holds another comparison.
+    """
+    check_count("max_seeds", max_seeds, 2, most=SEEDS_APART)
+    check_count("eval_episodes", eval_episodes)
+    if metric.removesuffix("_sampled") == "discounted_return":
+        raise UserValueError(
+            f"metric is {metric!r}, which every algorithm weights by its own discount: compare the 'return'"
+        )
+    higher, lower = ([metric] if better == side else [] for side in ("higher", "lower"))
+    direction = directions([metric], [], higher, lower)[metric]
+    if not direction:
+        raise UserValueError(
+            f"better must say whether higher or lower values of {metric!r} are better, such as better='lower'"
+        )
+    names, tasks = [each.name for each in contestants], list(contestants[0].trainings)
+    pairs = _pairs(names, tasks, baseline)
+    design = Design.of(max_seeds, len(pairs), confidence)
+
+    def most_equal(decided: Sequence[Pair]) -> int:
+        if baseline is not None:
+            return len(pairs) - len(decided)
+        return sum(most_equal_pairs(len(names), sum(task == at for at, *_ in decided)) for task in tasks)
+
+    family = Family(pairs, design, most_equal, confidence)
+    described = {
+        "metric": metric,
+        "direction": direction,
+        "baseline": baseline,
+        "max_seeds": max_seeds,
+        "eval_episodes": eval_episodes,
+        "confidence": confidence,
+        "env_steps": {task: contestants[0].trainings[task].env_steps for task in tasks},
+        "algorithms": names,
+    }
+    directory = None if options.out is None else _claimed(Path(options.out), described)
+    runs = _Runs(contestants, metric, eval_episodes, directory, options)
+    expected = max_seeds * len(names) * sum(each.env_steps for each in contestants[0].trainings.values())
+    stopped = 0
+    with room_for(2 * len(names) * len(tasks)), Progress(expected, options.progress) as bar:
+        bar.start()
+        for first, last in itertools.pairwise((0, *design.looks)):
+            drawn: dict[tuple[str, int], np.ndarray] = {}
+            for task, at in _needed(family.open):
+                drawn[task, at] = runs.train(task, at, first, last)
+                stopped = runs.stopped_by_signal
+                if stopped:
+                    break
+                bar.advance((last - first) * contestants[at].trainings[task].env_steps)
+            if stopped:
+                break
+            for pair in family.open:
+                task, one, other = pair
+                family.tests[pair].add(drawn[task, one], drawn[task, other])
+            family.decide()
+            note = f"{last} seeds: {len(family.decisions)} of {counted(len(pairs), 'pair')} decided"
+            bar.report(note)
+            if options.progress:
+                tqdm.auto.tqdm.write(f"jaxrl: {note}", file=sys.stderr)
+            if not family.open:
+                break
+    decisions = tuple(_decision(family, pair, names, direction, design) for pair in pairs)
+    outcome = SequentialComparison(metric, direction, confidence, max_seeds, decisions, runs.results, stopped)
+    if directory is not None:
+        table = outcome.table()
+        write_csv(directory / TABLE, table.columns, [list(row) for row in table.rows])
+    if stopped:
+        further = "" if directory is None else "; the same call resumes it"
+        name = signal.Signals(stopped).name
+        warnings.warn(f"comparison stopped by {name}{further}", RuntimeWarning, stacklevel=3)
+    return outcome
+
+
+class _Runs:
+    """Trained blocks of seeds.
+
+    Args:
+      contestants: Algorithms.
+      metric: Metric of the last evaluation.
+      eval_episodes: Number of episodes of the evaluation.
+      directory: Directory in which every block has one of its own; None saves nothing.
+      options: Options of the execution.
+    """
+
+    def __init__(
+        self,
+        contestants: Sequence[Contestant],
+        metric: str,
+        eval_episodes: int,
+        directory: Path | None,
+        options: Options,
+    ):
+        self._contestants, self._metric, self._eval_episodes = contestants, metric, eval_episodes
+        self._directory, self._options = directory, options
+        self.results: dict[str, dict[str, list[Result]]] = {
+            each.name: {task: [] for task in each.trainings} for each in contestants
+        }
+        self.stopped_by_signal = 0
+
+    def train(self, task: str, at: int, first: int, last: int) -> np.ndarray:
+        """Values of the seeds of a block, nan for a run that failed; a finished block of an earlier call is loaded.
+
+        Args:
+          task: Name of the task.
+          at: Position of the algorithm.
+          first, last: Numbers of seeds before and after the block.
+        """
+        contestant, options = self._contestants[at], self._options
+        training = contestant.trainings[task]
+        own: RunOptions = {
+            "block": options.block,
+            "devices": options.devices,
+            "memory": options.memory,
+            "precision": options.precision,
+            "progress": False,
+        }
+        if self._directory is not None:
+            block = f"{first:07d}-{last:07d}"
+            where = self._directory / _slug(at, contestant.name) / _slug([*contestant.trainings].index(task), task)
+            own |= {"out": where / block, "resume": True}
+        start = SEEDS_APART * (at + 1)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", STOPPED)  # reported for the whole comparison
+            result = train(
+                training.algo,
+                training.hparams,
+                seeds=list(range(start + first, start + last)),
+                env_steps=training.env_steps,
+                evals=1,
+                eval_episodes=self._eval_episodes,
+                **own,
+            )
+        if result.metrics.attrs["interrupted"]:
+            self.stopped_by_signal = int(result.metrics.attrs["stopped_by_signal"]) or signal.SIGINT
+            return np.empty(0)
+        self.results[contestant.name][task].append(result)
+        return np.where(result.failed_runs()[0], np.nan, result.values(self._metric)[0, :, -1].astype(np.float64))
+
+
+def _pairs(names: Sequence[str], tasks: Sequence[str], baseline: str | None) -> list[Pair]:
+    """Every pair of algorithms on every task, or those with the baseline."""
+    if baseline is not None and baseline not in names:
+        raise UserValueError(f"baseline is {baseline!r}{near(baseline, names) or '; it takes ' + ', '.join(names)}")
+    pairs = itertools.combinations(range(len(names)), 2)
+    kept = [pair for pair in pairs if baseline is None or baseline in (names[pair[0]], names[pair[1]])]
+    return [(task, *pair) for task in tasks for pair in kept]
+
+
+def _needed(pairs: Sequence[Pair]) -> list[tuple[str, int]]:
+    """The tasks and positions of the algorithms of some pairs, each once."""
+    return list(dict.fromkeys((task, at) for task, *both in pairs for at in both))
+
+
+def _decision(family: Family, pair: Pair, names: Sequence[str], direction: int, design: Design) -> PairDecision:
+    task, one, other = pair
+    test, interval = family.tests[pair], family.interval(pair)
+    winner = None
+    if pair in family.decisions:
+        winner = names[one] if test.difference * direction > 0 else names[other]
+    seeds = design.looks[test.num_looks - 1] if test.num_looks else 0
+    ends = float(interval.low), float(interval.high)
+    return PairDecision(
+        task, names[one], names[other], winner, test.difference, *ends, seeds, test.failed, family.p_value(pair)
+    )
+
+
+def _claimed(directory: Path, described: Mapping[str, Any]) -> Path:
+    """The directory of a comparison, which is new or holds the same one.
+
+    Raises:
+      ResultError: The directory holds something else, or cannot be written.
+    """
+    file, content = directory / DESCRIPTION, as_read(dict(described))
+    refuse_links(directory, file, directory / TABLE)
+    if file.is_file():
+        saved = read_sealed(file)
+        changed = [name for name in content if not isinstance(saved, dict) or saved.get(name) != content[name]]
+        if changed:
+            raise ResultError(
+                f"{directory} holds another comparison, which differs in {', '.join(changed)}: choose another "
+                "directory."
+            )
+        return directory
+    if directory.is_dir() and any(directory.iterdir()):
+        raise ResultError(f"{directory} is not empty and holds no comparison: choose another directory.")
+    with contextlib.suppress(FileExistsError):
+        directory.mkdir(parents=True)
+    with replacing(file, ResultError) as part:
+        part.write_bytes(sealed_json(content))
+    return directory
+
+
+def _slug(position: int, name: str) -> str:
+    """The name of the directory of an algorithm or a task."""
+    text = re.sub(r"[^\w.-]+", "-", name)
+    return f"{position}-{text}"

@@ -1,0 +1,311 @@
+"""Group-sequential permutation tests of pairs of algorithms, corrected over looks and over pairs, in NumPy.
+
+At each look, new runs of both algorithms of a pair are added, and the pair is decided or gets further runs. Under the
+null hypothesis that the returns of both have one distribution, a return of a run could equally well have come from the
+other algorithm. The statistic, the absolute difference of means, is therefore computed for random reassignments of the
+runs of every look, and the observed one counts as extreme if it is among the largest of them that no earlier look has
+rejected. Every look spends an equal part of the level. The error is that level or less for any distribution of returns
+and any number of runs, because the observed assignment and the drawn ones are exchangeable.
+
+The level of a pair is that of a family of pairs divided by the number of pairs that may still be equal, so that
+the probability of any wrong decision in the family is at most its level, whichever pairs differ.
+
+Source: Mathieu et al. (2023), "AdaStop: adaptive statistical testing for sound comparisons of deep RL agents", for the
+permutations within looks; Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials", for spending the
+level; Shaffer (1986), "Modified sequentially rejective multiple test procedures", for the levels of a family.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from jaxrl.results.statistics import Array, Interval
+
+FIRST = 8  # runs of an algorithm at the first look: two samples of 8 have 12,870 assignments
+DRAWS = 10_000
+DRAWS_OF_A_LOOK = 4  # least number of draws that a look may reject
+DECIMALS = 9  # of statistics relative to the largest one: others are ties, and differ by rounding
+
+Pair = TypeVar("Pair", bound=Hashable)
+
+__all__ = ["Decision", "Design", "Family", "PairTest", "looks_up_to", "most_equal_pairs"]
+
+
+class Design(NamedTuple):
+    """Looks and random assignments of a test.
+
+    Attributes:
+      looks: Numbers of runs of each algorithm at the looks, increasing.
+      draws: Number of random assignments, without the observed one.
+      seed: Random seed of the assignments.
+    """
+
+    looks: tuple[int, ...]
+    draws: int = DRAWS
+    seed: int = 0
+
+    @classmethod
+    def of(cls, max_seeds: int, pairs: int, confidence: float = 0.95, seed: int = 0) -> Design:
+        """The design of a family of pairs, with enough assignments for the level of a look.
+
+        Args:
+          max_seeds: Number of runs of each algorithm at the last look.
+          pairs: Number of pairs of the family.
+          confidence: Confidence level of the family, in (0, 1).
+          seed: Random seed of the assignments.
+        """
+        looks = looks_up_to(max_seeds)
+        level_of_a_look = (1 - confidence) / (pairs * len(looks))
+        return cls(looks, max(DRAWS, int(np.ceil(DRAWS_OF_A_LOOK / level_of_a_look))), seed)
+
+
+def looks_up_to(max_seeds: int) -> tuple[int, ...]:
+    """Numbers of runs at the looks: 8, 16, 24, 32, 48, 64, 96, 128, ..., each at most twice the one before.
+
+    Args:
+      max_seeds: Number of runs at the last look.
+    """
+    looks = [min(FIRST, max_seeds)]
+    while looks[-1] < max_seeds:
+        step = max(FIRST, 1 << (looks[-1].bit_length() - 2))
+        looks.append(min(looks[-1] + step, max_seeds))
+    return tuple(looks)
+
+
+class PairTest:
+    """Test of one pair, of which each look adds the runs.
+
+    Args:
+      design: Design of the test.
+    """
+
+    def __init__(self, design: Design):
+        self.design = design
+        self._sums = np.zeros((design.draws + 1, 3))  # of the first group of every assignment, cumulative
+        self._totals = np.zeros(3)
+        self._looks: list[tuple[Array, Array]] = []  # differences of means, and their change by a unit shift
+        self._values: tuple[list[Array], list[Array]] = ([], [])
+
+    @property
+    def num_looks(self) -> int:
+        """Number of looks so far."""
+        return len(self._looks)
+
+    @property
+    def difference(self) -> float:
+        """Mean of the first minus mean of the second; nan where no run of one is left."""
+        first, second = map(self._finite, (0, 1))
+        return float(first.mean() - second.mean()) if first.size and second.size else float("nan")
+
+    @property
+    def failed(self) -> int:
+        """Number of runs that failed, of both algorithms."""
+        return sum(int(np.isnan(values).sum()) for side in self._values for values in side)
+
+    def add(self, first: npt.ArrayLike, second: npt.ArrayLike) -> None:
+        """Adds the runs of the next look.
+
+        Args:
+          first, second: Returns of new runs of each algorithm, `[n]` of equal length; nan for a run that failed, which
+            is left out of the means.
+        """
+        sides = [np.asarray(side, np.float64) for side in (first, second)]
+        for kept, side in zip(self._values, sides, strict=True):
+            kept.append(side)
+        pooled, size = np.concatenate(sides), len(sides[0])
+        good = np.isfinite(pooled)
+        of_second = good & (np.arange(2 * size) >= size)
+        columns = np.stack([np.where(good, pooled, 0.0), good, of_second], axis=1)
+        self._sums = self._sums + _assignments(self.num_looks, size, self.design.draws, self.design.seed) @ columns
+        self._totals = self._totals + columns.sum(axis=0)
+        rest = self._totals - self._sums
+        (total, count, shifted), (other_total, other_count, other_shifted) = self._sums.T, rest.T
+        both = (count > 0) & (other_count > 0)
+        counts = np.where(both, count, 1.0), np.where(both, other_count, 1.0)
+        differences = np.where(both, total / counts[0] - other_total / counts[1], 0.0)
+        self._looks.append((differences, np.where(both, shifted / counts[0] - other_shifted / counts[1], 0.0)))
+
+    def rejects(self, level: float) -> bool:
+        """Whether the pair differs at a level, by this look or an earlier one."""
+        alive = np.ones(self.design.draws + 1, bool)
+        for statistic in map(_rounded, (np.abs(differences) for differences, _ in self._looks)):
+            alive &= statistic <= self._boundary(statistic[alive], level)
+            if not alive[0]:
+                return True
+        return False
+
+    def p_value(self) -> float:
+        """The smallest level at which the pair differs, up to 1; it never rises from look to look."""
+        low, high = 0.0, 1.0
+        while high - low > 1e-3 * high and high > 1e-9:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.rejects(middle) else (middle, high)
+        return high
+
+    def interval(self, level: float) -> Interval:
+        """The repeated confidence interval of the difference: shifts of the second that this look does not reject.
+
+        It is exact where the distributions differ by a shift, and contains 0 unless the pair differs at this level by
+        this look. Its ends are nan where a look of so few runs, or so small a level, rejects no difference at all.
+
+        Args:
+          level: Level of all looks together, such as .05 for intervals of 95 % confidence.
+
+        Source: Jennison and Turnbull (1989), "Interim analyses: the repeated confidence interval approach".
+        """
+        middle = self.difference
+        if np.isnan(middle):
+            return Interval(np.asarray(middle), np.asarray(middle), np.asarray(middle))
+        spreads = [np.var(self._finite(side)) / self._finite(side).size for side in (0, 1)]
+        unit = float(np.sqrt(sum(spreads))) or 1e-9 * max(abs(middle), 1.0)
+        low, high = (self._end(middle, sign * unit, level) for sign in (-1, 1))
+        return Interval(np.asarray(middle), np.asarray(low), np.asarray(high))
+
+    def _finite(self, side: int) -> Array:
+        values = np.concatenate(self._values[side])
+        return values[np.isfinite(values)]
+
+    def _end(self, middle: float, unit: float, level: float) -> float:
+        """The end of the interval in the direction of the unit, nan without one."""
+        inside, outside = 0.0, 1.0
+        while self._accepts(middle + outside * unit, level):
+            inside, outside = outside, 2 * outside
+            if outside > 1e6:
+                return float("nan")
+        while outside - inside > 1e-3 * outside:
+            between = (inside + outside) / 2
+            inside, outside = (between, outside) if self._accepts(middle + between * unit, level) else (inside, between)
+        return middle + outside * unit
+
+    def _accepts(self, shift: float, level: float) -> bool:
+        """Whether the last look does not reject that the second, shifted, has the distribution of the first."""
+        alive = np.ones(self.design.draws + 1, bool)
+        accepted = True
+        for differences, by_shift in self._looks:
+            statistic = _rounded(np.abs(differences + shift * by_shift))
+            below = statistic <= self._boundary(statistic[alive], level)
+            alive, accepted = alive & below, bool(below[0])
+        return accepted
+
+    def _boundary(self, statistic: Array, level: float) -> float:
+        """The largest value that a look does not reject: at most its part of all assignments are above."""
+        rejected = int(level / len(self.design.looks) * (self.design.draws + 1) + 1e-9)
+        if rejected >= statistic.size:
+            return -1.0
+        return float(np.partition(statistic, -rejected - 1)[-rejected - 1])
+
+
+class Decision(NamedTuple):
+    """Decision on a pair.
+
+    Attributes:
+      look: Number of looks after which the pair was decided.
+      p: Smallest level of the family at which it is decided.
+    """
+
+    look: int
+    p: float
+
+
+class Family(Generic[Pair]):
+    """Tests of several pairs, decided step by step with the error of a single decision.
+
+    Args:
+      pairs: Names of the pairs.
+      design: Design of every test.
+      most_equal: Function of the decided pairs that returns how many of the others may be equal at once, at least 1
+        while there are others.
+      confidence: Confidence level of all decisions together, in (0, 1).
+    """
+
+    def __init__(
+        self,
+        pairs: Sequence[Pair],
+        design: Design,
+        most_equal: Callable[[Sequence[Pair]], int],
+        confidence: float = 0.95,
+    ):
+        self.tests = {pair: PairTest(design) for pair in pairs}
+        self.decisions: dict[Pair, Decision] = {}
+        self.level = 1 - confidence
+        self._most_equal = most_equal
+
+    @property
+    def open(self) -> list[Pair]:
+        """Pairs that are not decided."""
+        return [pair for pair in self.tests if pair not in self.decisions]
+
+    def decide(self) -> list[Pair]:
+        """Decides pairs by all looks so far, and returns those decided now.
+
+        Every decision may raise the level of the others, so that decisions go on until there is none.
+        """
+        before = len(self.decisions)
+        while self.open:
+            level = self.level / self._most_equal(list(self.decisions))
+            differing = {pair: test.p_value() for pair in self.open if (test := self.tests[pair]).rejects(level)}
+            if not differing:
+                break
+            pair = min(differing, key=lambda name: differing[name])
+            p = min(self.p_value(pair), self.level)
+            self.decisions[pair] = Decision(self.tests[pair].num_looks, p)
+        return list(self.decisions)[before:]
+
+    def p_value(self, pair: Pair) -> float:
+        """The smallest level of the family at which a pair is decided, up to 1."""
+        if pair in self.decisions:
+            return self.decisions[pair].p
+        least = max((decision.p for decision in self.decisions.values()), default=0.0)
+        return min(1.0, max(least, self._most_equal(list(self.decisions)) * self.tests[pair].p_value()))
+
+    def interval(self, pair: Pair) -> Interval:
+        """The interval of a pair's difference; all intervals of the family contain theirs at its confidence level.
+
+        It is that of Bonferroni: a pair that only the higher levels of later steps decide may have 0 in its interval.
+        """
+        return self.tests[pair].interval(self.level / len(self.tests))
+
+
+@functools.cache
+def most_equal_pairs(algorithms: int, differing: int) -> int:
+    """The largest possible number of equal pairs among algorithms of which some pairs differ.
+
+    Two algorithms that each equal a third are equal, so that 3 algorithms have 3 equal pairs or at most 1.
+
+    Args:
+      algorithms: Number of algorithms, all pairs of which are compared.
+      differing: Number of pairs that are known to differ.
+
+    Source: Shaffer (1986), table 1.
+    """
+    pairs = algorithms * (algorithms - 1) // 2
+    return max(count for count in _equal_pairs(algorithms) if count <= pairs - differing)
+
+
+@functools.cache
+def _equal_pairs(algorithms: int) -> frozenset[int]:
+    """The possible numbers of equal pairs: sums over the classes of equal algorithms."""
+    if algorithms < 2:
+        return frozenset({0})
+    return frozenset(
+        size * (size - 1) // 2 + rest for size in range(1, algorithms + 1) for rest in _equal_pairs(algorithms - size)
+    )
+
+
+@functools.lru_cache(maxsize=32)
+def _assignments(look: int, size: int, draws: int, seed: int) -> Array:
+    """The observed assignment of a look's runs to the first group, and random ones: bool `[draws + 1, 2 * size]`."""
+    observed = np.arange(2 * size) < size
+    drawn = np.random.default_rng([seed, look]).permuted(np.tile(observed, (draws, 1)), axis=1)
+    return np.concatenate([observed[None], drawn])
+
+
+def _rounded(statistic: Array) -> Array:
+    """The statistic relative to its largest value, in which those that only rounding tells apart are equal."""
+    largest = statistic.max()
+    return np.round(statistic / largest, DECIMALS) if largest > 0 else statistic
