@@ -74,6 +74,7 @@ BENCHMARKS = {
     "devices": Benchmark("--seeds 2 --env-steps 1024 --repeats 1"),
     "tracking": Benchmark("--seeds 2 --env-steps 1024 --evals 1"),
     "coverage": Benchmark("--samples 20 --resamples 50 --settings 10"),
+    "sequential": Benchmark("--samples 4 --max-seeds 16"),
     "search": Benchmark("--trials 8 --env-steps 4608 --seeds 1 --test-seeds 2"),
 }
 

@@ -89,6 +89,7 @@ class PairTest:
         self._sums = np.zeros((design.draws + 1, 3))  # of the first group of every assignment, cumulative
         self._totals = np.zeros(3)
         self._looks: list[tuple[Array, Array]] = []  # differences of means, and their change by a unit shift
+        self._statistics: list[Array] = []
         self._values: tuple[list[Array], list[Array]] = ([], [])
 
     @property
@@ -129,11 +130,12 @@ class PairTest:
         counts = np.where(both, count, 1.0), np.where(both, other_count, 1.0)
         differences = np.where(both, total / counts[0] - other_total / counts[1], 0.0)
         self._looks.append((differences, np.where(both, shifted / counts[0] - other_shifted / counts[1], 0.0)))
+        self._statistics.append(_rounded(np.abs(differences)))
 
     def rejects(self, level: float) -> bool:
         """Whether the pair differs at a level, by this look or an earlier one."""
         alive = np.ones(self.design.draws + 1, bool)
-        for statistic in map(_rounded, (np.abs(differences) for differences, _ in self._looks)):
+        for statistic in self._statistics:
             alive &= statistic <= self._boundary(statistic[alive], level)
             if not alive[0]:
                 return True
