@@ -1,12 +1,14 @@
-"""`jaxrl compare`: results side by side, as text and as figures."""
+"""`jaxrl compare`: results side by side, as text and as figures; or algorithms, trained until they are decided."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 
+from jaxrl.algorithms.registry import builder_of
+from jaxrl.cli.dataclass_options import WholeNumber
 from jaxrl.cli.parsing import CommandError, Trust
 from jaxrl.report.comparing import compare
 from jaxrl.report.saving import check_place
@@ -14,19 +16,31 @@ from jaxrl.report.saving import check_place
 
 @dataclass(frozen=True)
 class Compare:
-    """Compare results: final values, P(better), and the settings that differ."""
+    """Compare results: final values, P(better), and the settings that differ; or train algorithms until decided."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]RUN [[NAME=]RUN ...]")]
     """Run directories, also on several tasks; those of one name are results of one algorithm. Without names,
-    directories are named after themselves, and on several tasks after their algorithms."""
+    directories are named after themselves, and on several tasks after their algorithms. With --until, names of
+    algorithms, which start from their presets."""
+    until: Literal["decided"] | None = None
+    """Criterion until which algorithms are trained with further seeds: decided (every pair differs, corrected over all
+    pairs and tasks, or has all its seeds); compares results as they are if None."""
+    tasks: tuple[str, ...] = ()
+    """Names of environments on which algorithms are trained, with --until."""
+    max_seeds: WholeNumber | None = None
+    """Largest number of seeds of an algorithm on a task, with --until; 512 if None."""
+    eval_episodes: WholeNumber | None = None
+    """Number of whole episodes of the evaluation at the end of a run, with --until; 64 if None."""
     out: Path | None = None
-    """Directory for figures (.png, .pdf, .svg) and tables (.csv), or one figure to write: .png, .pdf or .svg."""
+    """Directory for figures (.png, .pdf, .svg) and tables (.csv), or one figure to write: .png, .pdf or .svg; with
+    --until, directory for the runs and the table of decisions, from which the same command resumes."""
     metric: str | None = None
     """Metric to compare, such as return_sampled or length; if None, return (of a bandit, regret)."""
     baseline: str | None = None
-    """Name with which the others are compared; the first if None."""
+    """Name with which the others are compared; if None, the first, or with --until all pairs."""
     env_steps: int | None = None
-    """Environment step at which values are compared; if None, the last that all results on a task reach."""
+    """Environment step at which values are compared; if None, the last that all results on a task reach. With --until,
+    the number of environment steps of every run; if None, the smallest number of the presets on a task."""
     better: Literal["higher", "lower"] | None = None
     """Direction in which values improve, for a metric other than returns, rewards, optimal pulls and regrets."""
     normalise: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TASK=LOW:HIGH ...]")] = ()
@@ -35,9 +49,36 @@ class Compare:
     confidence: float = 0.95
     """Confidence level of all intervals."""
     trust: Trust = False
+    block: WholeNumber | None = None
+    """Number of runs that one device computes together, with --until; chosen automatically if None."""
+    devices: tuple[str, ...] = ()
+    """Devices to use with --until, such as gpu:0 gpu:1; all if none are named."""
+    memory: str | None = None
+    """Memory limit of the process, or of each GPU, with --until, such as 8GiB; 80 % of the free memory if None."""
+    no_progress: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Flag to hide the progress of --until."""
 
-    def run_command(self) -> None:
-        """Print the comparison, and write the files."""
+    def run_command(self) -> int:
+        """Prints the comparison, and writes the files.
+
+        Returns:
+          Exit status: 0, or 128 plus the number of the signal that stopped training.
+        """
+        training: dict[str, Any] = {
+            "tasks": list(self.tasks) or None,
+            "max_seeds": self.max_seeds,
+            "eval_episodes": self.eval_episodes,
+            "block": self.block,
+            "devices": list(self.devices) or None,
+            "memory": self.memory,
+            "progress": False if self.no_progress else None,
+        }
+        training = {name: value for name, value in training.items() if value is not None}
+        if self.until is not None:
+            return self._decide(training)
+        for name in training:
+            flag = "no-progress" if name == "progress" else name.replace("_", "-")
+            raise CommandError(f"--{flag} has an effect only with --until decided; leave it out")
         if self.out is not None:
             check_place(self.out)
         comparison = compare(
@@ -53,6 +94,32 @@ class Compare:
         print(comparison)
         if self.out is not None:
             print(f"\nWrote {comparison.save(self.out)}.")
+        return 0
+
+    def _decide(self, training: dict[str, Any]) -> int:
+        """Trains algorithms until they are decided, and prints the decisions."""
+        if self.normalise or self.trust:
+            flag = "normalise" if self.normalise else "trust"
+            raise CommandError(f"--{flag} has no effect with --until decided; leave it out")
+        if not self.tasks:
+            raise CommandError("--until decided takes --tasks with the environments to train on, such as cartpole")
+        for word in self.runs:
+            builder_of(word)
+        decided = compare(
+            *self.runs,
+            until="decided",
+            baseline=self.baseline,
+            metric=self.metric,
+            env_steps=self.env_steps,
+            better=self.better,
+            confidence=self.confidence,
+            out=self.out,
+            **training,
+        )
+        print(decided)
+        if self.out is not None:
+            print(f"\nWrote {self.out}.")
+        return 128 + decided.stopped_by_signal if decided.stopped_by_signal else 0
 
 
 def named_sources(words: Sequence[str]) -> list[str] | dict[str, list[str]]:

@@ -23,7 +23,7 @@ import tyro
 import envs
 import jaxrl
 from jaxrl.cli.exit_status import exit_status
-from jaxrl.cli.parsing import Allow, CommandError, KeptPolicy, RunDirectory, Setting, Trust, parse
+from jaxrl.cli.parsing import Allow, CommandError, KeptPolicy, RunDirectory, Setting, Trust, option_words, parse
 from jaxrl.version import REPOSITORY
 
 __all__ = ["main"]
@@ -161,6 +161,8 @@ _USAGE = """usage: jaxrl COMMAND ...
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
   submit "train ..." --shards N Train the shards of a run as jobs of SLURM; a last job merges and reports them.
   compare RUN RUN ...           Compare results: final values, P(better), settings that differ, figures.
+  compare ALGORITHM ALGORITHM --until decided --tasks ENVIRONMENT
+                                Train further seeds until it is decided which is better.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   plot RUN ...                  Draw the learning curves of a run directory, or of several in one figure.
   benchmark run | table         Train cells of the benchmark of algorithms and tasks, or show its table.
@@ -232,7 +234,7 @@ def _set_flags(command: str, args: Sequence[str], deterministic: bool = False) -
     if command == "plan" and any(arg.partition("=")[0] == "--for" for arg in args):
         # The plugin of a device that is absent fails to start.
         os.environ["JAX_PLATFORMS"] = os.environ.get("JAX_PLATFORMS") or "cpu"
-    if command not in _WITHOUT_PROGRAMS:
+    if command not in _WITHOUT_PROGRAMS or option_words(args, "until") is not None:
         refuse_unknown_flags()
 
 

@@ -169,7 +169,7 @@ class PairTest:
         return Interval(np.asarray(middle), np.asarray(low), np.asarray(high))
 
     def _finite(self, side: int) -> Array:
-        values = np.concatenate(self._values[side])
+        values = np.concatenate([np.zeros(0), *self._values[side]])
         return values[np.isfinite(values)]
 
     def _end(self, middle: float, unit: float, level: float) -> float:
