@@ -82,8 +82,9 @@ def compare(
         names, a directory is named after itself and a result after its algorithm; on several tasks, both are named
         after the algorithm. Every setting of a sweep is a line of its own. With `until`, the first algorithm, or a
         dictionary of algorithms by name.
-      *others: Further algorithms, with `until`. Each is an algorithm, a preset, a pair `(algo, hparams)`, or a list
-        of one on several tasks; with `tasks` also a name, which takes its preset on each task, or defaults.
+      *others: Further algorithms, with `until`. Each is an algorithm, a preset, a pair `(algo, hparams)`, or one of
+        these on several tasks, in a list or by the names of the tasks; with `tasks` also a name of an algorithm, which
+        takes its preset on each task, or defaults.
       until: "decided" trains algorithms until every pair is decided; None compares results as they are.
       tasks: Environments, or names of environments, on which to train every algorithm; None for those of the
         algorithms.

@@ -63,7 +63,8 @@ def contestants_of(
 
     Args:
       algos: Algorithms, presets, pairs of an algorithm and its hyper-parameters or, with tasks, names of algorithms; a
-        list of one of these on several tasks; or one dictionary of any of them by name.
+        list of one of these on several tasks, or a dictionary with the names of the tasks; or one dictionary of any of
+        them by name.
       tasks: Environments, or their names, on which every algorithm is trained; None for their own.
       env_steps: Number of environment steps of a run; None takes the smallest number of the presets on a task.
 
@@ -79,9 +80,12 @@ def contestants_of(
     settings: list[tuple[str, dict[str, _Setting]]] = []
     for name, source in named:
         each = list(_settings(source, tasks))
-        by_task = {setting.algo.env.name: setting for setting in each}
+        by_task = dict(each)
         if len(by_task) < len(each):
-            raise UserValueError(f"{name} is on one task twice, which are {', '.join(s.algo.env.name for s in each)}")
+            raise UserValueError(
+                f"{name} is on one task twice, which are {', '.join(task for task, _ in each)}; a dictionary gives "
+                f"them names, {{{name!r}: {{'first': ..., 'second': ...}}}}"
+            )
         settings.append((name, by_task))
     first_name, first = settings[0]
     for name, by_task in settings[1:]:
@@ -126,16 +130,20 @@ def _name(source: Any) -> str:
         return source.algorithm
     if isinstance(source, list | tuple) and source:
         return _name(source[0])
+    if isinstance(source, Mapping) and source:
+        return _name(next(iter(source.values())))
     raise _not_an_algorithm(source)
 
 
-def _settings(source: Any, tasks: Sequence[Environment | str] | None) -> Iterator[_Setting]:
-    """An algorithm on every task."""
-    if isinstance(source, list):
+def _settings(source: Any, tasks: Sequence[Environment | str] | None) -> Iterator[tuple[str, _Setting]]:
+    """An algorithm on every task, with the name of the task."""
+    if isinstance(source, list | Mapping):
         if tasks is not None:
-            raise UserTypeError("tasks has no effect on a list, whose algorithms have tasks of their own: leave it out")
-        for each in source:
-            yield from _settings(each, None)
+            raise UserTypeError("tasks has no effect on algorithms that have tasks of their own: leave it out")
+        pairs = source.items() if isinstance(source, Mapping) else [(None, each) for each in source]
+        for name, each in pairs:
+            ((task, setting),) = _settings(each, None)
+            yield task if name is None else str(name), setting
         return
     hparams = None
     if isinstance(source, tuple) and not isinstance(source, Algorithm | Preset):
@@ -149,7 +157,7 @@ def _settings(source: Any, tasks: Sequence[Environment | str] | None) -> Iterato
             )
     for task in [None] if tasks is None else tasks:
         algo, env_steps = _on(source, task)
-        yield _Setting(algo, hparams, env_steps)
+        yield algo.env.name, _Setting(algo, hparams, env_steps)
 
 
 def _on(source: Any, task: Environment | str | None) -> tuple[Algorithm, int | None]:
