@@ -34,6 +34,7 @@ SLOW = (
     "how-to/acting.md",
     "how-to/centralised-critic.md",
     "how-to/compare.md",
+    "how-to/decide.md",
     "how-to/evaluate.md",
     "how-to/films.md",
     "how-to/images.md",

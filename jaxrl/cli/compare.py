@@ -59,7 +59,7 @@ class Compare:
     """Flag to hide the progress of --until."""
 
     def run_command(self) -> int:
-        """Prints the comparison, and writes the files.
+        """Print the comparison, and write the files.
 
         Returns:
           Exit status: 0, or 128 plus the number of the signal that stopped training.
@@ -97,7 +97,7 @@ class Compare:
         return 0
 
     def _decide(self, training: dict[str, Any]) -> int:
-        """Trains algorithms until they are decided, and prints the decisions."""
+        """Train algorithms until they are decided, and print the decisions."""
         if self.normalise or self.trust:
             flag = "normalise" if self.normalise else "trust"
             raise CommandError(f"--{flag} has no effect with --until decided; leave it out")

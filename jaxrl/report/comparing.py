@@ -68,7 +68,7 @@ def compare(
     trust: bool = False,
     **options: Any,
 ) -> Comparison | SequentialComparison:
-    """Compares algorithms, or any results, on one task or on several; with `until`, trains them until it is decided.
+    """Compare algorithms, or any results, on one task or on several; with `until`, train them until it is decided.
 
     With `until="decided"`, `compare("ppo", "a2c", tasks=["cartpole"], until="decided")` trains algorithms in blocks of
     further seeds. After 8, 16, 24, 32, 48, 64, 96, ... seeds, every pair on every task is tested by permutations, and
@@ -183,7 +183,7 @@ def _decided(
 
 
 def _refuse_without_until(arguments: Mapping[str, Any]) -> None:
-    """Rejects arguments that belong to a comparison that trains."""
+    """Reject arguments that belong to a comparison that trains."""
     for name, value in arguments.items():
         if value is not None:
             raise UserTypeError(f"{name} takes effect only with until='decided', got {value!r}")

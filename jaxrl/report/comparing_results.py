@@ -95,7 +95,7 @@ def _metric(metric: str | None, runs: Sequence[Run]) -> str:
 
 
 def _check_meanings(runs: Sequence[Run], task: str, metric: str, direction: int) -> None:
-    """Rejects returns on different scales, and warns where the environments of a task differ."""
+    """Reject returns on different scales, and warn where the environments of a task differ."""
     plain = metric.removesuffix("_sampled")
     if plain not in RETURNS:
         return
@@ -122,7 +122,7 @@ def _check_meanings(runs: Sequence[Run], task: str, metric: str, direction: int)
 
 
 def warn_of_presets(origins: Mapping[str, str | None], task: str) -> None:
-    """Warns where some runs start from a preset and others from defaults; older results do not record it."""
+    """Warn where some runs start from a preset and others from defaults; older results do not record it."""
     tuned = [f"{name} from the {origin}" for name, origin in origins.items() if origin not in (None, DEFAULTS)]
     untuned = [name for name, origin in origins.items() if origin == DEFAULTS]
     if tuned and untuned:

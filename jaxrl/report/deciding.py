@@ -55,7 +55,7 @@ def decide(
     confidence: float,
     options: Options,
 ) -> SequentialComparison:
-    """Trains algorithms in blocks of seeds until every pair on every task is decided, or has all its seeds.
+    """Train algorithms in blocks of seeds until every pair on every task is decided, or has all its seeds.
 
     No two algorithms share a seed: equal seeds of one program would give returns that depend on each other, which an
     exchange of the algorithms of single runs does not keep, and those of different programs have nothing in common.
@@ -162,7 +162,7 @@ class _Runs:
         eval_episodes: int,
         directory: Path | None,
         options: Options,
-    ):
+    ) -> None:
         self._contestants, self._metric, self._eval_episodes = contestants, metric, eval_episodes
         self._directory, self._options = directory, options
         self.results: dict[str, dict[str, list[Result]]] = {

@@ -1,14 +1,11 @@
 """Group-sequential permutation tests of pairs of algorithms, corrected over looks and over pairs, in NumPy.
 
 At each look, new runs of both algorithms of a pair are added, and the pair is decided or gets further runs. Under the
-null hypothesis that the returns of both have one distribution, a return of a run could equally well have come from the
-other algorithm. The statistic, the absolute difference of means, is therefore computed for random reassignments of the
-runs of every look, and the observed one counts as extreme if it is among the largest of them that no earlier look has
-rejected. Every look spends an equal part of the level. The error is that level or less for any distribution of returns
-and any number of runs, because the observed assignment and the drawn ones are exchangeable.
-
-The level of a pair is that of a family of pairs divided by the number of pairs that may still be equal, so that
-the probability of any wrong decision in the family is at most its level, whichever pairs differ.
+null hypothesis that the returns of both have one distribution, the runs of a look are exchangeable between them. The
+statistic, the absolute difference of means, is computed for random assignments of the runs of every look, and the pair
+differs if the observed one is among the largest that no earlier look has rejected. Every look spends an equal part of
+the level, which bounds the error for any distribution of returns and any number of runs. The level of a pair is that of
+a family divided by the number of pairs that may still be equal, which bounds the error of all decisions.
 
 Source: Mathieu et al. (2023), "AdaStop: adaptive statistical testing for sound comparisons of deep RL agents", for the
 permutations within looks; Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials", for spending the
@@ -84,7 +81,7 @@ class PairTest:
       design: Design of the test.
     """
 
-    def __init__(self, design: Design):
+    def __init__(self, design: Design) -> None:
         self.design = design
         self._sums = np.zeros((design.draws + 1, 3))  # of the first group of every assignment, cumulative
         self._totals = np.zeros(3)
@@ -231,7 +228,7 @@ class Family(Generic[Pair]):
         design: Design,
         most_equal: Callable[[Sequence[Pair]], int],
         confidence: float = 0.95,
-    ):
+    ) -> None:
         self.tests = {pair: PairTest(design) for pair in pairs}
         self.decisions: dict[Pair, Decision] = {}
         self.level = 1 - confidence

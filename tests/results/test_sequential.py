@@ -77,12 +77,12 @@ def assignments_of(blocks, draws=199):
 @pytest.mark.parametrize("failing", [0.0, 0.2])
 @pytest.mark.parametrize("shift", [0.0, 1.0, 3.0])
 def test_rejections_are_those_of_a_slow_test(shift, failing):
-    for key in range(3):
+    for key in range(4):
         blocks = blocks_of(key, shift=shift, failing=failing, digits=1)
         statistics = slow_statistics(blocks, assignments_of(blocks))
         for looks in range(1, 4):
             test = run_of(blocks[:looks])
-            for level in (0.02, 0.05, 0.2, 0.5):
+            for level in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9):
                 assert test.rejects(level) == any(slow_rejections(statistics[:looks], 3, level))
 
 
