@@ -1,4 +1,4 @@
-"""`jaxrl.compare`: compares results as they are, or trains algorithms until every pair of them is decided."""
+"""`jaxrl.compare`: results as they are, or algorithms that train until every pair of them is decided."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class PairTest:
         return sum(int(np.isnan(values).sum()) for side in self._values for values in side)
 
     def add(self, first: npt.ArrayLike, second: npt.ArrayLike) -> None:
-        """Adds the runs of the next look.
+        """Add the runs of the next look.
 
         Args:
           first, second: Returns of new runs of each algorithm, `[n]` of equal length; nan for a run that failed, which
