@@ -25,6 +25,9 @@ class Compare:
     until: Literal["decided"] | None = None
     """Criterion until which algorithms are trained with further seeds: decided (every pair differs, corrected over all
     pairs and tasks, or has all its seeds); compares results as they are if None."""
+    to: Literal["benchmark"] | None = None
+    """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the tasks of the
+    runs, of which one suffices); none if None."""
     tasks: tuple[str, ...] = ()
     """Names of environments on which algorithms are trained, with --until."""
     max_seeds: WholeNumber | None = None
@@ -83,6 +86,7 @@ class Compare:
             check_place(self.out)
         comparison = compare(
             named_sources(self.runs),
+            *(() if self.to is None else (self.to,)),
             baseline=self.baseline,
             metric=self.metric,
             env_steps=self.env_steps,
@@ -98,8 +102,8 @@ class Compare:
 
     def _decide(self, training: dict[str, Any]) -> int:
         """Train algorithms until they are decided, and print the decisions."""
-        if self.normalise or self.trust:
-            flag = "normalise" if self.normalise else "trust"
+        if self.normalise or self.trust or self.to:
+            flag = "normalise" if self.normalise else "trust" if self.trust else "to"
             raise CommandError(f"--{flag} has no effect with --until decided; leave it out")
         if not self.tasks:
             raise CommandError("--until decided takes --tasks with the environments to train on, such as cartpole")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from envs.arguments import check_choice, check_flag
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import check_count
-from jaxrl.report.comparing_results import compared, warn_of_presets
+from jaxrl.report.comparing_results import BENCHMARK, compared, warn_of_presets
 from jaxrl.report.comparison import Comparison
-from jaxrl.report.entries import Sources
+from jaxrl.report.entries import Source, Sources
 from jaxrl.runtime.options import Options, SearchOptions, checked
 
 if TYPE_CHECKING:
@@ -22,7 +22,9 @@ __all__ = ["compare"]
 
 @overload
 def compare(
-    results: Sources,
+    results: Source | Sources,
+    to: Literal["benchmark"] = ...,
+    /,
     *,
     until: None = None,
     baseline: str | None = None,
@@ -82,7 +84,8 @@ def compare(
         names, a directory is named after itself and a result after its algorithm; on several tasks, both are named
         after the algorithm. Every setting of a sweep is a line of its own. With `until`, the first algorithm, or a
         dictionary of algorithms by name.
-      *others: Further algorithms, with `until`. Each is an algorithm, a preset, a pair `(algo, hparams)`, or one of
+      *others: "benchmark" for lines of all algorithms of `jaxrl.benchmark` that have data on the tasks of the results.
+        With `until`, further algorithms: each is an algorithm, a preset, a pair `(algo, hparams)`, or one of
         these on several tasks, in a list or by the names of the tasks; with `tasks` also a name of an algorithm, which
         takes its preset on each task, or defaults.
       until: "decided" trains algorithms until every pair is decided; None compares results as they are.
@@ -123,10 +126,10 @@ def compare(
         check_count("env_steps", env_steps)
     if until is None:
         _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
-        if others:
+        if others not in ((), (BENCHMARK,)):
             raise UserTypeError(
-                f"compare takes results in one list or dictionary, got {1 + len(others)} arguments; algorithms to "
-                "train take until='decided'"
+                f"compare takes results in one list or dictionary, and then 'benchmark' or nothing, got "
+                f"{1 + len(others)} arguments; algorithms to train take until='decided'"
             )
         return compared(
             results,
@@ -137,6 +140,7 @@ def compare(
             normalise=normalise,
             confidence=confidence,
             trust=trust,
+            with_benchmark=bool(others),
         )
     check_choice("until", until, ("decided",))
     for name, value in {"normalise": normalise, "trust": trust}.items():

@@ -12,19 +12,20 @@ from envs.spelling import near
 from jaxrl.report.alignment import common_step
 from jaxrl.report.comparison import Comparison
 from jaxrl.report.data import common_metrics, directions
-from jaxrl.report.entries import Entry, Sources, entries_of, runs_on
+from jaxrl.report.entries import Entry, Source, Sources, entries_of, runs_on
 from jaxrl.report.runs import Run, differences
 from jaxrl.results.dataset import RETURN_RANGE, ResultError, main_metric
 from jaxrl.results.storage import metrics_of_runs
 
+BENCHMARK = "benchmark"  # argument that adds its lines, and first word of their names
 DEFAULTS = "defaults"  # the attribute `settings_from` of results without a preset
 RETURNS = ("return", "discounted_return")
 
-__all__ = ["compared", "warn_of_presets"]
+__all__ = ["BENCHMARK", "compared", "warn_of_presets"]
 
 
 def compared(
-    results: Sources,
+    results: Source | Sources,
     *,
     baseline: str | None,
     metric: str | None,
@@ -33,9 +34,12 @@ def compared(
     normalise: Mapping[str, tuple[float, float]] | None,
     confidence: float,
     trust: bool,
+    with_benchmark: bool = False,
 ) -> Comparison:
     """The comparison of results; see `jaxrl.compare`, which checks the arguments that this does not."""
     entries = entries_of(results, trust=trust)
+    if with_benchmark:
+        entries += _of_benchmark(entries, trust)
     if len(entries) < 2:
         raise UserValueError(
             f"results has one result with one setting, {entries[0].label!r}; compare takes at least two."
@@ -61,6 +65,15 @@ def compared(
         references=_references(normalise, entries, metric, steps),
         own_references=normalise is not None,
     )
+
+
+def _of_benchmark(entries: Sequence[Entry], trust: bool) -> list[Entry]:
+    """The lines of the benchmark on the tasks that all lines of the caller have."""
+    from jaxrl.benchmark.data import load
+
+    every = list(dict.fromkeys(task for entry in entries for task in entry.parts))
+    results = load().results(*_common_tasks(entries, every), trust=trust)
+    return entries_of({f"{BENCHMARK} {name}": own for name, own in results.items()}, trust=trust)
 
 
 def _common_tasks(entries: Sequence[Entry], every: Sequence[str]) -> list[str]:

@@ -21,7 +21,7 @@ Sources = Sequence[Source] | Mapping[str, Source | Sequence[Source] | Mapping[st
 
 SETTINGS = ("algorithm", "config", "hparams", "environment", "env_params")  # first parts of the paths of settings
 
-__all__ = ["Entry", "Sources", "entries_of", "runs_on"]
+__all__ = ["Entry", "Source", "Sources", "entries_of", "runs_on"]
 
 
 class Part(NamedTuple):
@@ -65,7 +65,7 @@ class Entry:
         return max(run.last_step for run, _ in self.parts[task])
 
 
-def entries_of(sources: Sources, *, trust: bool = False) -> list[Entry]:
+def entries_of(sources: Source | Sources, *, trust: bool = False) -> list[Entry]:
     """The lines of a comparison, in their order.
 
     Args:
@@ -96,7 +96,7 @@ def runs_on(entries: Sequence[Entry], task: str) -> list[Run]:
     return list({id(run): run for run in runs}.values())
 
 
-def _named_runs(sources: Sources, trust: bool) -> list[tuple[str, str | None, Run]]:
+def _named_runs(sources: Source | Sources, trust: bool) -> list[tuple[str, str | None, Run]]:
     """The runs with the names of their lines, and of their tasks if those are named."""
     if isinstance(sources, str | Path | Result):
         sources = [sources]

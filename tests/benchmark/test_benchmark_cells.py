@@ -15,6 +15,7 @@ from jaxrl.algorithms.registry import ROWS
 from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
+from jaxrl.cli.main import main
 from jaxrl.cli.parsing import CommandError
 from jaxrl.presets import PRESETS
 from jaxrl.results.dataset import ResultError
@@ -74,12 +75,24 @@ def test_a_cell_records_its_origin_and_one_policy(data: Path) -> None:
     assert int(policy(np.zeros((1, 3), np.float32), np.array([[False, True]]))[0]) == 1
 
 
-def test_results_are_compared_with_the_benchmark(data: Path) -> None:
+def test_results_are_compared_with_the_benchmark(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     mine = jaxrl.train("ppo", "delayed-choice", seeds=3, env_steps=2_400, evals=2, eval_episodes=4, progress=False)
-    comparison = jaxrl.compare({"mine": mine, **loaded(data).results("delayed-choice")})
-    assert comparison.names == ["mine", "a2c"] and comparison.tasks == ["delayed-choice"]
-    row = comparison.table().to_pandas().set_index("name").loc["a2c"]
-    assert row["seeds"] == 3 and 1.0 <= row["iqm"] <= 1.75
+    by_hand = jaxrl.compare({"mine": mine, **loaded(data).results("delayed-choice")})
+    assert by_hand.names == ["mine", "a2c"]
+    monkeypatch.setattr("jaxrl.benchmark.data.data_directory", lambda _: data)
+    comparison = jaxrl.compare({"mine": mine}, "benchmark")
+    assert comparison.names == ["mine", "benchmark a2c"] and comparison.tasks == ["delayed-choice"]
+    rows, other = (each.table().to_pandas().set_index("name") for each in (comparison, by_hand))
+    assert rows.loc["benchmark a2c"].tolist() == other.loc["a2c"].tolist()
+    assert rows.loc["benchmark a2c", "seeds"] == 3 and 1.0 <= rows.loc["benchmark a2c", "iqm"] <= 1.75
+    assert jaxrl.compare(mine, "benchmark").names == ["ppo", "benchmark a2c"]
+    mine.save(tmp_path / "mine")
+    assert main(["compare", str(tmp_path / "mine"), "--to", "benchmark"]) == 0
+    assert "benchmark a2c" in capsys.readouterr().out
+    with pytest.raises(TypeError, match="and then 'benchmark' or nothing, got 2 arguments"):
+        jaxrl.compare({"mine": mine}, "something")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def test_the_table_has_a_row_for_each_cell_with_data(data: Path) -> None:
