@@ -38,7 +38,10 @@ class Published(NamedTuple):
 def _read() -> tuple[Published, ...]:
     with Path(__file__).with_name("published.csv").open(encoding="utf-8", newline="") as stream:
         rows = list(csv.reader(stream))[1:]
-    return tuple(Published(*row[:3], int(row[3]), float(row[4]), int(row[5])) for row in rows)
+    return tuple(
+        Published(source, algorithm, task, int(steps), float(value), int(runs))
+        for source, algorithm, task, steps, value, runs in rows
+    )
 
 
 PUBLISHED = _read()

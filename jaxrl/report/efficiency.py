@@ -56,7 +56,7 @@ def median_interval(values: np.ndarray, confidence: float) -> tuple[float, float
     """
     ordered, count = np.sort(values), len(values)
     if not count:
-        return (math.nan,) * 3
+        return math.nan, math.nan, math.nan
     middle = ordered[(count - 1) // 2], ordered[count // 2]
     median = float(middle[0]) if middle[0] == middle[1] else float(sum(middle) / 2)
     below, rank = 0.0, 0  # probability of fewer than `rank` values below the median
