@@ -9,12 +9,14 @@ from typing import Any, NoReturn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from envs import base
 from envs.arguments import described
 from envs.base import spaces
 from envs.choices import MultiDiscrete, choice_sizes
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Mask, Observation, Params, PyTree, State
 from envs.settings import in_own_settings
 
 __all__ = ["ContractError", "check_abstractly", "fail", "sample"]
@@ -25,7 +27,7 @@ class ContractError(UserValueError):
 
 
 @in_own_settings
-def check_abstractly(env: base.Environment, params: Any = None) -> tuple[int, ...]:
+def check_abstractly(env: base.Environment, params: Params = None) -> tuple[int, ...]:
     """Test an environment on the laws of methods, hashing, types and shapes, without running or compiling it.
 
     Args:
@@ -73,7 +75,7 @@ def _check_hash(env: base.Environment) -> None:
         fail(f"hash law: {env!r} differs from its copy, so each copy is compiled again; make it a frozen dataclass.")
 
 
-def _check_limit_is_given(params: Any) -> None:
+def _check_limit_is_given(params: Params) -> None:
     """Reject gymnax's default limit of one step, unless a class defined by the user declares the field."""
     while hasattr(getattr(params, "inner", None), "max_steps_in_episode"):
         params = params.inner
@@ -99,11 +101,11 @@ def _check_space(what: str, space: Any) -> None:
         fail(f"space law: {what} is {got}; it must be a space of envs.spaces (Discrete, Box, Tuple, Dict).")
 
 
-def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
+def _check_shapes(env: base.Environment, params: Params) -> tuple[int, ...]:
     """Test everything that does not require running the environment; returns the agents' axes."""
     key = jax.eval_shape(lambda: jax.random.key(0))
 
-    def reset_pair(key: jax.Array, params: Any) -> Any:
+    def reset_pair(key: jax.Array, params: Params) -> Any:
         reset = env.reset_env(key, params)
         if not isinstance(reset, tuple) or len(reset) != 2:
             got = f"{len(reset)} values" if isinstance(reset, tuple) else "a single value"
@@ -113,7 +115,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
             fail(f"state law: the state is a {kind}; it must be a subclass of envs.EnvState, whose time counts steps.")
         return reset
 
-    def step(key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+    def step(key: jax.Array, state: State, action: Action, params: Params) -> Any:
         stepped = env.step_env(key, state, action, params)
         if not isinstance(stepped, tuple) or len(stepped) != 5:
             got = f"{len(stepped)} values" if isinstance(stepped, tuple) else "a single value"
@@ -179,7 +181,7 @@ def _check_shapes(env: base.Environment, params: Any) -> tuple[int, ...]:
     return agents
 
 
-def _require_like_space(what: str, space: spaces.Space, obs: Any, agents: tuple[int, ...]) -> None:
+def _require_like_space(what: str, space: spaces.Space, obs: Observation, agents: tuple[int, ...]) -> None:
     """Reject an observation whose shape or type is not that of its space, with the agents' leading axes."""
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, dict) or set(obs) != set(space.spaces):
@@ -208,14 +210,14 @@ def sample(space: spaces.Space, key: jax.Array, shape: tuple[int, ...]) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), samples)
 
 
-def _plain(action: Any) -> Any:
+def _plain(action: Action) -> Any:
     """An action whose ordered dictionaries, as gymnax samples them, are plain, as policies return them."""
     if isinstance(action, dict):
         return {name: _plain(part) for name, part in action.items()}
     return tuple(map(_plain, action)) if isinstance(action, tuple) else action
 
 
-def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
+def _check_mask(space: spaces.Space, mask: Mask, batch: tuple[int, ...]) -> None:
     if mask is None:
         return
     if isinstance(space, spaces.Discrete):
@@ -238,7 +240,7 @@ def _check_mask(space: spaces.Space, mask: Any, batch: tuple[int, ...]) -> None:
         _check_mask(part, leaf, batch)
 
 
-def _check_privileged(reset: Any, stepped: Any, batch: tuple[int, ...]) -> None:
+def _check_privileged(reset: PyTree, stepped: PyTree, batch: tuple[int, ...]) -> None:
     _require_same_types("privileged(...)", reset, stepped)
     for path, leaf in jax.tree.leaves_with_path(reset):
         name = f"privileged(...){jax.tree_util.keystr(path)}"
@@ -248,7 +250,7 @@ def _check_privileged(reset: Any, stepped: Any, batch: tuple[int, ...]) -> None:
             fail(f"type law: {name} has the type {leaf.dtype}; it must have real numbers.")
 
 
-def _check_behaviour(space: Any, behaviour: Any) -> None:
+def _check_behaviour(space: Any, behaviour: PyTree) -> None:
     if space is None:
         return
     for index, part in enumerate(space.spaces):
@@ -260,19 +262,19 @@ def _check_behaviour(space: Any, behaviour: Any) -> None:
         fail(f'behaviour law: info["behaviour"] is {described(behaviour)}; its space is {space.spaces!r}.')
 
 
-def _require_array(what: str, value: Any) -> None:
+def _require_array(what: str, value: object) -> None:
     """Reject a Python number, which has no shape for rollouts to read."""
     if not isinstance(value, jax.Array | np.ndarray | np.generic):
         fail(f"type law: {what} is the Python value {value!r}; it must be an array, such as jnp.float32(x).")
 
 
-def _require_type(what: str, leaf: Any, shape: tuple[int, ...], dtype: Any) -> None:
+def _require_type(what: str, leaf: PyTree, shape: tuple[int, ...], dtype: DTypeLike) -> None:
     if leaf.shape != shape or leaf.dtype != dtype:
         expected = jnp.dtype(dtype).name
         fail(f"type law: {what} is {leaf.dtype.name}{list(leaf.shape)}; it must be {expected}{list(shape)}.")
 
 
-def _require_same_types(what: str, reset: Any, stepped: Any) -> None:
+def _require_same_types(what: str, reset: PyTree, stepped: PyTree) -> None:
     if jax.tree.structure(reset) != jax.tree.structure(stepped):
         fail(
             f"type law: a reset's {what} is {described(reset)}, a step's {described(stepped)}; "
@@ -286,5 +288,5 @@ def _require_same_types(what: str, reset: Any, stepped: Any) -> None:
             )
 
 
-def _describe(leaf: Any) -> str:
+def _describe(leaf: PyTree) -> str:
     return f"{'weak ' if leaf.weak_type else ''}{leaf.dtype}{list(leaf.shape)}"

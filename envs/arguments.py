@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Params, PyTree
 from envs.spelling import near
 
 __all__ = [
@@ -36,18 +37,18 @@ class _Text(str):
         return str(self)
 
 
-def described(tree: Any) -> str:
+def described(tree: PyTree) -> str:
     """Types and shapes of a pytree of arrays, shapes or tracers as text, such as `float32[4]`."""
     import jax
 
-    def leaf_text(leaf: Any) -> _Text:
+    def leaf_text(leaf: PyTree) -> _Text:
         known = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
         return _Text(f"{leaf.dtype}{list(leaf.shape)}" if known else repr(leaf))
 
     return str(jax.tree.map(leaf_text, tree))
 
 
-def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, why: str = "") -> None:
+def check_count(name: str, value: object, least: int = 1, most: float = math.inf, why: str = "") -> None:
     """Raise an error unless a value is a whole number in a range.
 
     Args:
@@ -61,7 +62,7 @@ def check_count(name: str, value: Any, least: int = 1, most: float = math.inf, w
         raise UserValueError(f"{name} must be a whole number {limits}{why}, got {value!r}")
 
 
-def check_flag(name: str, value: Any, takes: str = "True or False") -> None:
+def check_flag(name: str, value: object, takes: str = "True or False") -> None:
     """Raise an error unless a value is True or False, NumPy's included: "no" would count as True."""
     if not isinstance(value, bool | np.bool):
         raise UserTypeError(f"{name} takes {takes}, got {value!r}")
@@ -97,7 +98,7 @@ class CheckedFlags:
         if "__post_init__" in vars(cls):
             cls.__post_init__ = _after_flags(vars(cls)["__post_init__"])
 
-    def __post_init__(self, *_: Any) -> None:
+    def __post_init__(self, *_: object) -> None:
         check_flags(self)
 
 
@@ -110,7 +111,7 @@ def _after_flags(method: Callable[..., None]) -> Callable[..., None]:
     return called
 
 
-def class_names(kind: type, value: Any) -> tuple[str, str]:
+def class_names(kind: type, value: object) -> tuple[str, str]:
     """Names of a class and of the class of a value, with their modules where both are the same."""
     got = type(value)
     if kind.__name__ != got.__name__:
@@ -118,7 +119,7 @@ def class_names(kind: type, value: Any) -> tuple[str, str]:
     return f"{kind.__module__}.{kind.__name__}", f"{got.__module__}.{got.__name__}"
 
 
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+def check_choice(name: str, value: object, choices: Iterable[Any]) -> None:
     """Raise an error unless a value is one of the choices; the message suggests a close one."""
     choices = tuple(choices)
     if value not in choices:
@@ -126,7 +127,7 @@ def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
         raise UserValueError(f"{name} must be one of {', '.join(map(str, choices))}, got {value!r}{hint}")
 
 
-def check_positive(params: Any, *names: str) -> None:
+def check_positive(params: Params, *names: str) -> None:
     """Raise an error unless an environment's parameters are finite and above 0; each may have an axis of settings."""
     for name in names:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
@@ -134,7 +135,7 @@ def check_positive(params: Any, *names: str) -> None:
             raise UserValueError(f"env.{name} must be above 0 and finite, got {wrong}")
 
 
-def check_at_least(params: Any, **least: float) -> None:
+def check_at_least(params: Params, **least: float) -> None:
     """Raise an error unless each parameter is at least its bound, given by name; each may have an axis of settings."""
     for name, bound in least.items():
         values = np.atleast_1d(np.asarray(getattr(params, name)))
@@ -142,7 +143,7 @@ def check_at_least(params: Any, **least: float) -> None:
             raise UserValueError(f"env.{name} must be at least {bound} and finite, got {wrong}")
 
 
-def each_setting(params: Any, axes: Mapping[str, int]) -> list[Any]:
+def each_setting(params: Params, axes: Mapping[str, int]) -> list[Any]:
     """Parameters of each setting along leading axes, or the parameters themselves if there are none.
 
     Args:
@@ -161,7 +162,7 @@ def each_setting(params: Any, axes: Mapping[str, int]) -> list[Any]:
     return [params.replace(**{name: value[i] for name, value in values.items()}) for i in range(counts[0])]
 
 
-def check_limit(params: Any, name: str, steps: Any) -> None:
+def check_limit(params: Params, name: str, steps: Any) -> None:
     """Raise an error if an environment cannot be solved within its time limit.
 
     Args:
@@ -187,7 +188,7 @@ def in_interval(values: np.ndarray, low: float, high: float, closed: str) -> np.
     return above & below
 
 
-def check_number(name: str, value: Any, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
+def check_number(name: str, value: object, low: float = -math.inf, high: float = math.inf, closed: str = "()") -> None:
     """Raise an error if a number, or an element of an array, is out of range; None, tracers and placeholders pass.
 
     Args:

@@ -13,6 +13,7 @@ from jax.core import Tracer
 
 from envs.arguments import CheckedFlags, check_choice
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, DiscountLike, Number, Observation, Params, PyTree, State
 from envs.settings import in_own_settings, methods_in_own_settings, own_settings
 
 with own_settings():  # gymnax makes arrays while it is imported
@@ -84,7 +85,7 @@ def _with_strong_observations(method: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _strong(leaf: Any) -> Any:
+def _strong(leaf: PyTree) -> Any:
     return jax.lax.convert_element_type(leaf, leaf.dtype) if getattr(leaf, "weak_type", False) else leaf
 
 
@@ -98,7 +99,7 @@ def check_optimum_kind(kind: str) -> OptimumKind:
     return cast(OptimumKind, kind)
 
 
-def check_action(space: spaces.Space, action: Any, name: str = "action") -> None:
+def check_action(space: spaces.Space, action: Action, name: str = "action") -> None:
     """Reject an action outside its space; agents may add leading axes."""
     if isinstance(space, spaces.Tuple | spaces.Dict):
         pairs = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -158,7 +159,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         """The reduction over an episode of each entry of `info["metrics"]`."""
         return {}
 
-    def action_mask(self, state: Any, params: Any) -> Any:
+    def action_mask(self, state: State, params: Params) -> Any:
         """The allowed discrete actions, or None if all are allowed.
 
         Args:
@@ -172,7 +173,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del state, params
         return None
 
-    def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
+    def behaviour_space(self, params: Params = None) -> spaces.Tuple | None:
         """The space of `info["behaviour"]`: a `Tuple` of `Discrete` and one-dimensional `Box` parts; by default None.
 
         Args:
@@ -181,7 +182,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params
         return None
 
-    def global_observation(self, state: Any, params: Any) -> Any:
+    def global_observation(self, state: State, params: Params) -> Any:
         """The input of a centralised critic of a crowd, or None where the environment provides none.
 
         Args:
@@ -194,7 +195,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del state, params
         return None
 
-    def privileged(self, state: Any, params: Any) -> Any:
+    def privileged(self, state: State, params: Params) -> Any:
         """The facts that a critic may see and an actor may not, or None where the environment provides none.
 
         Args:
@@ -206,7 +207,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del state, params
         return None
 
-    def privileged_space(self, params: Any) -> spaces.Space | None:
+    def privileged_space(self, params: Params) -> spaces.Space | None:
         """The space of `privileged` for one agent, if it is stated; by default None.
 
         A critic sees facts of a stated space by default, and reads choices among them as
@@ -218,7 +219,9 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params
         return None
 
-    def optimum(self, params: Any = None, discount: Any = None, kind: OptimumKind = "precommitted") -> float | None:
+    def optimum(
+        self, params: Params = None, discount: DiscountLike = None, kind: OptimumKind = "precommitted"
+    ) -> float | None:
         """The best expected return of an episode, discounted from its start, where it is known exactly.
 
         Under a discount that is not exponential, what is best for the first step is not what later steps prefer, and
@@ -249,7 +252,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         check_optimum_kind(kind)
         return None
 
-    def bound(self, params: Any = None, discount: Any = None) -> float | None:
+    def bound(self, params: Params = None, discount: DiscountLike = None) -> float | None:
         """An upper bound on the expected return of any policy, which no policy need attain: not an optimum.
 
         Args:
@@ -261,7 +264,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params, discount
         return None
 
-    def memoryless(self, params: Any = None, discount: Any = None) -> float | None:
+    def memoryless(self, params: Params = None, discount: DiscountLike = None) -> float | None:
         """The best expected return of a policy without memory; None (the default) if it is not known exactly.
 
         Tasks that require a memory define it; there it is the stationary `optimum`.
@@ -272,7 +275,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params, discount
         return None
 
-    def return_range(self, params: Any) -> tuple[Any, Any] | None:
+    def return_range(self, params: Params) -> tuple[Any, Any] | None:
         """The smallest and the largest undiscounted return that an episode can have, which end intervals of its mean.
 
         A subclass that changes `step_env` and not this method has other rewards, and counts as one without a range.
@@ -287,7 +290,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params
         return None
 
-    def stated_return_range(self, params: Any) -> tuple[Any, Any] | None:
+    def stated_return_range(self, params: Params) -> tuple[Any, Any] | None:
         """`return_range`, or None where a subclass of the class that states it changes `step_env`."""
         mro = type(self).__mro__
 
@@ -296,7 +299,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
 
         return self.return_range(params) if place("return_range", "keeps_returns") <= place("step_env") else None
 
-    def params_at(self, params: Any, env_steps: Any) -> Any:
+    def params_at(self, params: Params, env_steps: Number) -> Any:
         """The parameters after this many environment steps of a run's training, for curricula.
 
         Args:
@@ -309,7 +312,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del env_steps
         return params
 
-    def pays_beyond_limit(self, params: Any) -> bool:
+    def pays_beyond_limit(self, params: Params) -> bool:
         """Whether the reward at the time limit already includes the value of the rest; by default False.
 
         If True, an algorithm that bootstraps from the value of the last observation would count the rest twice.
@@ -320,7 +323,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params
         return False
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject invalid parameters before compilation; by default all are accepted.
 
         Args:
@@ -333,7 +336,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
 
     @in_own_settings
     def step(  # pyright: ignore[reportIncompatibleVariableOverride] -- gymnax's is compiled as it is defined
-        self, key: jax.Array, state: Any, action: Any, params: Any = None
+        self, key: jax.Array, state: State, action: Action, params: Params = None
     ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
         """One transition, with time limit and automatic reset.
 
@@ -355,18 +358,18 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         raise UserTypeError(f"num_actions is defined for a Discrete or Box action space, not {space!r}.")
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """One transition, without time limit and reset (see the class)."""
         raise NotImplementedError
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The first observation and state of an episode."""
         raise NotImplementedError
 
 
 def optimum_of(
-    env: Environment, params: Any = None, discount: Any = None, kind: OptimumKind = "precommitted"
+    env: Environment, params: Params = None, discount: DiscountLike = None, kind: OptimumKind = "precommitted"
 ) -> float | None:
     """The optimum of any environment, see `Environment.optimum`; None where its method is of another kind.
 
@@ -384,7 +387,7 @@ def optimum_of(
     return env.optimum(params, discount) if "discount" in takes and kind == "precommitted" else None
 
 
-def agent_axes(space: spaces.Space, obs: Any) -> tuple[int, ...]:
+def agent_axes(space: spaces.Space, obs: Observation) -> tuple[int, ...]:
     """The axes of an observation before those of its space, which describes one agent.
 
     In a valid environment they are the reward's shape, which is not known before an action has

@@ -7,13 +7,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.pytrees import PyTree
 
-def strong(leaf: Any) -> jax.ShapeDtypeStruct:
+
+def strong(leaf: PyTree) -> jax.ShapeDtypeStruct:
     """The shape and dtype of an array or of its abstract value."""
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
 
 
-def held_types(first: Any, step: Callable[[Any], Any]) -> Any:
+def held_types(first: PyTree, step: Callable[[Any], Any]) -> Any:
     """The types of a loop's carry, wide enough for a first value and for every value that `step` returns.
 
     Args:
@@ -31,7 +33,7 @@ def held_types(first: Any, step: Callable[[Any], Any]) -> Any:
         held = wider
 
 
-def cast(tree: Any, types: Any) -> Any:
+def cast(tree: PyTree, types: Any) -> Any:
     """Cast leaves to the strong dtypes of `types`, `jax.ShapeDtypeStruct` each, and broadcast them to wider shapes."""
     return jax.tree.map(_cast, tree, types)
 
@@ -42,7 +44,7 @@ def _wider(a: jax.ShapeDtypeStruct, b: jax.ShapeDtypeStruct) -> jax.ShapeDtypeSt
     return jax.ShapeDtypeStruct(np.broadcast_shapes(a.shape, b.shape), jnp.promote_types(a.dtype, b.dtype))
 
 
-def _cast(leaf: Any, target: jax.ShapeDtypeStruct) -> jax.Array:
+def _cast(leaf: PyTree, target: jax.ShapeDtypeStruct) -> jax.Array:
     array = jnp.asarray(leaf)
     if not jnp.issubdtype(array.dtype, jax.dtypes.prng_key):
         array = jax.lax.convert_element_type(array, target.dtype)

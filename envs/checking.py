@@ -13,6 +13,7 @@ from envs.arguments import check_flag
 from envs.base import spaces
 from envs.choices import in_space, parts_of
 from envs.law_progress import Laws
+from envs.pytrees import Action, Mask, Params, PyTree, State
 from envs.settings import in_own_settings
 
 __all__ = ["ContractError", "check", "check_abstractly"]
@@ -46,7 +47,7 @@ class Transitions(NamedTuple):
 
 
 @in_own_settings
-def check(env: base.Environment, params: Any = None, *, num_steps: int = 64, progress: bool = True) -> None:
+def check(env: base.Environment, params: Params = None, *, num_steps: int = 64, progress: bool = True) -> None:
     """Test an environment on every law of the contract; takes a few seconds.
 
     The laws: it is hashable and equal to its copy; a reset and a step return the same shapes and strong
@@ -72,7 +73,7 @@ def check(env: base.Environment, params: Any = None, *, num_steps: int = 64, pro
         _check_all(env, params, num_steps, law)
 
 
-def _check_all(env: base.Environment, params: Any, num_steps: int, law: Laws) -> None:
+def _check_all(env: base.Environment, params: Params, num_steps: int, law: Laws) -> None:
     law("methods, hash, types and shapes")
     agents = check_abstractly(env, params)
     params = jax.tree.map(jnp.asarray, env.default_params if params is None else params)
@@ -112,7 +113,7 @@ def _check_all(env: base.Environment, params: Any, num_steps: int, law: Laws) ->
     _check_time_limit(env, params, key, actions, run, agents)
 
 
-def _check_inside(what: str, space: spaces.Space, value: Any, agents: tuple[int, ...]) -> None:
+def _check_inside(what: str, space: spaces.Space, value: PyTree, agents: tuple[int, ...]) -> None:
     """Check on the host that values `[T, *A, ...]` lie in a space (gymnax's own test does not read dictionaries)."""
     if isinstance(space, spaces.Dict):
         if not isinstance(value, dict) or set(value) != set(space.spaces):
@@ -137,11 +138,11 @@ def _check_inside(what: str, space: spaces.Space, value: Any, agents: tuple[int,
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _roll(env: base.Environment, key: jax.Array, actions: Any, params: Any) -> tuple[Any, Transitions]:
+def _roll(env: base.Environment, key: jax.Array, actions: Action, params: Params) -> tuple[Any, Transitions]:
     reset_key, step_key = jax.random.split(key)
     first = env.reset(reset_key, params)
 
-    def body(state: Any, xs: tuple[Any, Any]) -> tuple[Any, Transitions]:
+    def body(state: State, xs: tuple[Any, Any]) -> tuple[Any, Transitions]:
         key, action = xs
         mask = env.action_mask(state, params)
         action = _legal(env.action_space(params), action, mask)
@@ -168,11 +169,11 @@ def _roll(env: base.Environment, key: jax.Array, actions: Any, params: Any) -> t
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step_all(env: base.Environment, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+def _step_all(env: base.Environment, key: jax.Array, state: State, action: Action, params: Params) -> Any:
     return jax.vmap(env.step_env, (0, 0, 0, None))(key, state, action, params)
 
 
-def _legal(space: spaces.Space, action: Any, mask: Any) -> Any:
+def _legal(space: spaces.Space, action: Action, mask: Mask) -> Any:
     """The action, or the first allowed choice of each part where a mask forbids it."""
     if mask is None:
         return action
@@ -194,7 +195,7 @@ def _extreme(space: Any, high: bool) -> Any:
     return jnp.clip(bound, -EXTREME, EXTREME).astype(space.dtype)
 
 
-def _check_run(env: base.Environment, params: Any, run: Transitions, agents: tuple[int, ...]) -> None:
+def _check_run(env: base.Environment, params: Params, run: Transitions, agents: tuple[int, ...]) -> None:
     obs, state, reward, terminated, _ = run.stepped
     _check_allowed(run)
     _check_inside("observation law: an observation", env.observation_space(params), run.final_observation, agents)
@@ -230,7 +231,7 @@ def _check_allowed(run: Transitions) -> None:
             )
 
 
-def _check_eager(env: base.Environment, params: Any, key: jax.Array, first: Any, run: Transitions) -> None:
+def _check_eager(env: base.Environment, params: Params, key: jax.Array, first: PyTree, run: Transitions) -> None:
     _require_close("jit must agree with eager in reset_env", env.reset_env(jax.random.split(key)[0], params), first)
     key, state, action, stepped = jax.tree.map(lambda leaf: leaf[1], (run.key, run.state, run.action, run.stepped))
     _require_close("jit must agree with eager in step_env", env.step_env(key, state, action, params), stepped)
@@ -254,7 +255,7 @@ def _check_finite(run: Transitions, kind: str) -> None:
 
 
 def _check_time_limit(
-    env: base.Environment, params: Any, key: jax.Array, actions: Any, run: Transitions, agents: tuple[int, ...]
+    env: base.Environment, params: Params, key: jax.Array, actions: Action, run: Transitions, agents: tuple[int, ...]
 ) -> None:
     """Check that a short limit sets `truncated` at once, and never `terminated`."""
     limit = jnp.asarray(_SHORT_LIMIT, jnp.asarray(params.max_steps_in_episode).dtype)
@@ -271,7 +272,7 @@ def _check_time_limit(
     )
 
 
-def _require_close(law: str, a: Any, b: Any, tolerance: float = TOLERANCE) -> None:
+def _require_close(law: str, a: PyTree, b: PyTree, tolerance: float = TOLERANCE) -> None:
     for (path, x), y in zip(jax.tree.leaves_with_path(a), jax.tree.leaves(b), strict=True):
         x, y = _host(x), _host(y)
         if np.issubdtype(x.dtype, np.floating) and x.size:
@@ -284,7 +285,7 @@ def _require_close(law: str, a: Any, b: Any, tolerance: float = TOLERANCE) -> No
             fail(f"{law}, but at {jax.tree_util.keystr(path)}{list(where)} they are {x[where]} and {y[where]}.")
 
 
-def _host(leaf: Any) -> np.ndarray:
+def _host(leaf: PyTree) -> np.ndarray:
     if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return np.asarray(jax.random.key_data(leaf))
     return np.asarray(leaf)

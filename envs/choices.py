@@ -11,9 +11,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from envs.base import Environment, agent_axes, entries, spaces
 from envs.errors import UserValueError
+from envs.pytrees import Action, Observation, PyTree
 
 # The smallest number and the number of choices of each entry along the last axis.
 Columns = tuple[tuple[int, int], ...]
@@ -51,7 +53,7 @@ class MultiDiscrete(spaces.Box):
       ValueError: A count is not a whole number of at least 1, or there is none.
     """
 
-    def __init__(self, counts: Any, low: Any = 0, dtype: Any = np.int32) -> None:
+    def __init__(self, counts: Any, low: Any = 0, dtype: DTypeLike = np.int32) -> None:
         self.counts = np.asarray(counts)
         whole = self.counts.dtype.kind in "iu" and self.counts.ndim and self.counts.size
         if not whole or np.any(self.counts < 1):
@@ -111,12 +113,12 @@ class ChoiceShape(jax.ShapeDtypeStruct):
       columns: Choices of each entry along the last axis.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: Any, columns: Columns) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, columns: Columns) -> None:
         super().__init__(shape, dtype)
         self.columns = columns
 
 
-def with_choices(space: Any, shapes: Any) -> Any:
+def with_choices(space: Any, shapes: PyTree) -> Any:
     """Shapes of an observation in which the leaves of choices are `ChoiceShape`.
 
     Parts that differ from their space, or that have a single choice, which says nothing, stay as they are; so does
@@ -145,13 +147,13 @@ def with_choices(space: Any, shapes: Any) -> Any:
     return ChoiceShape(shapes.shape, shapes.dtype, columns) if max(count for _, count in columns) > 1 else shapes
 
 
-def choices_of(shapes: Any) -> Choices:
+def choices_of(shapes: PyTree) -> Choices:
     """The choices of each leaf of an observation, from its shapes by `with_choices`."""
     columns = tuple(leaf.columns if isinstance(leaf, ChoiceShape) else None for leaf in jax.tree.leaves(shapes))
     return columns if any(columns) else ()
 
 
-def encoded(obs: Any, choices: Choices) -> Any:
+def encoded(obs: Observation, choices: Choices) -> Any:
     """One observation whose choices are one-hot vectors.
 
     Args:
@@ -218,7 +220,7 @@ def in_space(space: Any, parts: Sequence[Any]) -> Any:
     return whole if isinstance(space, spaces.Dict) else tuple(whole.values())
 
 
-def parts_of(space: Any, action: Any) -> list[jax.Array]:
+def parts_of(space: Any, action: Action) -> list[jax.Array]:
     """Choices `[*B]` of each part of an action, in the order of `choice_sizes`: the inverse of `in_space`."""
     if isinstance(space, spaces.Discrete):
         return [action]

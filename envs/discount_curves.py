@@ -1,16 +1,15 @@
 """Discount curves, for the exact values of tasks."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from envs.errors import UserValueError
+from envs.pytrees import DiscountLike, Number
 
 __all__ = ["at", "is_exponential", "of"]
 
 
-def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
+def at(curve: npt.ArrayLike, delays: Number) -> np.ndarray:
     """Values of Gamma at given delays.
 
     Args:
@@ -31,7 +30,7 @@ def at(curve: npt.ArrayLike, delays: Any) -> np.ndarray:
     return table[where]
 
 
-def of(discount: Any, steps: int) -> np.ndarray:
+def of(discount: DiscountLike, steps: int) -> np.ndarray:
     """Gamma(0), ..., Gamma(steps - 1) of a discount.
 
     Args:

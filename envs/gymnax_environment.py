@@ -15,6 +15,7 @@ from envs.arguments import check_flag
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, DiscountLike, Observation, Params, State
 from envs.settings import own_settings
 
 with own_settings():  # gymnax makes arrays while it is imported
@@ -75,7 +76,7 @@ class GymnaxEnvironment(base.Environment):
         return self.inner.num_actions
 
     def optimum(
-        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
         """The best return where it follows from the definition, undiscounted and under the defaults; otherwise None.
 
@@ -91,12 +92,12 @@ class GymnaxEnvironment(base.Environment):
                 return None
         return _OPTIMA.get(self.env_id)
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """gymnax's reset."""
         return self._outward(*self.inner.reset_env(key, params))
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """gymnax's step."""
         state = cast(state, _types(self)[1])
@@ -106,7 +107,7 @@ class GymnaxEnvironment(base.Environment):
 
     @functools.partial(jax.jit, static_argnames=("self",))
     def step(  # pyright: ignore[reportIncompatibleMethodOverride] -- compiled, as gymnax's is
-        self, key: jax.Array, state: Any, action: Any, params: Any = None
+        self, key: jax.Array, state: State, action: Action, params: Params = None
     ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
         """One transition with time limit and automatic reset; gymnax's own where it differs (DeepSea)."""
         if type(self.inner).step is gymnax_environment.Environment.step:
@@ -120,24 +121,24 @@ class GymnaxEnvironment(base.Environment):
         info = {**info, "final_observation": final, "terminated": terminated}
         return obs, state, jnp.asarray(reward, jnp.float32), terminated, truncated, info
 
-    def is_truncated(self, state: Any, params: Any) -> jax.Array:
+    def is_truncated(self, state: State, params: Params) -> jax.Array:
         """gymnax's time limit."""
         return jnp.asarray(self.inner.is_truncated(state, params), bool)
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """gymnax's action space."""
         return self.inner.action_space(self.default_params if params is None else params)
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """gymnax's observation space, without bounds that its observations exceed."""
         space = self.inner.observation_space(params)
         return spaces.Box(-jnp.inf, jnp.inf, space.shape, space.dtype) if self.env_id in _WRONG_BOUNDS else space
 
-    def state_space(self, params: Any) -> spaces.Space:
+    def state_space(self, params: Params) -> spaces.Space:
         """gymnax's state space."""
         return self.inner.state_space(params)
 
-    def _outward(self, obs: Any, state: Any) -> tuple[Any, Any]:
+    def _outward(self, obs: Observation, state: State) -> tuple[Any, Any]:
         """Observation and state in gymnax's types, because some of its environments count time in floats."""
         obs_type, state_types = _types(self)
         return cast(obs, obs_type), cast(state, state_types.replace(time=jax.ShapeDtypeStruct((), jnp.int32)))

@@ -10,6 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
+
+from envs.pytrees import PyTree
 
 # Steps of one turn of a loop on an accelerator, where the loop itself starts kernels in every turn.
 STEPS_OF_TURN = 8
@@ -42,8 +45,8 @@ def traced_platform() -> str:
 
 def scan(
     step: Callable[[Any, Any], tuple[Any, Any]],
-    carry: Any,
-    inputs: Any = None,
+    carry: PyTree,
+    inputs: PyTree = None,
     length: int | None = None,
     reverse: bool = False,
     steps_of_turn: int = STEPS_OF_TURN,
@@ -61,7 +64,7 @@ def scan(
         return jax.lax.scan(step, carry, inputs, length=length, reverse=reverse)
     packing: list[_Packing] = []
 
-    def packed_step(carry: Any, now: Any) -> tuple[Any, Any]:
+    def packed_step(carry: PyTree, now: PyTree) -> tuple[Any, Any]:
         carry, results = step(carry, now)
         packing.append(_Packing(results))
         return carry, packing[-1].pack(results)
@@ -70,7 +73,7 @@ def scan(
     return carry, packing[-1].unpack(packed)
 
 
-def in_parts(function: Callable[[Any], Any], arrays: Any, most: int, recompute: bool = False) -> Any:
+def in_parts(function: Callable[[Any], Any], arrays: PyTree, most: int, recompute: bool = False) -> Any:
     """Results of a function of the entries of a leading axis, on an accelerator for a part of them at a time.
 
     On a CPU, and where one part has all entries, the function is called once. Otherwise its temporary memory is that of
@@ -103,14 +106,14 @@ class _Packing:
       results: Pytree of arrays.
     """
 
-    def __init__(self, results: Any) -> None:
+    def __init__(self, results: PyTree) -> None:
         leaves, self._structure = jax.tree.flatten(results)
         self._shapes = [jax.ShapeDtypeStruct(np.shape(leaf), jnp.result_type(leaf)) for leaf in leaves]
         # Floats are not packed as bits, through which no gradient passes.
         groups = [_group(shape) for shape in self._shapes]
         self._groups = [group if groups.count(group) > 1 else None for group in groups]
 
-    def pack(self, results: Any) -> tuple[list[jax.Array], dict[str, jax.Array]]:
+    def pack(self, results: PyTree) -> tuple[list[jax.Array], dict[str, jax.Array]]:
         """Results that stay as they are, and arrays `[K]` of the others."""
         leaves = list(zip(jax.tree.leaves(results), self._groups, strict=True))
         packed = {
@@ -149,5 +152,5 @@ def _packed(leaf: jax.Array, group: str) -> jax.Array:
     return leaf.astype(jnp.uint32) if leaf.dtype.itemsize == 1 else jax.lax.bitcast_convert_type(leaf, jnp.uint32)
 
 
-def _from_words(words: jax.Array, dtype: Any) -> jax.Array:
+def _from_words(words: jax.Array, dtype: DTypeLike) -> jax.Array:
     return words.astype(dtype) if np.dtype(dtype).itemsize == 1 else jax.lax.bitcast_convert_type(words, dtype)

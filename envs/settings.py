@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from envs.errors import UserValueError
+from envs.pytrees import PyTree
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=type)
@@ -136,11 +137,11 @@ def _is_raised_again(record: logging.LogRecord) -> bool:
 logging.getLogger(_CALLBACKS).addFilter(lambda record: not _is_raised_again(record))
 
 
-def _narrowed(tree: Any) -> Any:
+def _narrowed(tree: PyTree) -> Any:
     """A pytree whose arrays and tracers of 64 bits have 32 bits; NumPy's are converted by JAX."""
     return jax.tree.map(_canonical, tree)
 
 
-def _canonical(leaf: Any) -> Any:
+def _canonical(leaf: PyTree) -> Any:
     wide = isinstance(leaf, jax.Array) and not jnp.issubdtype(leaf.dtype, jax.dtypes.extended)
     return leaf.astype(jax.dtypes.canonicalize_dtype(leaf.dtype)) if wide else leaf

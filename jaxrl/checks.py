@@ -17,7 +17,7 @@ from envs.arguments import check_choice, check_count, check_flag, in_interval
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near_or_all, own_names
 from jaxrl.importing import name_of
-from jaxrl.pytrees import PyTree
+from jaxrl.pytrees import Number, PyTree
 
 F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S")
@@ -160,7 +160,7 @@ class Range(NamedTuple):
         return f"{self.closed[0]}{self.low}, {self.high}{self.closed[1]}"
 
 
-def check_range(name: str, value: Any, allowed: Range) -> None:
+def check_range(name: str, value: object, allowed: Range) -> None:
     """Check that a value is a number in a range in float32; arrays of a sweep and tracers pass.
 
     Args:
@@ -245,7 +245,7 @@ class Settings:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-def _named(value: Any) -> str:
+def _named(value: object) -> str:
     """Short text of a value, or the name of a function."""
     return name_of(value) if callable(value) else short(value)
 
@@ -297,12 +297,12 @@ def carried_over(settings: S, source: Any) -> S:
     return dataclasses.replace(cast(Any, settings), **changes)
 
 
-def _same(value: Any, other: Any) -> bool:
+def _same(value: PyTree, other: PyTree) -> bool:
     plain = isinstance(value, tuple) or (is_concrete((value, other)) and np.ndim(value) == 0)
     return plain and type(value) is type(other) and value == other
 
 
-def short(value: Any) -> str:
+def short(value: PyTree) -> str:
     """Short text of a value: the shape of an array, the digits of a float, the string of a discount."""
     if not is_concrete(value) or (np.ndim(value) and not isinstance(value, list | tuple)):
         return f"{jax.tree.leaves(value)[0].dtype}{list(jax.tree.leaves(value)[0].shape)}"
@@ -311,7 +311,7 @@ def short(value: Any) -> str:
     return repr(value)
 
 
-def effective(name: str, value: Any, default: float, active: bool, num_settings: int | None = None) -> Any:
+def effective(name: str, value: Number, default: float, active: bool, num_settings: int | None = None) -> Any:
     """Value of a hyper-parameter that has an effect; None for one without.
 
     Args:

@@ -6,11 +6,17 @@ from typing import Any, TypeAlias
 
 import jax
 
-PyTree: TypeAlias = Any
+from envs.pytrees import Action as Action
+from envs.pytrees import DiscountLike as DiscountLike
+from envs.pytrees import Mask as Mask
+from envs.pytrees import Memory as Memory
+from envs.pytrees import Number as Number
+from envs.pytrees import Observation as Observation
+from envs.pytrees import PyTree as PyTree
+
 HParams: TypeAlias = PyTree  # hyper-parameters of an algorithm
 EnvParams: TypeAlias = PyTree  # parameters of an environment
 Params: TypeAlias = PyTree  # parameters of networks
-Memory: TypeAlias = PyTree  # what a policy remembers within an episode; `()` without a memory
 State: TypeAlias = PyTree  # state of an algorithm, or of an environment
 Policy: TypeAlias = PyTree  # what an algorithm's actor acts by
 

@@ -1,4 +1,4 @@
-"""Conventions of docstrings that ruff does not check."""
+"""Conventions of docstrings and annotations that ruff does not check."""
 
 import ast
 from pathlib import Path
@@ -31,3 +31,15 @@ def test_docstrings_of_functions_that_act_are_imperatives(folder: str) -> None:
     verbs = set(THIRD_PERSON.split())
     assert firsts
     assert not [f"{file}: {name}: {first}" for file, name, first in firsts if first in verbs]
+
+
+def test_at_most_a_twentieth_of_all_parameters_is_annotated_any() -> None:
+    parameters = [
+        parameter
+        for _, node in [*functions("jaxrl"), *functions("envs")]
+        for parameter in ast.walk(node.args)
+        if isinstance(parameter, ast.arg) and parameter.arg not in ("self", "cls")
+    ]
+    untyped = [each for each in parameters if each.annotation is None or ast.unparse(each.annotation) == "Any"]
+    assert len(parameters) > 5000
+    assert len(untyped) <= 0.05 * len(parameters), f"{len(untyped)} of {len(parameters)}"

@@ -17,7 +17,7 @@ ROWS = {
     "jaxrl.runtime": """machine hosts loop warm_start | accelerators | layout options laws | call programs
         | runs evaluate_again checkpoints | plan drive merging | env_sharding | execution | training
         | resuming plan_call""",
-    "envs": """terminal loops | errors spelling threefry law_progress casting | settings arguments
+    "envs": """terminal pytrees | loops | errors spelling threefry law_progress casting | settings arguments
         | files base discount_curves | choices | abstract_checking gymnax_environment registry probes
         | checking wrappers bandits control decision memory games crowd | cooperation pde | rendering | adapters""",
     "envs.adapters": "incoming outgoing",

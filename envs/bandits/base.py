@@ -16,6 +16,7 @@ from envs.arguments import check_count
 from envs.bandits.batched_last import highest
 from envs.bandits.checking import Unasked, agreed, instance_array, numbers
 from envs.base import MetricRule, spaces
+from envs.pytrees import Params, State
 
 __all__ = ["Bandit", "BanditParams", "BanditState", "MeansBandit", "best", "check_num_arms", "fresh"]
 
@@ -96,35 +97,35 @@ class Bandit(base.Environment):
         """
         return True
 
-    def known(self, state: Any, params: Any) -> Any:
+    def known(self, state: State, params: Params) -> Any:
         """The parameters that a policy may use for planning: `params`, and the instance unless it is hidden."""
         del state
         return params
 
-    def instance(self, key: jax.Array, params: Any) -> BanditState:
+    def instance(self, key: jax.Array, params: Params) -> BanditState:
         """A new instance, before its first pull; see `fresh`."""
         raise NotImplementedError
 
-    def reward(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> jax.Array:
+    def reward(self, key: jax.Array, state: State, action: jax.Array, params: Params) -> jax.Array:
         """The reward `[]` of pulling an arm, drawn independently; its expectation is `state.values[action]`."""
         raise NotImplementedError
 
-    def drift(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
+    def drift(self, key: jax.Array, state: State, action: jax.Array, params: Params) -> Any:
         """The state for the next pull, where values or contexts may change; by default the state itself."""
         del key, action, params
         return state
 
-    def context(self, state: Any, params: Any) -> Any:
+    def context(self, state: State, params: Params) -> Any:
         """The context that a policy may see before it pulls: None, or features float32 `[K, d]` of the arms."""
         del state, params
         return None
 
-    def action_value(self, state: Any, action: jax.Array, params: Any) -> jax.Array:
+    def action_value(self, state: State, action: jax.Array, params: Params) -> jax.Array:
         """The expected reward `[]` of an action."""
         del params
         return state.values[action]
 
-    def optimum(self, state: Any, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def optimum(self, state: State, params: Params) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The expected reward `[]` of the best allowed action."""
         return best(state.values, self.action_mask(state, params))
 
@@ -132,20 +133,20 @@ class Bandit(base.Environment):
         """The number of times that an action pulls each arm, float32 `[K]`."""
         return (jnp.arange(self.num_arms) == action).astype(jnp.float32)
 
-    def observe(self, state: Any, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def observe(self, state: State, params: Params) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The observation `[K + 2 + ...]`."""
         past = jnp.stack([state.last_reward, state.time / jnp.float32(params.max_steps_in_episode)])
         context = self.context(state, params)
         parts = [self.pulls(state.last_action), past, *(() if context is None else (jnp.ravel(context),))]
         return jnp.concatenate(parts)
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, Any]:
         """A new instance."""
         state = self.instance(key, params)
         return self.observe(state, params), state
 
     def step_env(
-        self, key: jax.Array, state: Any, action: jax.Array, params: Any
+        self, key: jax.Array, state: State, action: jax.Array, params: Params
     ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """One pull."""
         optimum, value = self.optimum(state, params), self.action_value(state, action, params)
@@ -155,12 +156,12 @@ class Bandit(base.Environment):
         metrics = {"regret": optimum - value, "optimal": (value >= optimum).astype(jnp.float32)}
         return self.observe(state, params), state, reward, jnp.zeros((), bool), {"metrics": metrics}
 
-    def action_space(self, params: Any) -> spaces.Discrete:
+    def action_space(self, params: Params) -> spaces.Discrete:
         """The index of an arm."""
         del params
         return spaces.Discrete(self.num_arms)
 
-    def observation_space(self, params: Any) -> spaces.Box:
+    def observation_space(self, params: Params) -> spaces.Box:
         """All numbers: rewards may be unbounded."""
         shape = jax.eval_shape(lambda key: self.reset_env(key, params)[0], jax.random.key(0)).shape
         return spaces.Box(-math.inf, math.inf, shape, jnp.float32)
@@ -188,11 +189,11 @@ class MeansBandit(Bandit):
         super().__post_init__()
         _ = self.default_params
 
-    def draw(self, key: jax.Array, params: Any) -> jax.Array:
+    def draw(self, key: jax.Array, params: Params) -> jax.Array:
         """Means `[K]` from the prior."""
         raise NotImplementedError
 
-    def instance(self, key: jax.Array, params: Any) -> BanditState:
+    def instance(self, key: jax.Array, params: Params) -> BanditState:
         """The given means, or means drawn from the prior."""
         if params.means is not None:
             return BanditState(**fresh(instance_array("means", params.means, (self.num_arms,))))

@@ -14,6 +14,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from envs.pytrees import PyTree
+
 __all__ = ["added", "first_highest", "highest", "runs_last"]
 
 
@@ -31,8 +33,8 @@ def runs_last(function: Callable[..., Any]) -> Callable[..., Any]:
     call = jax.custom_batching.custom_vmap(function)
 
     @call.def_vmap
-    def batch(axis_size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
-        def last(leaf: Any, on: bool) -> Any:
+    def batch(axis_size: int, batched: PyTree, *arguments: Any) -> tuple[Any, Any]:
+        def last(leaf: PyTree, on: bool) -> Any:
             return jnp.moveaxis(leaf, 0, -1) if on else jnp.asarray(leaf)[..., None]
 
         def first(leaf: jax.Array) -> jax.Array:

@@ -27,7 +27,7 @@ class Unasked(int):
     """A default number, which an instance passed to the constructor may replace."""
 
 
-def check_probabilities(name: str, value: Any) -> None:
+def check_probabilities(name: str, value: object) -> None:
     """Reject values that are not a distribution along the last axis: negative, or with a sum that is not 1.
 
     A sum of float32 may deviate from 1 by one rounding error per term.
@@ -76,7 +76,7 @@ def leaf(values: Any) -> np.ndarray | None:
     return None if values is None else np.asarray(values, np.float32)
 
 
-def instance_array(name: str, value: Any, shape: tuple[int, ...]) -> jax.Array:
+def instance_array(name: str, value: object, shape: tuple[int, ...]) -> jax.Array:
     """An instance's numbers as float32, after a check of their shape, which is known before compiling.
 
     Raises:

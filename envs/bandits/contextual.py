@@ -16,6 +16,7 @@ from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.batched_last import added, runs_last
 from envs.bandits.checking import check_number, instance_array, numbers
 from envs.bandits.normal_draws import normal
+from envs.pytrees import Params
 
 __all__ = ["ContextualState", "LinearBandit", "LinearParams", "LogisticBandit", "LogisticParams"]
 
@@ -105,7 +106,7 @@ class _Contextual(Bandit):
         """Expected rewards `[K]` of scores theta . x `[K]`."""
         raise NotImplementedError
 
-    def instance(self, key: jax.Array, params: Any) -> ContextualState:
+    def instance(self, key: jax.Array, params: Params) -> ContextualState:
         """A given theta, or one drawn from the prior, and the first features."""
         theta_key, features_key = jax.random.split(key)
         if params.theta is None:
@@ -115,7 +116,7 @@ class _Contextual(Bandit):
         features = self._draw(features_key)
         return ContextualState(**fresh(self._values(features, theta)), theta=theta, features=features)
 
-    def drift(self, key: jax.Array, state: ContextualState, action: jax.Array, params: Any) -> ContextualState:
+    def drift(self, key: jax.Array, state: ContextualState, action: jax.Array, params: Params) -> ContextualState:
         """New features, where they are drawn again for every pull."""
         del action, params
         if not self.redraw:
@@ -123,7 +124,7 @@ class _Contextual(Bandit):
         features = self._draw(key)
         return dataclasses.replace(state, values=self._values(features, state.theta), features=features)
 
-    def context(self, state: ContextualState, params: Any) -> jax.Array:
+    def context(self, state: ContextualState, params: Params) -> jax.Array:
         """The features `[K, d]`."""
         del params
         return state.features

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +61,7 @@ def declining_arms(key: jax.Array, params: DecliningParams, shape: tuple[int, in
     return make_arms(jax.nn.softmax(noise + drift[:, :, None, None] * steps), arrivals=arrivals)
 
 
-def _check_finite(name: str, value: Any, low: float) -> None:
+def _check_finite(name: str, value: object, low: float) -> None:
     """Reject a concrete number that is not finite, or below `low`."""
     if isinstance(value, int | float | np.ndarray | np.number):
         numbers = np.asarray(value)

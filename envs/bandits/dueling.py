@@ -13,6 +13,7 @@ from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import check_number, instance_array, leaf, numbers
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import Action, Params
 
 __all__ = ["DuelingBandit", "DuelingParams", "preference"]
 
@@ -123,7 +124,7 @@ class DuelingBandit(Bandit):
         return jnp.concatenate([jnp.ravel(_one_hots(state.last_action, self.num_arms)), past])
 
     def step_env(
-        self, key: jax.Array, state: BanditState, action: Any, params: DuelingParams
+        self, key: jax.Array, state: BanditState, action: Action, params: DuelingParams
     ) -> tuple[jax.Array, BanditState, jax.Array, jax.Array, dict[Any, Any]]:
         """One comparison.
 
@@ -138,12 +139,12 @@ class DuelingBandit(Bandit):
         info = {"metrics": metrics, "arrivals": (action[None], answer[None], jnp.ones(1, bool))}
         return self.observe(state, params), state, value, jnp.zeros((), bool), info
 
-    def action_space(self, params: Any) -> Any:
+    def action_space(self, params: Params) -> Any:
         """The indices of two arms."""
         del params
         return spaces.Tuple((spaces.Discrete(self.num_arms), spaces.Discrete(self.num_arms)))
 
-    def _pair(self, action: Any) -> jax.Array:
+    def _pair(self, action: Action) -> jax.Array:
         action = jnp.stack(action) if isinstance(action, tuple) else action
         if action.shape != (2,):
             raise UserValueError(

@@ -16,6 +16,7 @@ from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import Unasked
 from envs.base import MetricRule, spaces
 from envs.errors import UserValueError
+from envs.pytrees import Action, Number, Params
 
 __all__ = ["Arms", "MarkovBandit", "MarkovParams", "MarkovState", "make_arms"]
 
@@ -55,7 +56,7 @@ class Arms:
         return self.rewards + (self.transitions * self.arrivals[:, :, None, :]).sum(-1)
 
 
-def make_arms(transitions: Any, rewards: Any = None, arrivals: Any = None, start: Any = None) -> Arms:
+def make_arms(transitions: Number, rewards: Any = None, arrivals: Any = None, start: Number = None) -> Arms:
     """Arms from a part of their law: omitted rewards are 0, the omitted distribution of first states is uniform.
 
     Args:
@@ -145,7 +146,7 @@ class MarkovBandit(Bandit):
         """The effect of an action on each arm, int32 `[N]` in 0, ..., A - 1."""
         raise NotImplementedError
 
-    def draw(self, key: jax.Array, params: Any) -> Arms:
+    def draw(self, key: jax.Array, params: Params) -> Arms:
         """An instance from the prior."""
         raise NotImplementedError
 
@@ -174,11 +175,11 @@ class MarkovBandit(Bandit):
         """False: an action has numbers for all arms, and policies know the law of each arm."""
         return False
 
-    def known(self, state: MarkovState, params: Any) -> Any:
+    def known(self, state: MarkovState, params: Params) -> Any:
         """The parameters with the instance filled in."""
         return dataclasses.replace(params, arms=state.arms)
 
-    def instance(self, key: jax.Array, params: Any) -> MarkovState:
+    def instance(self, key: jax.Array, params: Params) -> MarkovState:
         """The given arms, or arms drawn from the prior, in states drawn from `arms.start`."""
         arms_key, state_key = jax.random.split(key)
         arms = self.draw(arms_key, params) if params.arms is None else params.arms
@@ -192,7 +193,7 @@ class MarkovBandit(Bandit):
         return MarkovState(**fresh(values) | last, states=states, arms=arms)
 
     def step_env(
-        self, key: jax.Array, state: MarkovState, action: Any, params: Any
+        self, key: jax.Array, state: MarkovState, action: Action, params: Params
     ) -> tuple[jax.Array, MarkovState, jax.Array, jax.Array, dict[Any, Any]]:
         """One step: all arms move.
 
@@ -211,22 +212,22 @@ class MarkovBandit(Bandit):
         )
         return self.observe(state, params), state, reward, jnp.zeros((), bool), {}
 
-    def reward(self, key: jax.Array, state: MarkovState, action: jax.Array, params: Any) -> jax.Array:
+    def reward(self, key: jax.Array, state: MarkovState, action: jax.Array, params: Params) -> jax.Array:
         """The reward `[]` of an action, summed over arms; with the same draws as in `step_env` for the same key."""
         del params
         return self._move(key, state, self._action(action))[1]
 
-    def action_value(self, state: MarkovState, action: jax.Array, params: Any) -> jax.Array:
+    def action_value(self, state: MarkovState, action: jax.Array, params: Params) -> jax.Array:
         """The expected reward `[]` of this step alone."""
         del params
         doing = self.touched(self._action(action))
         return jnp.sum(_of_arms(_of_arms(state.arms.expected, doing), state.states))
 
-    def optimum(self, state: MarkovState, params: Any) -> jax.Array:
+    def optimum(self, state: MarkovState, params: Params) -> jax.Array:
         """Not defined; see the class."""
         raise NotImplementedError(f"{self.name} has no best action of a single step; plan with jaxrl.bandits.plan")
 
-    def context(self, state: MarkovState, params: Any) -> jax.Array:
+    def context(self, state: MarkovState, params: Params) -> jax.Array:
         """The states of the arms, int32 `[N]`."""
         del params
         return state.states
@@ -235,7 +236,7 @@ class MarkovBandit(Bandit):
         """The arms that an action touches, float32 `[N]`."""
         return (self.touched(action) > 0).astype(jnp.float32)
 
-    def observe(self, state: MarkovState, params: Any) -> jax.Array:
+    def observe(self, state: MarkovState, params: Params) -> jax.Array:
         """The observation; see the class."""
         past = jnp.where(state.time > 0, self.touched(jnp.maximum(state.last_action, 0)), 0).astype(jnp.float32)
         rest = jnp.stack([state.last_reward, state.time / jnp.float32(params.max_steps_in_episode)])
@@ -245,12 +246,12 @@ class MarkovBandit(Bandit):
         """The observed states of the arms, float32 `[N S]`."""
         return jnp.ravel(jax.nn.one_hot(state.states, self.num_states))
 
-    def action_space(self, params: Any) -> Any:
+    def action_space(self, params: Params) -> Any:
         """One discrete choice for each of the numbers of an action."""
         del params
         return spaces.Tuple([spaces.Discrete(count) for count in self.branches])
 
-    def _action(self, action: Any) -> jax.Array:
+    def _action(self, action: Action) -> jax.Array:
         action = jnp.stack(action) if isinstance(action, tuple) else action
         if action.shape != (len(self.branches),):
             raise UserValueError(

@@ -14,6 +14,7 @@ from flax import struct
 from envs.bandits.base import Bandit, BanditParams, BanditState, fresh
 from envs.bandits.checking import check_choice, check_number, instance_array, leaf, numbers
 from envs.errors import UserValueError
+from envs.pytrees import Params
 
 __all__ = [
     "Changing",
@@ -126,7 +127,7 @@ class Changing(Bandit):
         """[0, 1], or all numbers with normal noise."""
         return (0.0, 1.0) if self.rewards == "bernoulli" else (-math.inf, math.inf)
 
-    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: Any) -> jax.Array:
+    def reward(self, key: jax.Array, state: BanditState, action: jax.Array, params: Params) -> jax.Array:
         """1 with the value's probability, else 0; or the value plus noise."""
         value = state.values[action]
         if self.rewards == "bernoulli":
@@ -137,7 +138,7 @@ class Changing(Bandit):
         """The values clipped to the possible ones: probabilities for rewards of 0 and 1."""
         return jnp.clip(values, 0.0, 1.0) if self.rewards == "bernoulli" else values
 
-    def draw(self, key: jax.Array, params: Any) -> jax.Array:
+    def draw(self, key: jax.Array, params: Params) -> jax.Array:
         """Values `[K]` drawn uniformly between `low` and `high`."""
         return params.low + (params.high - params.low) * jax.random.uniform(key, (self.num_arms,))
 

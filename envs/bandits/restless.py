@@ -246,7 +246,7 @@ def within_budget(action: jax.Array, budget: int) -> jax.Array:
     return jnp.where(jnp.cumsum(action) <= budget, action, 0)
 
 
-def _array(name: str, value: Any, num_axes: int) -> np.ndarray:
+def _array(name: str, value: object, num_axes: int) -> np.ndarray:
     try:
         array = np.asarray(value, np.float32)
     except ValueError as error:

@@ -15,6 +15,7 @@ from envs.bandits.bernoulli import BernoulliBandit, BernoulliParams
 from envs.bandits.checking import agreed
 from envs.base import MetricRule
 from envs.errors import UserValueError
+from envs.pytrees import Params, State
 
 __all__ = ["Wrapped", "WrappedParams", "WrappedState"]
 
@@ -78,7 +79,7 @@ class Wrapped(Bandit):
         """The reward range of the inner bandit."""
         return self.bandit.reward_range
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject parameters that the inner bandit rejects."""
         self.bandit.check_params(params.inner)
 
@@ -97,15 +98,15 @@ class Wrapped(Bandit):
         inner = self.bandit.instance(key, params.inner)
         return {**fresh(inner.values), "inner": inner}
 
-    def instance(self, key: jax.Array, params: Any) -> Any:
+    def instance(self, key: jax.Array, params: Params) -> Any:
         """A new instance of the inner bandit."""
         return WrappedState(**self.within(key, params))
 
-    def reward(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> jax.Array:
+    def reward(self, key: jax.Array, state: State, action: jax.Array, params: Params) -> jax.Array:
         """The reward of the inner bandit."""
         return self.bandit.reward(key, state.inner, action, params.inner)
 
-    def drift(self, key: jax.Array, state: Any, action: jax.Array, params: Any) -> Any:
+    def drift(self, key: jax.Array, state: State, action: jax.Array, params: Params) -> Any:
         """The drift of the inner bandit."""
         inner = dataclasses.replace(
             state.inner, time=state.time, last_action=state.last_action, last_reward=state.last_reward
@@ -113,10 +114,10 @@ class Wrapped(Bandit):
         inner = self.bandit.drift(key, inner, action, params.inner)
         return dataclasses.replace(state, values=jnp.asarray(inner.values), inner=inner)
 
-    def context(self, state: Any, params: Any) -> Any:
+    def context(self, state: State, params: Params) -> Any:
         """The context of the inner bandit."""
         return self.bandit.context(state.inner, params.inner)
 
-    def action_mask(self, state: Any, params: Any) -> Any:
+    def action_mask(self, state: State, params: Params) -> Any:
         """The mask of the inner bandit."""
         return self.bandit.action_mask(state.inner, params.inner)

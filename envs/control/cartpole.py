@@ -13,6 +13,7 @@ from envs import base
 from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control.trigonometry import sin_cos
+from envs.pytrees import Params
 from envs.threefry import unrolled
 
 
@@ -115,7 +116,9 @@ class CartPole(base.Environment):
         return spaces.Box(-high, high, (4,), jnp.float32)
 
 
-def accelerations(theta: jax.Array, theta_dot: jax.Array, force: jax.Array, params: Any) -> tuple[jax.Array, jax.Array]:
+def accelerations(
+    theta: jax.Array, theta_dot: jax.Array, force: jax.Array, params: Params
+) -> tuple[jax.Array, jax.Array]:
     """Accelerations of the cart, in m/s^2, and of the pole, in rad/s^2, without friction.
 
     Args:

@@ -14,6 +14,7 @@ from envs.arguments import check_positive
 from envs.base import spaces
 from envs.control.cartpole import CartPoleState, accelerations
 from envs.control.trigonometry import sin_cos
+from envs.pytrees import Number
 from envs.threefry import unrolled
 
 _AT_MARGIN = 0.1  # what a factor of the reward has left at its margin
@@ -113,7 +114,7 @@ class CartPoleSwingUp(base.Environment):
         return spaces.Box(-high, high, (5,), jnp.float32)
 
 
-def _closeness(distance: jax.Array, margin: Any) -> jax.Array:
+def _closeness(distance: jax.Array, margin: Number) -> jax.Array:
     """exp(-d^2 / 2), scaled to be 0.1 at the margin."""
     share = distance / margin
     return jnp.exp(math.log(_AT_MARGIN) * share * share)

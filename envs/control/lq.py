@@ -1,7 +1,7 @@
 """Linear-quadratic control: hold a noisy linear plant at 0, with optima known exactly under any discount."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,11 @@ from envs.base import spaces
 from envs.control import riccati, stationary_gains
 from envs.control.lq_plants import PLANTS, Plant, check_shapes
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import DiscountLike, Number
 from envs.spelling import near_or_all
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["LinearQuadratic", "LinearQuadraticParams", "LinearQuadraticState"]
 
@@ -131,7 +135,7 @@ class LinearQuadratic(base.Environment):
     def optimum(
         self,
         params: LinearQuadraticParams | None = None,
-        discount: Any = None,
+        discount: DiscountLike = None,
         kind: base.OptimumKind = "precommitted",
     ) -> float | None:
         """The best return by Riccati equations, see `law`; None where the bounds of actions matter.
@@ -148,7 +152,7 @@ class LinearQuadratic(base.Environment):
     def law(
         self,
         params: LinearQuadraticParams | None = None,
-        discount: Any = None,
+        discount: DiscountLike = None,
         kind: base.OptimumKind = "precommitted",
     ) -> riccati.Law:
         """The linear law of this kind, its expected cost and its largest actions.
@@ -166,7 +170,7 @@ class LinearQuadratic(base.Environment):
         params = self.default_params if params is None else params
         return stationary_gains.best_law(_problem(params), discount, int(params.max_steps_in_episode), kind)
 
-    def draw(self, ax: Any, state: LinearQuadraticState, params: LinearQuadraticParams) -> None:
+    def draw(self, ax: "Axes", state: LinearQuadraticState, params: LinearQuadraticParams) -> None:
         """A bar for each number of the state, relative to its standard deviation at the start."""
         spread = np.asarray(params.initial_spread, np.float64)
         scale = np.maximum(np.sqrt(np.sum(spread**2, axis=1)), 1e-6)
@@ -182,11 +186,11 @@ class LinearQuadratic(base.Environment):
         return PLANTS[self.plant]() if isinstance(self.plant, str) else self.plant
 
 
-def _times(matrix: Any, vector: jax.Array) -> jax.Array:
+def _times(matrix: Number, vector: jax.Array) -> jax.Array:
     return jnp.dot(jnp.asarray(matrix, jnp.float32), vector, precision="highest")
 
 
-def _form(left: jax.Array, matrix: Any, right: jax.Array) -> jax.Array:
+def _form(left: jax.Array, matrix: Number, right: jax.Array) -> jax.Array:
     return jnp.dot(left, _times(matrix, right), precision="highest")
 
 

@@ -10,6 +10,7 @@ import scipy.linalg as sla
 
 from envs.arguments import check_count
 from envs.errors import UserValueError
+from envs.pytrees import Number
 
 __all__ = ["PLANTS", "Plant", "zero_order_hold"]
 
@@ -29,7 +30,7 @@ _SHAPES = {
 }
 
 
-def zero_order_hold(a: Any, b: Any, dt: float = DT) -> tuple[np.ndarray, np.ndarray]:
+def zero_order_hold(a: Number, b: Number, dt: float = DT) -> tuple[np.ndarray, np.ndarray]:
     """A and B of a plant in discrete time, whose inputs are constant within a step.
 
     Args:
@@ -122,7 +123,7 @@ def check_shapes(matrices: Any, leading: bool = False) -> None:
             raise UserValueError(f"{name} has the shape {shape}; it takes {takes}, to match B and C.")
 
 
-def _nested(value: Any) -> Any:
+def _nested(value: object) -> Any:
     return tuple(map(_nested, value)) if isinstance(value, list) else value
 
 
@@ -168,7 +169,7 @@ def _unstable() -> Plant:
     return Plant("unstable", a, np.eye(3), 1e-3 * np.eye(3), np.eye(3), noise=np.eye(3), max_action=1.0)
 
 
-def _of_compleib(name: str, a: Any, b: Any, c1: Any, max_action: float) -> Plant:
+def _of_compleib(name: str, a: Number, b: Number, c1: Any, max_action: float) -> Plant:
     """A plant of the collection, with Q = C1'C1, R the largest eigenvalue of D12'D12, which is 0.5, and S = 0.
 
     With the collection's S = C1'D12 the output C1 x + D12 u could be made 0 at every step of HE1, at no cost.

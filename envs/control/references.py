@@ -9,6 +9,7 @@ from flax import struct
 
 from envs.arguments import check_at_least, check_positive
 from envs.errors import UserValueError
+from envs.pytrees import Params
 
 __all__ = ["Reference", "advance", "begin", "check", "return_range"]
 
@@ -30,7 +31,7 @@ class Reference:
     left: jax.Array
 
 
-def check(params: Any) -> None:
+def check(params: Params) -> None:
     """Reject limits and deviations that are not above 0, ranges whose ends are exchanged, and references beyond limits.
 
     Args:
@@ -48,7 +49,7 @@ def check(params: Any) -> None:
             raise UserValueError(f"env.{low} must be at most env.{high}, {limit}, got {wrong}")
 
 
-def return_range(params: Any) -> tuple[Any, Any]:
+def return_range(params: Params) -> tuple[Any, Any]:
     """From the largest error in every step and a violation in the last to no error.
 
     Args:
@@ -61,7 +62,7 @@ def return_range(params: Any) -> tuple[Any, Any]:
     return -(limit - 1) * (1 + nominal / most) / 2 + VIOLATION, 0.0
 
 
-def begin(key: jax.Array, count: int, params: Any) -> Reference:
+def begin(key: jax.Array, count: int, params: Params) -> Reference:
     """References at the start of an episode, uniform within their limits.
 
     Args:
@@ -75,7 +76,7 @@ def begin(key: jax.Array, count: int, params: Any) -> Reference:
     return Reference(value, *_drawn(drawn, count, params))
 
 
-def advance(key: jax.Array, reference: Reference, params: Any) -> Reference:
+def advance(key: jax.Array, reference: Reference, params: Params) -> Reference:
     """References a step later: a random walk within the limits, whose deviation changes from time to time.
 
     Args:
@@ -96,11 +97,11 @@ def advance(key: jax.Array, reference: Reference, params: Any) -> Reference:
     return Reference(jnp.clip(value, -most, most), deviation, left - 1)
 
 
-def _most(params: Any) -> Any:
+def _most(params: Params) -> Any:
     return params.nominal_current / params.max_current
 
 
-def _drawn(key: jax.Array, count: int, params: Any) -> tuple[jax.Array, jax.Array]:
+def _drawn(key: jax.Array, count: int, params: Params) -> tuple[jax.Array, jax.Array]:
     shares = jax.random.uniform(key, (2, count))
     low, high = jnp.log(params.least_deviation), jnp.log(params.most_deviation)
     steps = params.least_steps + shares[1] * (params.most_steps - params.least_steps)

@@ -18,12 +18,13 @@ from envs.control.riccati import (
     stage_cost,
 )
 from envs.errors import UserValueError
+from envs.pytrees import DiscountLike
 
 __all__ = ["best_law", "best_stationary", "best_stationary_over_rates"]
 
 
 def best_law(
-    problem: Problem, discount: Any, steps: int, kind: base.OptimumKind = "precommitted", starts: int = 3
+    problem: Problem, discount: DiscountLike, steps: int, kind: base.OptimumKind = "precommitted", starts: int = 3
 ) -> Law:
     """The law of a kind of optimum, see `envs.Environment.optimum`.
 

@@ -15,6 +15,7 @@ from envs.base import spaces
 from envs.cooperation.pairs import Pair
 from envs.cooperation.partners import Task, View
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Number, Params
 from envs.wrappers.wrapper import ParamsWrapper, WrapperParams, WrapperState
 
 # Default lower end of the range of rationality.
@@ -91,7 +92,7 @@ def behaviour(character: Character) -> tuple[jax.Array, jax.Array]:
     return jnp.asarray(character.weights, jnp.float32), traits.astype(jnp.float32)
 
 
-def draw_characters(key: jax.Array, task: Task, count: int, least_rationality: Any = LEAST_RATIONALITY) -> Character:
+def draw_characters(key: jax.Array, task: Task, count: int, least_rationality: Number = LEAST_RATIONALITY) -> Character:
     """Random characters; every trait is uniform on its range, rationality on [least_rationality, 1].
 
     Args:
@@ -206,7 +207,7 @@ class Characters(ParamsWrapper):
         """The state of the task."""
         return state.inner
 
-    def observation_space(self, params: Any = None) -> spaces.Box:
+    def observation_space(self, params: Params = None) -> spaces.Box:
         """The space of the task, with room for the last paid option and the character."""
         del params
         space = self.task.observation_space()

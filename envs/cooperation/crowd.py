@@ -26,6 +26,7 @@ from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.scenario import Scenario
 from envs.errors import UserTypeError
+from envs.pytrees import Params
 
 __all__ = ["SharedCrowd", "SharedCrowdParams"]
 
@@ -143,12 +144,12 @@ class SharedCrowd(base.Environment):
         }
         return self._seen(obs, row), PairState(game.time, game, state.member, (obs, memory)), payoff, terminated, info
 
-    def action_space(self, params: Any = None) -> spaces.Box:
+    def action_space(self, params: Params = None) -> spaces.Box:
         """The action space of one agent of the crowd."""
         del params
         return self.crowd.action_space()
 
-    def observation_space(self, params: Any = None) -> spaces.Dict:
+    def observation_space(self, params: Params = None) -> spaces.Dict:
         """The space of one agent of the crowd, with the behaviour vector if it is revealed."""
         crowd = self.crowd
         parts: dict[str, spaces.Space] = dict(crowd.observation_space(crowd.default_params).spaces)
@@ -156,7 +157,7 @@ class SharedCrowd(base.Environment):
             parts["behaviour"] = revealed_space(self.behaviour_space())
         return spaces.Dict(parts)
 
-    def behaviour_space(self, params: Any = None) -> spaces.Tuple:
+    def behaviour_space(self, params: Params = None) -> spaces.Tuple:
         """The space of the walkers' behaviour vector."""
         del params
         return self.inside.behaviour_space(self)

@@ -13,6 +13,7 @@ from envs.base import spaces
 from envs.cooperation.characters import Character, behaviour, behaviour_space, last_paid, seen, tremble
 from envs.cooperation.partners import Partner
 from envs.errors import UserValueError
+from envs.pytrees import Memory, Params, PyTree, State
 
 __all__ = ["Learned", "LearnedCharacters", "learned", "learned_characters"]
 
@@ -51,7 +52,14 @@ class Learned(Partner):
         return self.begin(member["params"])
 
     def act(
-        self, key: jax.Array, task: Any, state: Any, obs: jax.Array, member: dict[str, Any], memory: Any, params: Any
+        self,
+        key: jax.Array,
+        task: Any,
+        state: State,
+        obs: jax.Array,
+        member: dict[str, Any],
+        memory: Memory,
+        params: Params,
     ) -> tuple[jax.Array, Any]:
         """The action of the function for the partner's observation."""
         del task, state, params
@@ -113,7 +121,14 @@ class LearnedCharacters(Learned):
         return super().start(task, member), jnp.full((), -1, jnp.int32)
 
     def act(
-        self, key: jax.Array, task: Any, state: Any, obs: jax.Array, member: dict[str, Any], memory: Any, params: Any
+        self,
+        key: jax.Array,
+        task: Any,
+        state: State,
+        obs: jax.Array,
+        member: dict[str, Any],
+        memory: Memory,
+        params: Params,
     ) -> tuple[jax.Array, Any]:
         """The action of the network for the partner's observation and character, or a random one."""
         own_key, tremble_key = jax.random.split(key)
@@ -146,7 +161,7 @@ class LearnedCharacters(Learned):
 def learned(
     begin: Callable[[Any], Any],
     choose: Callable[[jax.Array, Any, Any, jax.Array], tuple[jax.Array, Any]],
-    params: Any,
+    params: Params,
 ) -> tuple[Learned, dict[str, Any]]:
     """Create partners from a function and their parameters.
 
@@ -168,7 +183,7 @@ def learned(
 def learned_characters(
     begin: Callable[[Any], Any],
     choose: Callable[[jax.Array, Any, Any, jax.Array], tuple[jax.Array, Any]],
-    params: Any,
+    params: Params,
     characters: Character,
 ) -> tuple[LearnedCharacters, dict[str, Any]]:
     """Create partners with characters from networks that take the character after the observation.
@@ -190,7 +205,7 @@ def learned_characters(
     return partner, _population(params, characters, num_networks)
 
 
-def _count(name: str, tree: Any) -> int:
+def _count(name: str, tree: PyTree) -> int:
     """The common length of the first axes of arrays."""
     leaves = jax.tree.leaves(tree)
     counts = {leaf.shape[0] if leaf.ndim else 0 for leaf in leaves}
@@ -201,16 +216,16 @@ def _count(name: str, tree: Any) -> int:
     return counts.pop()
 
 
-def _static(params: Any) -> tuple[Any, tuple[tuple[tuple[int, ...], str], ...]]:
+def _static(params: Params) -> tuple[Any, tuple[tuple[tuple[int, ...], str], ...]]:
     """Structure of one partner's parameters, and shapes and types of their leaves."""
     leaves, structure = jax.tree.flatten(params)
     return structure, tuple((leaf.shape[1:], str(leaf.dtype)) for leaf in leaves)
 
 
-def _population(params: Any, characters: Character, num_networks: int) -> dict[str, Any]:
+def _population(params: Params, characters: Character, num_networks: int) -> dict[str, Any]:
     count = len(np.asarray(characters.order))
     return {"characters": characters, "network": np.arange(count, dtype=np.int32) % num_networks, "params": params}
 
 
-def _members(params: Any, num_members: int) -> dict[str, Any]:
+def _members(params: Params, num_members: int) -> dict[str, Any]:
     return {"index": np.arange(num_members, dtype=np.int32), "params": params}

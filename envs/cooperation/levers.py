@@ -1,7 +1,6 @@
 """Repeated lever game: two agents are paid when they pull the same lever."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +13,7 @@ from envs.base import spaces
 from envs.cooperation import bayes
 from envs.cooperation.pairs import Pair, PairParams
 from envs.cooperation.partners import Scripted, View
+from envs.pytrees import DiscountLike
 
 
 @struct.dataclass
@@ -132,7 +132,7 @@ class LeverGame(Pair):
         return spaces.Box(0.0, 1.0, (2 * self.num_levers + 3,), jnp.float32)
 
     def optimum(
-        self, params: LeverParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: LeverParams | None = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
         """The best return against the population, or in self-play.
 

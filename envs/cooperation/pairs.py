@@ -15,6 +15,7 @@ from envs.base import spaces
 from envs.cooperation.partners import Partner, Scripted, View
 from envs.cooperation.population import check_population, default_population, draw, revealed, revealed_space
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Params, PyTree, State
 
 __all__ = ["Pair", "PairParams", "PairState"]
 
@@ -95,17 +96,17 @@ class Pair(base.Environment):
         """The number of options n that rules choose from."""
         raise NotImplementedError
 
-    def begin(self, key: jax.Array, params: Any) -> Any:
+    def begin(self, key: jax.Array, params: Params) -> Any:
         """The first state of the game."""
         raise NotImplementedError
 
     def play(
-        self, key: jax.Array, game: Any, actions: jax.Array, params: Any
+        self, key: jax.Array, game: State, actions: jax.Array, params: Params
     ) -> tuple[Any, jax.Array, jax.Array, dict[str, jax.Array]]:
         """The state after both actions `[2]`, the common payoff float32 `[]`, whether the game is over, and metrics."""
         raise NotImplementedError
 
-    def observe(self, game: Any, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def observe(self, game: State, params: Params) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """The observations of both agents, float32 `[2, F]`."""
         raise NotImplementedError
 
@@ -113,11 +114,11 @@ class Pair(base.Environment):
         """The space of the observation of one agent."""
         raise NotImplementedError
 
-    def view(self, game: Any, agent: int, params: Any) -> View:
+    def view(self, game: State, agent: int, params: Params) -> View:
         """The view of the game that the rules of an agent use."""
         raise NotImplementedError
 
-    def to_action(self, game: Any, agent: int, option: jax.Array, params: Any) -> jax.Array:
+    def to_action(self, game: State, agent: int, option: jax.Array, params: Params) -> jax.Array:
         """The action that leads an agent to an option, int32 `[]`."""
         raise NotImplementedError
 
@@ -144,7 +145,7 @@ class Pair(base.Environment):
             return
         check_population(self.inside, self, params.population, params.weights)
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, Any]:
         """The first observation, of both agents in self-play."""
         if self.inside is None:
             game = self.begin(key, params)
@@ -156,7 +157,7 @@ class Pair(base.Environment):
         return self._seen(game, row, params), PairState(game.time, game, member, self.inside.start(self, row))
 
     def step_env(
-        self, key: jax.Array, state: Any, action: jax.Array, params: Any
+        self, key: jax.Array, state: State, action: jax.Array, params: Params
     ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """One step with both actions; the partner acts before it sees the agent's action."""
         if self.inside is None:
@@ -172,7 +173,7 @@ class Pair(base.Environment):
         state = PairState(game.time, game, state.member, memory)
         return self._seen(game, member, params), state, payoff, terminated, info
 
-    def observation_space(self, params: Any = None) -> spaces.Box:
+    def observation_space(self, params: Params = None) -> spaces.Box:
         """The space of the game, with room for the behaviour vector if it is revealed."""
         del params
         space, behaviour = self.game_space(), self.behaviour_space()
@@ -182,12 +183,12 @@ class Pair(base.Environment):
         low, high = min(np.min(space.low), shown.low), max(np.max(space.high), shown.high)
         return spaces.Box(float(low), float(high), (space.shape[0] + shown.shape[0],), jnp.float32)
 
-    def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
+    def behaviour_space(self, params: Params = None) -> spaces.Tuple | None:
         """The space of the partner's behaviour vector; None in self-play."""
         del params
         return None if self.inside is None else self.inside.behaviour_space(self)
 
-    def _seen(self, game: Any, member: Any, params: Any) -> jax.Array:
+    def _seen(self, game: State, member: PyTree, params: Params) -> jax.Array:
         """The observation of agent 0 beside a member of the population."""
         own = self.observe(game, params)[0]
         if not self.reveals or self.inside is None:

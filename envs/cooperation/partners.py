@@ -14,6 +14,7 @@ from flax import struct
 from envs.arguments import check_choice
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import Memory, Params, PyTree, State
 
 RULES = ("prefer", "alternate", "copy", "win-stay", "wait", "greedy", "random")
 
@@ -55,9 +56,9 @@ class Task(Protocol):
     @property
     def num_options(self) -> int: ...
 
-    def view(self, game: Any, agent: int, params: Any) -> View: ...
+    def view(self, game: State, agent: int, params: Params) -> View: ...
 
-    def to_action(self, game: Any, agent: int, option: jax.Array, params: Any) -> jax.Array: ...
+    def to_action(self, game: State, agent: int, option: jax.Array, params: Params) -> jax.Array: ...
 
 
 @struct.dataclass
@@ -99,21 +100,21 @@ class Partner:
         """The default members: a pytree of arrays `[P, ...]`, apart from arrays that all members share, see `rows`."""
         raise NotImplementedError
 
-    def rows(self, population: Any) -> Any:
+    def rows(self, population: PyTree) -> Any:
         """The population with None in place of parts that all members share; by default all of it."""
         return population
 
-    def member(self, population: Any, index: jax.Array) -> Any:
+    def member(self, population: PyTree, index: jax.Array) -> Any:
         """The member with this index, traced; by default its row."""
         return jax.tree.map(lambda leaf: jnp.asarray(leaf)[index], population)
 
-    def start(self, task: Any, member: Any) -> Any:
+    def start(self, task: Any, member: PyTree) -> Any:
         """The memory of a member at the start of an episode, a pytree of arrays; by default none."""
         del task, member
         return ()
 
     def act(
-        self, key: jax.Array, task: Any, state: Any, obs: jax.Array, member: Any, memory: Any, params: Any
+        self, key: jax.Array, task: Any, state: State, obs: jax.Array, member: PyTree, memory: Memory, params: Params
     ) -> tuple[jax.Array, Any]:
         """The action of a member and its memory afterwards.
 
@@ -132,11 +133,11 @@ class Partner:
         """The space of behaviour vectors: a `Tuple` of `Discrete` and one-dimensional `Box` parts."""
         raise NotImplementedError
 
-    def behaviour(self, member: Any) -> tuple[jax.Array, ...]:
+    def behaviour(self, member: PyTree) -> tuple[jax.Array, ...]:
         """The behaviour vector of a member, in the behaviour space."""
         raise NotImplementedError
 
-    def check(self, task: Any, population: Any) -> None:
+    def check(self, task: Any, population: PyTree) -> None:
         """Reject a population that does not fit the task; by default all are accepted.
 
         Args:
@@ -187,7 +188,14 @@ class Scripted(Partner):
         return Choice(none, none)
 
     def act(
-        self, key: jax.Array, task: Task, state: Any, obs: jax.Array, member: Behaviour, memory: Choice, params: Any
+        self,
+        key: jax.Array,
+        task: Task,
+        state: State,
+        obs: jax.Array,
+        member: Behaviour,
+        memory: Choice,
+        params: Params,
     ) -> tuple[jax.Array, Choice]:
         """The action that leads to the option of the rule."""
         del obs
@@ -209,7 +217,7 @@ class Scripted(Partner):
         check_parts(population, bounds, ("rule", "preference"))
 
 
-def check_parts(population: Any, bounds: Mapping[str, tuple[float, float]], whole: tuple[str, ...]) -> None:
+def check_parts(population: PyTree, bounds: Mapping[str, tuple[float, float]], whole: tuple[str, ...]) -> None:
     """Reject a population with a part that is out of range, or not of an integer type where it must be.
 
     Args:

@@ -9,6 +9,7 @@ import numpy as np
 from envs.base import spaces
 from envs.cooperation.partners import Partner
 from envs.errors import UserValueError
+from envs.pytrees import Number, PyTree
 
 __all__ = ["check_population", "default_population", "draw", "revealed", "revealed_space"]
 
@@ -20,7 +21,7 @@ def default_population(partner: Partner, task: Any) -> dict[str, Any]:
     return {"population": population, "weights": np.ones(len(leaves[0]) if leaves else 0, np.float32)}
 
 
-def check_population(partner: Partner, task: Any, population: Any, weights: Any) -> None:
+def check_population(partner: Partner, task: Any, population: PyTree, weights: Number) -> None:
     """Reject an empty population, one that does not fit the task, and weights by which no partner is drawn.
 
     Args:
@@ -52,7 +53,7 @@ def check_population(partner: Partner, task: Any, population: Any, weights: Any)
     partner.check(task, population)
 
 
-def draw(key: jax.Array, weights: Any) -> jax.Array:
+def draw(key: jax.Array, weights: Number) -> jax.Array:
     """The index of a member, int32 `[]`, drawn in proportion to the weights `[P]`."""
     return jax.random.categorical(key, jnp.log(jnp.asarray(weights, jnp.float32))).astype(jnp.int32)
 
@@ -77,6 +78,6 @@ def revealed_space(space: spaces.Tuple) -> spaces.Box:
     return spaces.Box(low, high, (width,), jnp.float32)
 
 
-def _parts(population: Any) -> str:
+def _parts(population: PyTree) -> str:
     paths = [jax.tree_util.keystr(path) or "array" for path, _ in jax.tree.leaves_with_path(population)]
     return ", ".join(paths) or "none"

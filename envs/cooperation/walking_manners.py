@@ -12,6 +12,7 @@ from envs.base import spaces
 from envs.cooperation.partners import Partner, check_parts
 from envs.crowd import steering
 from envs.crowd.state import CrowdState
+from envs.pytrees import Memory, Observation, Params
 
 SIDES = ("left", "right")
 
@@ -53,7 +54,14 @@ class MannerRule(Partner):
         return Manner(np.int32(side.ravel()), np.float32(patience.ravel()), np.float32(pace.ravel()))
 
     def act(
-        self, key: jax.Array, task: Any, state: CrowdState, obs: Any, member: Manner, memory: Any, params: Any
+        self,
+        key: jax.Array,
+        task: Any,
+        state: CrowdState,
+        obs: Observation,
+        member: Manner,
+        memory: Memory,
+        params: Params,
     ) -> tuple[jax.Array, Any]:
         """Actions of all people `[N, 2]`; the task replaces that of the agent."""
         del key, obs

@@ -144,7 +144,7 @@ class Crowd(Environment):
         radius = CrowdParams.radius * settings.size_mass[1] ** (1 / 3)
         self._scene.check(self.num_agents, radius)
 
-    def _default(self, name: str, value: Any) -> None:
+    def _default(self, name: str, value: object) -> None:
         if getattr(self, name) is None:
             object.__setattr__(self, name, value)
 

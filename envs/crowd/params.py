@@ -21,7 +21,7 @@ _POSITIVE = ("radius", "mass", "max_speed", "max_acceleration", "dt", "sight_rad
 _USUAL = PRESETS["2022"]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     """Whether a value is concrete: tracers and placeholders are not."""
     return isinstance(value, int | float | np.ndarray | np.generic)
 

@@ -15,6 +15,7 @@ from envs.crowd.trajectories import Trajectory
 from envs.crowd.user_scenarios import Recorded
 from envs.errors import UserValueError
 from envs.files import replacing
+from envs.pytrees import Number
 
 __all__ = ["Recording"]
 
@@ -121,7 +122,7 @@ class Recording:
         entries = [float(times[0]) for times in self.times]
         return Recorded(table, goal_half, walls=walls, pillars=pillars, entries=entries if any(entries) else ())
 
-    def sample(self, interval: Any, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, interval: Number, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions at even times, linear between recorded ones.
 
         Args:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envs.files import replacing
+from envs.pytrees import Params, State
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,7 +25,7 @@ MARGIN = 1.0  # m around the drawing
 __all__ = ["draw", "paths"]
 
 
-def draw(ax: Axes, params: Any) -> Callable[[Any], None]:
+def draw(ax: Axes, params: Params) -> Callable[[Any], None]:
     """A function that draws states of a crowd into axes: walkers with headings and trails, goals, walls, pillars.
 
     Args:
@@ -41,7 +42,7 @@ def draw(ax: Axes, params: Any) -> Callable[[Any], None]:
     made: dict[str, Any] = {}
     trail: list[np.ndarray] = []
 
-    def make(state: Any) -> None:
+    def make(state: State) -> None:
         for artist in (*ax.patches, *ax.collections):
             artist.remove()
         trail.clear()
@@ -57,7 +58,7 @@ def draw(ax: Axes, params: Any) -> Callable[[Any], None]:
             for radius, here in zip(np.asarray(state.traits.radius), present, strict=True)
         ]
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         if not made or int(state.time) == 0:
             make(state)
         position, walking = np.asarray(state.walkers.position), np.asarray(state.walking)

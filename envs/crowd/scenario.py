@@ -18,6 +18,7 @@ from envs.arguments import CheckedFlags
 from envs.crowd import spawning
 from envs.crowd.state import Goals, Obstacles, Scene, Traits
 from envs.errors import UserValueError
+from envs.pytrees import Params
 
 __all__ = ["ARENA", "GOAL_HALF", "PILLAR_RADIUS", "Box", "NoParams", "Scenario", "fixed_obstacles", "separated_scene"]
 
@@ -64,7 +65,7 @@ class Scenario(CheckedFlags):
         """Number of agents of this radius, in m, for which the starting places have room."""
         raise NotImplementedError
 
-    def place(self, key: jax.Array, params: Any, present: jax.Array, traits: Traits) -> Scene:
+    def place(self, key: jax.Array, params: Params, present: jax.Array, traits: Traits) -> Scene:
         """The start of an episode.
 
         Args:

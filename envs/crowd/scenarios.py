@@ -27,6 +27,7 @@ from envs.crowd.scenario import (
 from envs.crowd.state import Obstacles, Scene, Traits
 from envs.crowd.user_scenarios import Areas, Recorded
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Params
 from envs.spelling import near
 
 __all__ = [
@@ -150,7 +151,7 @@ class Flows(Scenario):
     def capacity(self, radius: float) -> int:
         return len(self.directions) * spawning.rectangle_holds((SQUARE_HALF, SQUARE_HALF), radius)
 
-    def place(self, key: jax.Array, params: Any, present: jax.Array, traits: Traits) -> Scene:
+    def place(self, key: jax.Array, params: Params, present: jax.Array, traits: Traits) -> Scene:
         del key, params
         groups = len(self.directions)
         agent = jnp.arange(present.shape[0])

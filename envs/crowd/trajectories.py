@@ -11,6 +11,7 @@ from flax import struct
 from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.state import CrowdState, Goals, Obstacles, Traits
+from envs.pytrees import Memory, PyTree
 
 __all__ = ["Act", "Trajectory", "roll"]
 
@@ -57,7 +58,7 @@ def roll(
     key: jax.Array,
     params: CrowdParams | None = None,
     num_steps: int | None = None,
-    memory: Any = None,
+    memory: Memory = None,
 ) -> Trajectory:
     """Play an episode; compiled once for each `env`, `act` and length, and usable under vmap over keys.
 
@@ -79,11 +80,11 @@ def roll(
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
-def _roll(env: Crowd, act: Act, num_steps: int, key: jax.Array, params: CrowdParams, memory: Any) -> Trajectory:
+def _roll(env: Crowd, act: Act, num_steps: int, key: jax.Array, params: CrowdParams, memory: Memory) -> Trajectory:
     reset_key, step_key = jax.random.split(key)
     obs, first = env.reset_env(reset_key, params)
 
-    def step(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+    def step(carry: PyTree, key: jax.Array) -> tuple[Any, Any]:
         obs, state, memory, ended = carry
         act_key, env_key = jax.random.split(key)
         if memory is None:

@@ -15,6 +15,7 @@ from envs.crowd.scenario import GOAL_HALF, Box, Scenario, fixed_obstacles, separ
 from envs.crowd.shapes import boxes_overlap
 from envs.crowd.state import Obstacles, Scene, Traits
 from envs.errors import UserValueError
+from envs.pytrees import Params
 
 __all__ = ["Areas", "Recorded"]
 
@@ -58,7 +59,7 @@ class Areas(Scenario):
         ]
         return len(held) * min(held)
 
-    def place(self, key: jax.Array, params: Any, present: jax.Array, traits: Traits) -> Scene:
+    def place(self, key: jax.Array, params: Params, present: jax.Array, traits: Traits) -> Scene:
         del key, params
         groups = len(self.spawns)
         agent = jnp.arange(present.shape[0])
@@ -117,7 +118,7 @@ class Recorded(Scenario):
         del radius
         return len(self.table)
 
-    def place(self, key: jax.Array, params: Any, present: jax.Array, traits: Traits) -> Scene:
+    def place(self, key: jax.Array, params: Params, present: jax.Array, traits: Traits) -> Scene:
         del key, params
         count = present.shape[0]
         rows = jnp.asarray(self.table, jnp.float32)[:count]

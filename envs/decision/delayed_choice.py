@@ -11,6 +11,7 @@ from flax import struct
 
 from envs import base, discount_curves
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 
 @struct.dataclass
@@ -115,7 +116,10 @@ class DelayedChoice(base.Environment):
         return rewards * discount_curves.at(curve, params.num_steps - 1)
 
     def optimum(
-        self, params: DelayedChoiceParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: DelayedChoiceParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The higher value of the two actions; 0 if the time limit is shorter. See `envs.Environment.optimum`.
 

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from envs.pytrees import Number
+
 __all__ = ["Fish", "Harvests", "precommitted", "sophisticated", "stationary"]
 
 POINTS = 2001
@@ -31,7 +33,7 @@ class Fish(NamedTuple):
     capacity: float
     noise: float
 
-    def grown(self, escapement: Any) -> Any:
+    def grown(self, escapement: Number) -> Any:
         """The mean of the next stock."""
         return escapement * (1 + self.growth_rate * (1 - escapement / self.capacity))
 

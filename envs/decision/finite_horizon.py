@@ -11,6 +11,7 @@ from envs import base, discount_curves
 from envs.arguments import check_at_least
 from envs.decision import dynamic_programming
 from envs.decision.dynamic_programming import FiniteProblem, Plan
+from envs.pytrees import DiscountLike, Number, Params, State
 
 __all__ = ["FiniteHorizon", "FiniteStates"]
 
@@ -26,11 +27,11 @@ class FiniteHorizon(base.Environment):
 
     shows_time: bool = True
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject a number of steps below 1."""
         check_at_least(params, num_steps=1)
 
-    def weights(self, params: Any = None, discount: Any = None) -> np.ndarray:
+    def weights(self, params: Params = None, discount: DiscountLike = None) -> np.ndarray:
         """The weights Gamma(t) of the rewards of an episode, float64 `[T]`, of `num_steps` or the time limit if less.
 
         Args:
@@ -38,12 +39,12 @@ class FiniteHorizon(base.Environment):
         """
         return discount_curves.of(discount, horizon(self.default_params if params is None else params))
 
-    def _simplest(self, kind: base.OptimumKind, params: Any, discount: Any) -> base.OptimumKind:
+    def _simplest(self, kind: base.OptimumKind, params: Params, discount: DiscountLike) -> base.OptimumKind:
         """The kind, or "precommitted" for the sophisticated one under an exponential discount, which is equal."""
         exponential = discount_curves.is_exponential(self.weights(params, discount))
         return "precommitted" if base.check_optimum_kind(kind) == "sophisticated" and exponential else kind
 
-    def _observe(self, numbers: Any, state: Any, params: Any) -> jax.Array:
+    def _observe(self, numbers: Number, state: State, params: Params) -> jax.Array:
         left = [jnp.maximum(1 - state.time / params.num_steps, 0)] if self.shows_time else []
         return jnp.concatenate([jnp.ravel(jnp.asarray(part, jnp.float32)) for part in (numbers, *left)])
 
@@ -52,7 +53,7 @@ class FiniteHorizon(base.Environment):
 class FiniteStates(FiniteHorizon):
     """A task of a number of steps with finitely many states."""
 
-    def problem(self, params: Any = None) -> FiniteProblem:
+    def problem(self, params: Params = None) -> FiniteProblem:
         """The task as a finite decision problem, without its number of steps, in float64.
 
         Args:
@@ -60,7 +61,9 @@ class FiniteStates(FiniteHorizon):
         """
         raise NotImplementedError
 
-    def plan(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> Plan | None:
+    def plan(
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
+    ) -> Plan | None:
         """The policy that attains the `optimum`, over the states of `problem`; None where that is not known.
 
         Stationary policies map states to actions, without randomness and whatever the time, also where the observation
@@ -73,7 +76,7 @@ class FiniteStates(FiniteHorizon):
         return getattr(dynamic_programming, kind)(self.problem(params), curve)
 
     def optimum(
-        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
         """The value of `plan`, by dynamic programming; see `envs.Environment.optimum`.
 
@@ -83,7 +86,7 @@ class FiniteStates(FiniteHorizon):
         return None if plan is None else plan.value
 
 
-def horizon(params: Any) -> Any:
+def horizon(params: Params) -> Any:
     """Number of steps of an episode that is not ended early: whole, or an array over settings."""
     steps = np.minimum(np.asarray(params.num_steps), np.asarray(params.max_steps_in_episode))
     return int(steps) if steps.ndim == 0 else steps

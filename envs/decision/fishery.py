@@ -1,7 +1,7 @@
 """Fishery: harvest a stock of fish that grows back; its best policies leave a constant part of the stock."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,10 @@ from envs.decision.escapement import Fish
 from envs.decision.finite_horizon import FiniteHorizon, horizon
 from envs.decision.pictures import bars
 from envs.errors import UserValueError
+from envs.pytrees import DiscountLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @struct.dataclass
@@ -98,7 +102,10 @@ class Fishery(FiniteHorizon):
         return obs, state, harvest.astype(jnp.float32), state.time >= params.num_steps, {}
 
     def plan(
-        self, params: FisheryParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: FisheryParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> escapement.Harvests:
         """The policy that attains the `optimum`, by dynamic programming over 2,001 stocks.
 
@@ -112,7 +119,10 @@ class Fishery(FiniteHorizon):
         return solve(_fish(params), self.weights(params, discount))
 
     def optimum(
-        self, params: FisheryParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: FisheryParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The value of `plan`; see `envs.Environment.optimum`."""
         return self.plan(params, discount, kind).value
@@ -137,7 +147,7 @@ class Fishery(FiniteHorizon):
         high = jnp.array([jnp.inf, 1.0][: 1 + self.shows_time], jnp.float32)
         return spaces.Box(jnp.zeros_like(high), high, high.shape, jnp.float32)
 
-    def draw(self, ax: Any, state: FisheryState, params: FisheryParams) -> None:
+    def draw(self, ax: "Axes", state: FisheryState, params: FisheryParams) -> None:
         """The stock as a bar, and half of the capacity as a line."""
         stock, capacity = float(state.stock), float(params.capacity)
         top = max(_fish(params).highest(), capacity)

@@ -1,7 +1,7 @@
 """Inventory: order goods against random demand; stock, orders and unmet demand cost."""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from envs.decision import inventory_problem
 from envs.decision.dynamic_programming import FiniteProblem
 from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @struct.dataclass
@@ -137,7 +140,7 @@ class Inventory(FiniteStates):
         low = jnp.array([self._least / self.capacity, 0.0][: 1 + self.shows_time], jnp.float32)
         return spaces.Box(low, jnp.ones_like(low), low.shape, jnp.float32)
 
-    def draw(self, ax: Any, state: InventoryState, params: InventoryParams) -> None:
+    def draw(self, ax: "Axes", state: InventoryState, params: InventoryParams) -> None:
         """The stock as a bar, below 0 where demand waits."""
         bars(ax, [int(state.stock)], [f"{int(state.stock)}"], top=self.capacity, bottom=self._least, caption="stock")
 

@@ -1,15 +1,14 @@
 """The decision problem of an inventory, in float64."""
 
-from typing import Any
-
 import numpy as np
 
 from envs.decision.dynamic_programming import FiniteProblem
+from envs.pytrees import Params
 
 __all__ = ["problem"]
 
 
-def problem(params: Any, capacity: int, least: int, max_demand: int) -> FiniteProblem:
+def problem(params: Params, capacity: int, least: int, max_demand: int) -> FiniteProblem:
     """The problem whose states are the stocks from the least to the capacity, and whose actions are orders.
 
     Args:

@@ -1,7 +1,7 @@
 """Kelly: bet a share of the wealth on a coin with a known edge; the reward is the growth of the wealth."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,10 @@ from envs.arguments import check_number, check_positive
 from envs.base import spaces
 from envs.decision.finite_horizon import FiniteHorizon, horizon
 from envs.decision.pictures import bars
+from envs.pytrees import DiscountLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @struct.dataclass
@@ -97,7 +101,7 @@ class Kelly(FiniteHorizon):
         return float(np.clip(win - (1 - win) / float(params.odds), 0, float(params.max_share)))
 
     def optimum(
-        self, params: KellyParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: KellyParams | None = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float:
         """The mean growth of a bet of the best share times the sum of the weights; see `envs.Environment.optimum`."""
         base.check_optimum_kind(kind)
@@ -123,7 +127,7 @@ class Kelly(FiniteHorizon):
         high = jnp.array([jnp.inf, 1.0][: 1 + self.shows_time], jnp.float32)
         return spaces.Box(low, high, (1 + self.shows_time,), jnp.float32)
 
-    def draw(self, ax: Any, state: KellyState, params: KellyParams) -> None:
+    def draw(self, ax: "Axes", state: KellyState, params: KellyParams) -> None:
         """The logarithm of the wealth as a bar from 0, with the mean of the best share at the end as a line."""
         end = max(2 * self.optimum(params), 1.0)
         wealth = float(state.log_wealth)

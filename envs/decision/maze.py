@@ -1,7 +1,7 @@
 """Maze: walk to the goal between walls that every episode draws anew; a maze may have no way to it."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +11,9 @@ from flax import struct
 from envs import base
 from envs.arguments import check_at_least, check_count, check_number
 from envs.base import spaces
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 MOVES = np.array([[0, 1], [1, 0], [0, -1], [-1, 0]], np.int32)  # right, up, left, down
 INK, BODY, MARK = "#222222", "#0072B2", "#009E73"
@@ -149,7 +152,7 @@ class Maze(base.Environment):
         del params
         return spaces.Box(-1.0, 1.0, ((2 * self.view + 1) ** 2 + 2,), jnp.float32)
 
-    def draw(self, ax: Any, state: MazeState, params: MazeParams) -> None:
+    def draw(self, ax: "Axes", state: MazeState, params: MazeParams) -> None:
         """The walls, the goal as a square, and the walker as a disc."""
         del params
         size, walls = self.size, np.asarray(state.walls)

@@ -12,6 +12,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import DiscountLike
 
 __all__ = ["HAZARDS", "Pathworld", "PathworldState"]
 
@@ -136,7 +137,10 @@ class Pathworld(base.Environment):
         return self.survival(self._lengths, mean_hazard) * np.arange(self.num_paths)
 
     def optimum(
-        self, params: PathworldParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: PathworldParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """Highest expected return, max_i Gamma(i^2) i P(survive path i); see `envs.Environment.optimum`.
 

@@ -1,7 +1,10 @@
 """Pictures of decision tasks as labelled bars."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = ["bars"]
 
@@ -9,7 +12,7 @@ INK, LIGHT, BODY, MARK = "#222222", "#bdbdbd", "#0072B2", "#D55E00"
 
 
 def bars(
-    ax: Any,
+    ax: "Axes",
     heights: Sequence[float],
     labels: Sequence[str],
     *,

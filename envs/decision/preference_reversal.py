@@ -10,6 +10,7 @@ from flax import struct
 
 from envs import base, discount_curves
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 SOONER, LATER = 0, 1
 
@@ -180,7 +181,7 @@ class PreferenceReversal(base.Environment):
     def optimum(
         self,
         params: PreferenceReversalParams | None = None,
-        discount: Any = None,
+        discount: DiscountLike = None,
         kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The value of the best plan; the sophisticated one, of the best plan that the second choice carries out.

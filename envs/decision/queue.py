@@ -1,7 +1,7 @@
 """Queue: one server and several classes of jobs, whose waiting costs; choose the class that is served."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from envs.decision.dynamic_programming import FiniteProblem
 from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
 from envs.errors import UserValueError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @struct.dataclass
@@ -140,7 +143,7 @@ class Queue(FiniteStates):
         del params
         return spaces.Box(0.0, 1.0, (len(self.jobs) + self.shows_time,), jnp.float32)
 
-    def draw(self, ax: Any, state: QueueState, params: QueueParams) -> None:
+    def draw(self, ax: "Axes", state: QueueState, params: QueueParams) -> None:
         """The jobs of each class as bars."""
         labels = [f"cost {cost:.3g}" for cost in np.asarray(params.costs)]
         bars(ax, np.asarray(state.jobs).tolist(), labels, top=max(self.jobs), caption="jobs")

@@ -11,6 +11,7 @@ from flax import struct
 
 from envs import base, discount_curves
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 
 @struct.dataclass
@@ -103,7 +104,10 @@ class RandomDilemmas(base.Environment):
         return spaces.Box(jnp.zeros(4, jnp.float32), high, (4,), jnp.float32)
 
     def optimum(
-        self, params: RandomDilemmasParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: RandomDilemmasParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The best return, by choosing the higher value in each dilemma; see `envs.Environment.optimum`.
 

@@ -1,7 +1,7 @@
 """Replacement: run a machine that wears and earns less, or replace it before it fails."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from envs.base import spaces
 from envs.decision.dynamic_programming import FiniteProblem
 from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RUN, REPLACE = 0, 1
 
@@ -137,7 +140,7 @@ class Replacement(FiniteStates):
         del params
         return spaces.Box(0.0, 1.0, (self.num_levels + self.shows_time,), jnp.float32)
 
-    def draw(self, ax: Any, state: ReplacementState, params: ReplacementParams) -> None:
+    def draw(self, ax: "Axes", state: ReplacementState, params: ReplacementParams) -> None:
         """The wear as a bar that fills up to failure."""
         wear, last = int(state.wear), self.num_levels - 1
         bars(ax, [wear], ["wear"], top=last, marked=[0] * (wear == last), caption="failed" if wear == last else "")

@@ -1,7 +1,7 @@
 """River: swim against the current to a source that pays much, or rest at the bank, which pays little at once."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -15,6 +15,9 @@ from envs.decision.dynamic_programming import FiniteProblem
 from envs.decision.finite_horizon import FiniteStates, horizon
 from envs.decision.pictures import bars
 from envs.errors import UserValueError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 DRIFT, SWIM = 0, 1
 
@@ -137,7 +140,7 @@ class River(FiniteStates):
         del params
         return spaces.Box(0.0, 1.0, (self.num_positions + self.shows_time,), jnp.float32)
 
-    def draw(self, ax: Any, state: RiverState, params: RiverParams) -> None:
+    def draw(self, ax: "Axes", state: RiverState, params: RiverParams) -> None:
         """The positions from the bank to the source; that of the swimmer is filled."""
         place, last = int(state.position), self.num_positions - 1
         heights = [float(each == place) for each in range(self.num_positions)]

@@ -1,7 +1,7 @@
 """Stopping: accept one of a number of random offers, which cannot be recalled."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,10 @@ from envs.arguments import check_positive
 from envs.base import spaces
 from envs.decision.finite_horizon import FiniteHorizon, horizon
 from envs.decision.pictures import bars
+from envs.pytrees import DiscountLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 GO_ON, ACCEPT = 0, 1
 
@@ -82,7 +86,10 @@ class Stopping(FiniteHorizon):
         return obs, state, reward, accepts | (state.time >= params.num_steps), {}
 
     def thresholds(
-        self, params: StoppingParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: StoppingParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> np.ndarray:
         """The shares of the highest offer from which each step accepts, float64 `[T]`.
 
@@ -110,7 +117,10 @@ class Stopping(FiniteHorizon):
         return thresholds
 
     def optimum(
-        self, params: StoppingParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: StoppingParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The value of the `thresholds`; see `envs.Environment.optimum`.
 
@@ -133,7 +143,7 @@ class Stopping(FiniteHorizon):
         del params
         return spaces.Box(0.0, 1.0, (1 + self.shows_time,), jnp.float32)
 
-    def draw(self, ax: Any, state: StoppingState, params: StoppingParams) -> None:
+    def draw(self, ax: "Axes", state: StoppingState, params: StoppingParams) -> None:
         """The offer as a bar, with the threshold of the undiscounted optimum."""
         thresholds = self.thresholds(params)
         at = thresholds[min(int(state.time), len(thresholds) - 1)]

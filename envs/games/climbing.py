@@ -12,6 +12,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count
 from envs.base import spaces
+from envs.pytrees import DiscountLike, Number
 
 NUM_ACTIONS = 3
 
@@ -125,7 +126,10 @@ class ClimbingGame(base.Environment):
         return spaces.Box(0.0, 1.0, (NUM_ACTIONS + 1,), jnp.float32)
 
     def optimum(
-        self, params: ClimbingParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: ClimbingParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The best return of an agent, by the best joint action at every step; see `envs.Environment.optimum`.
 
@@ -139,7 +143,7 @@ class ClimbingGame(base.Environment):
         best = max(float(self._mean_of_pairs(count, float(params.penalty))) for count in counts)
         return best * float(np.sum(discount_curves.of(discount, steps)))
 
-    def _mean_of_pairs(self, counts: Any, penalty: Any) -> Any:
+    def _mean_of_pairs(self, counts: Number, penalty: Number) -> Any:
         """The mean payoff over pairs, by the number of agents that take each action `[3]`."""
         first, second, third = counts[0], counts[1], counts[2]
         alike = 11 * first * (first - 1) + 7 * second * (second - 1) + 5 * third * (third - 1)

@@ -12,6 +12,7 @@ from envs import base, discount_curves
 from envs.arguments import check_count
 from envs.base import spaces
 from envs.memory.repeat_first import RANKS, SUITS
+from envs.pytrees import DiscountLike
 
 
 @struct.dataclass
@@ -109,7 +110,10 @@ class Autoencode(base.Environment):
         return spaces.Box(0.0, 1.0, (1 + SUITS,), jnp.float32)
 
     def optimum(
-        self, params: AutoencodeParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: AutoencodeParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The best return, (Gamma(n - 1) + ... + Gamma(2 n - 2)) / n; see `envs.Environment.optimum`.
 
@@ -119,7 +123,7 @@ class Autoencode(base.Environment):
             return self.memoryless(params, discount)
         return float(np.sum(self._weights(params, discount)))
 
-    def memoryless(self, params: AutoencodeParams | None = None, discount: Any = None) -> float:
+    def memoryless(self, params: AutoencodeParams | None = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory: right in the first answer, then in one case of four.
 
         All observations after the first answer are the same, so the answers are independent of the cards, of which each
@@ -131,7 +135,7 @@ class Autoencode(base.Environment):
         weights = self._weights(params, discount)
         return float(np.sum(weights[:1]) - np.sum(weights[1:]) / 2)
 
-    def _weights(self, params: AutoencodeParams | None, discount: Any) -> np.ndarray:
+    def _weights(self, params: AutoencodeParams | None, discount: DiscountLike) -> np.ndarray:
         """The value of a right answer at each card, the last one first, up to the time limit."""
         params = self.default_params if params is None else params
         steps = min(2 * self.num_cards - 1, int(params.max_steps_in_episode))

@@ -12,6 +12,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count, check_positive
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 WORK = 2**26  # largest number of elementary steps of an exact value
 
@@ -120,7 +121,10 @@ class BanditEpisode(base.Environment):
         return spaces.Box(0.0, 1.0, (self.num_arms + 2,), jnp.float32)
 
     def optimum(
-        self, params: BanditEpisodeParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: BanditEpisodeParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float | None:
         """The best return, of the Bayesian policy, by dynamic programming over the successes and failures of each arm.
 
@@ -153,7 +157,7 @@ class BanditEpisode(base.Environment):
             values = np.max(of_arms, axis=0)
         return float(values.item())
 
-    def memoryless(self, params: BanditEpisodeParams | None = None, discount: Any = None) -> float | None:
+    def memoryless(self, params: BanditEpisodeParams | None = None, discount: DiscountLike = None) -> float | None:
         """The best return of a function from observations to actions, by enumeration of all such functions.
 
         The last arm and reward are observed, so this is more than half of the pulls under a uniform prior: the best
@@ -197,7 +201,7 @@ class BanditEpisode(base.Environment):
             best = max(best, earned)
         return best
 
-    def bound(self, params: BanditEpisodeParams | None = None, discount: Any = None) -> float:
+    def bound(self, params: BanditEpisodeParams | None = None, discount: DiscountLike = None) -> float:
         """A bound on the return of any policy, that of one that knows the best arm: E[max p] times the sum of Gamma.
 
         E[max p] is the integral of 1 - F(x)^K over [0, 1], with the distribution function F of the prior.
@@ -212,7 +216,7 @@ class BanditEpisode(base.Environment):
         best = quad(lambda x: 1 - betainc(alpha, beta, x) ** self.num_arms, 0, 1, epsabs=1e-12)[0]
         return float(best * np.sum(curve))
 
-    def _setting(self, params: BanditEpisodeParams | None, discount: Any) -> tuple[float, float, np.ndarray]:
+    def _setting(self, params: BanditEpisodeParams | None, discount: DiscountLike) -> tuple[float, float, np.ndarray]:
         """The prior, and Gamma at each pull up to the time limit."""
         params = self.default_params if params is None else params
         steps = min(int(params.num_pulls), int(params.max_steps_in_episode))

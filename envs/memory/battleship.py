@@ -14,6 +14,7 @@ from envs import base, discount_curves
 from envs.arguments import check_count
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import DiscountLike
 
 
 @struct.dataclass
@@ -155,7 +156,10 @@ class Battleship(base.Environment):
         return spaces.Box(0.0, 1.0, (1 + 2 * self.board_size,), jnp.float32)
 
     def optimum(
-        self, params: BattleshipParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: BattleshipParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float | None:
         """The best return under a discount that never rises, for boards of one ship up to 4 x 4, and of up to 3 x 3.
 
@@ -204,7 +208,7 @@ class Battleship(base.Environment):
             total += best(cell, 0, [board for board in boards.items() if not board[0] & cell], 0)
         return total * cost
 
-    def bound(self, params: BattleshipParams | None = None, discount: Any = None) -> float:
+    def bound(self, params: BattleshipParams | None = None, discount: DiscountLike = None) -> float:
         """A bound on the return of any policy under a discount that never rises, that of hits alone.
 
         Args:

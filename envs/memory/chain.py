@@ -9,6 +9,7 @@ import numpy as np
 from envs import base, discount_curves, gymnax_environment
 from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
+from envs.pytrees import Action, DiscountLike, Params, State
 
 
 @dataclass(frozen=True)
@@ -52,35 +53,37 @@ class MemoryChain(base.Environment):
         limit = max(params.max_steps_in_episode, self.length + 1)
         return params.replace(memory_length=self.length, max_steps_in_episode=limit)
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject a length below 1, and a time limit before the rewarded step."""
         check_at_least(params, memory_length=1)
         check_limit(params, "memory_length", np.asarray(params.memory_length) + 1)
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, Any]:
         """gymnax's reset."""
         return self.inner.reset_env(key, params)
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """gymnax's step."""
         return self.inner.step_env(key, state, action, params)
 
-    def return_range(self, params: Any) -> tuple[Any, Any]:
+    def return_range(self, params: Params) -> tuple[Any, Any]:
         """From a wrong to a right answer."""
         del params
         return -1.0, 1.0
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """A bit."""
         return self.inner.action_space(params)
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The share of remaining steps, the queried number, and the bits, each -1 or 1; 0 where not shown."""
         return self.inner.observation_space(params)
 
-    def optimum(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> float:
+    def optimum(
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
+    ) -> float:
         """The best return, Gamma(length); 0 if the time limit is shorter. See `envs.Environment.optimum`.
 
         The sophisticated one is the same, because one step decides alone; the stationary one is `memoryless`.
@@ -91,7 +94,7 @@ class MemoryChain(base.Environment):
         length = int(params.memory_length)
         return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
-    def memoryless(self, params: Any = None, discount: Any = None) -> float:
+    def memoryless(self, params: Params = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory: 0, or the optimum where the length is 1.
 
         At the rewarded action the queried number is observed, but the bits only where the length is 1.

@@ -13,6 +13,7 @@ from envs import base, discount_curves
 from envs.arguments import check_count
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import DiscountLike
 
 
 @struct.dataclass
@@ -141,7 +142,7 @@ class Concentration(base.Environment):
         del params
         return spaces.Box(0.0, 1.0, (self.num_cards * self.num_values,), jnp.float32)
 
-    def bound(self, params: ConcentrationParams | None = None, discount: Any = None) -> float:
+    def bound(self, params: ConcentrationParams | None = None, discount: DiscountLike = None) -> float:
         """A bound on the return of any policy under a discount that never rises, and not its optimum.
 
         The k-th pair is found with step 2 k at the earliest, so the pairs are worth at most 2 / n times the sum of

@@ -12,6 +12,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.arguments import check_choice, check_count
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 DECK = 52
 VALUES = (2, 4, 13)  # colours, suits and ranks
@@ -122,7 +123,10 @@ class CountRecall(base.Environment):
         return spaces.Box(0.0, 1.0, (2 * self.num_values,), jnp.float32)
 
     def optimum(
-        self, params: CountRecallParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: CountRecallParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The best return, (Gamma(0) + ... + Gamma(n - 2)) / (n - 1); see `envs.Environment.optimum`.
 
@@ -132,7 +136,7 @@ class CountRecall(base.Environment):
             return self.memoryless(params, discount)
         return float(np.sum(self._weights(params, discount)))
 
-    def memoryless(self, params: CountRecallParams | None = None, discount: Any = None) -> float:
+    def memoryless(self, params: CountRecallParams | None = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory: one number where the value shown is asked for, one elsewhere.
 
         Actions change nothing, so each observation has a best answer of its own: the number c with the largest sum over
@@ -157,7 +161,7 @@ class CountRecall(base.Environment):
                 other[count] += weight * chance * (1 - again)
         return float(2 * (np.max(same) + np.max(other)) - np.sum(weights))
 
-    def _weights(self, params: CountRecallParams | None, discount: Any) -> np.ndarray:
+    def _weights(self, params: CountRecallParams | None, discount: DiscountLike) -> np.ndarray:
         """The value of a right answer at each step up to the time limit."""
         params = self.default_params if params is None else params
         steps = min(self.num_cards - 1, int(params.max_steps_in_episode))

@@ -11,6 +11,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 DIFFERENT, SAME = 0, 1
 
@@ -124,7 +125,10 @@ class DelayedMatch(base.Environment):
         return spaces.Box(0.0, 1.0, (self.num_symbols + 2,), jnp.float32)
 
     def optimum(
-        self, params: DelayedMatchParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: DelayedMatchParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The best return, the mean of Gamma at the tests; see `envs.Environment.optimum`.
 
@@ -138,7 +142,7 @@ class DelayedMatch(base.Environment):
         tests = tests[tests < int(params.max_steps_in_episode)]
         return float(np.sum(discount_curves.of(discount, steps * trials)[tests]) / trials)
 
-    def memoryless(self, params: DelayedMatchParams | None = None, discount: Any = None) -> float:
+    def memoryless(self, params: DelayedMatchParams | None = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory, 0: at a test both answers are equally likely.
 
         Args:

@@ -11,6 +11,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.arguments import check_count
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 SUITS, RANKS = 4, 13
 
@@ -109,7 +110,10 @@ class RepeatFirst(base.Environment):
         return spaces.Box(0.0, 1.0, (1 + SUITS,), jnp.float32)
 
     def optimum(
-        self, params: RepeatFirstParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self,
+        params: RepeatFirstParams | None = None,
+        discount: DiscountLike = None,
+        kind: base.OptimumKind = "precommitted",
     ) -> float:
         """The best return, (Gamma(0) + ... + Gamma(n - 1)) / (n - 1); see `envs.Environment.optimum`.
 
@@ -119,7 +123,7 @@ class RepeatFirst(base.Environment):
             return self.memoryless(params, discount)
         return float(np.sum(self._weights(params, discount)))
 
-    def memoryless(self, params: RepeatFirstParams | None = None, discount: Any = None) -> float:
+    def memoryless(self, params: RepeatFirstParams | None = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory: right in the first step, then in 13 d of n - 1 cases (d decks).
 
         Args:
@@ -129,7 +133,7 @@ class RepeatFirst(base.Environment):
         right = RANKS * self.num_decks / (self.num_cards - 1)
         return float(weights[0] + (2 * right - 1) * np.sum(weights[1:]))
 
-    def _weights(self, params: RepeatFirstParams | None, discount: Any) -> np.ndarray:
+    def _weights(self, params: RepeatFirstParams | None, discount: DiscountLike) -> np.ndarray:
         """The value of a right answer at each step up to the time limit."""
         params = self.default_params if params is None else params
         steps = min(self.num_cards, int(params.max_steps_in_episode))

@@ -11,6 +11,7 @@ from flax import struct
 from envs import base, discount_curves
 from envs.arguments import check_at_least, check_count, check_limit
 from envs.base import spaces
+from envs.pytrees import DiscountLike
 
 FORWARD, BACK, UP, DOWN = range(4)
 
@@ -124,7 +125,7 @@ class TMaze(base.Environment):
         return spaces.Box(0.0, 1.0, (4,), jnp.float32)
 
     def optimum(
-        self, params: TMazeParams | None = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: TMazeParams | None = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float:
         """The best return under a discount that never rises, Gamma(length); 0 if the time limit is shorter.
 
@@ -137,7 +138,7 @@ class TMaze(base.Environment):
         length = int(params.length)
         return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
-    def memoryless(self, params: TMazeParams | None = None, discount: Any = None) -> float:
+    def memoryless(self, params: TMazeParams | None = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory, half of the optimum.
 
         At the junction it turns up with a fixed probability, independent of the sign, so it is right in at most half of

@@ -6,6 +6,7 @@ from typing import Any
 from flax import struct
 
 from envs.pde.nonlinear import NonlinearField, NonlinearParams
+from envs.pytrees import Number, Params
 
 __all__ = ["Burgers", "BurgersParams"]
 
@@ -45,6 +46,6 @@ class Burgers(NonlinearField):
         """A viscosity of 0.01 on a circle of length 1."""
         return BurgersParams(**self.placed())
 
-    def rates(self, waves: Any, params: Any) -> Any:
+    def rates(self, waves: Number, params: Params) -> Any:
         """Diffusion, -nu k^2."""
         return -params.viscosity * waves**2

@@ -12,6 +12,7 @@ from envs.arguments import check_at_least
 from envs.pde.field import FieldParams
 from envs.pde.linear import LinearField, circulant
 from envs.pde.spectral import resolved, to_field, to_modes, wave_numbers
+from envs.pytrees import Number
 
 __all__ = ["ConvectionDiffusionReaction", "ConvectionParams"]
 
@@ -75,6 +76,6 @@ class ConvectionDiffusionReaction(LinearField):
         return to_field(jnp.where(resolved(self.num_modes), modes, 0.0) + params.noise * noise)
 
 
-def _symbol(waves: Any, diffusivity: Any, velocity: Any, reaction: Any) -> Any:
+def _symbol(waves: Number, diffusivity: Number, velocity: Number, reaction: Number) -> Any:
     """Rates of the modes."""
     return reaction - diffusivity * waves**2 - 1j * velocity * waves

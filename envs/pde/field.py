@@ -14,6 +14,7 @@ from envs.base import spaces
 from envs.errors import UserValueError
 from envs.pde import devices
 from envs.pde.spectral import random_modes, to_field
+from envs.pytrees import Number, Params, State
 from envs.threefry import unrolled
 
 if TYPE_CHECKING:
@@ -94,7 +95,7 @@ class Field(base.Environment):
         seen, moved = devices.sensors(places[0], self.num_modes), devices.actuators(places[1], self.num_modes)
         return {"sensors": np.float32(seen), "actuators": np.float32(moved)}
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject times and costs of actions that are not above 0, and sensors or actuators of other sizes."""
         check_positive(params, "length", "dt", "control_cost", "max_action")
         check_at_least(params, state_cost=0, initial_scale=0, noise=0, smoothness=0, measurement_noise=0)
@@ -106,49 +107,49 @@ class Field(base.Environment):
             if not np.all(np.isfinite(value)):
                 raise UserValueError(f"env.{name} must be finite, got {value[~np.isfinite(value)][0]}")
 
-    def observe(self, key: jax.Array, field: jax.Array, params: Any) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def observe(self, key: jax.Array, field: jax.Array, params: Params) -> jax.Array:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Means of the field at the sensors, with noise; of a wave, then those of its speed."""
         seen = jnp.matmul(field, jnp.asarray(params.sensors, jnp.float32).T, precision="highest").reshape(-1)
         return seen + params.measurement_noise * jax.random.normal(key, seen.shape, jnp.float32)
 
-    def force(self, action: jax.Array, params: Any) -> jax.Array:
+    def force(self, action: jax.Array, params: Params) -> jax.Array:
         """Force at each point, `[n]`, of an action within its bounds."""
         return jnp.matmul(jnp.asarray(params.actuators, jnp.float32), action, precision="highest")
 
-    def smooth_modes(self, key: jax.Array, params: Any) -> jax.Array:
+    def smooth_modes(self, key: jax.Array, params: Params) -> jax.Array:
         """Modes of a random field of variance 1."""
         return random_modes(unrolled(key), self.num_modes, params.smoothness)
 
-    def smooth_field(self, key: jax.Array, scale: Any, params: Any) -> jax.Array:
+    def smooth_field(self, key: jax.Array, scale: Number, params: Params) -> jax.Array:
         """A random field with this standard deviation at each point."""
         return scale * to_field(self.smooth_modes(key, params))
 
-    def costs(self, params: Any) -> tuple[Any, ...]:
+    def costs(self, params: Params) -> tuple[Any, ...]:
         """Costs of the integrals of the squared rows of a field."""
         return (params.state_cost,)
 
-    def cost(self, field: jax.Array, action: jax.Array, params: Any) -> jax.Array:
+    def cost(self, field: jax.Array, action: jax.Array, params: Params) -> jax.Array:
         """Cost of a step from a field `[n]` or `[rows, n]` under an action."""
         integrals = jnp.sum(jnp.square(field), axis=-1) * (params.length / self.num_modes)
         weights = jnp.stack([jnp.asarray(each, jnp.float32) for each in self.costs(params)])
         return jnp.sum(weights * integrals) + params.control_cost * jnp.sum(jnp.square(action))
 
-    def privileged(self, state: FieldState, params: Any) -> jax.Array:
+    def privileged(self, state: FieldState, params: Params) -> jax.Array:
         """The field itself, for critics that see more than the sensors."""
         del params
         return state.field
 
-    def action_space(self, params: Any = None) -> spaces.Box:
+    def action_space(self, params: Params = None) -> spaces.Box:
         """Forces of the actuators, `[m]`."""
         params = self.default_params if params is None else params
         return spaces.Box(-params.max_action, params.max_action, (self.num_actuators,), jnp.float32)
 
-    def observation_space(self, params: Any) -> spaces.Box:
+    def observation_space(self, params: Params) -> spaces.Box:
         """What the sensors show, without bounds."""
         del params
         return spaces.Box(-jnp.inf, jnp.inf, (self.num_sensors,), jnp.float32)
 
-    def draw(self, ax: "Axes", state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The field over the circle, the target, and the places of actuators and sensors."""
         n, rows = self.num_modes, np.atleast_2d(np.asarray(state.field, np.float64))
         height = 4 * max(float(params.initial_scale), 1e-6)

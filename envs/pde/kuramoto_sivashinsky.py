@@ -6,6 +6,7 @@ from typing import Any
 from flax import struct
 
 from envs.pde.nonlinear import NonlinearField, NonlinearParams
+from envs.pytrees import Number, Params
 
 __all__ = ["KuramotoSivashinsky", "KuramotoSivashinskyParams"]
 
@@ -46,6 +47,6 @@ class KuramotoSivashinsky(NonlinearField):
         """A circle of length 22."""
         return KuramotoSivashinskyParams(**self.placed())
 
-    def rates(self, waves: Any, params: Any) -> Any:
+    def rates(self, waves: Number, params: Params) -> Any:
         """Growth of long waves and decay of short ones, k^2 - nu k^4."""
         return waves**2 - params.viscosity * waves**4

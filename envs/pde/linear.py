@@ -14,6 +14,7 @@ from envs.control.lq_plants import zero_order_hold
 from envs.control.stationary_gains import best_law
 from envs.errors import UserValueError
 from envs.pde.field import Field, FieldState
+from envs.pytrees import DiscountLike, Number, Params
 
 __all__ = ["LinearField", "circulant"]
 
@@ -21,7 +22,7 @@ _LEAST_SHARE = 1e-6  # amplitude of a wave that matters to the optimum
 _MOST_GROWTH = 40.0  # exponent of the growth within an episode, beyond which float32 overflows in the cost
 
 
-def circulant(symbol: Any, num_modes: int) -> np.ndarray:
+def circulant(symbol: Number, num_modes: int) -> np.ndarray:
     """Matrix `[n, n]` in float64 of a linear map that multiplies modes by a symbol; the mode n / 2 is left out.
 
     Args:
@@ -36,31 +37,31 @@ def circulant(symbol: Any, num_modes: int) -> np.ndarray:
 class LinearField(Field):
     """Base of the tasks whose steps are linear and exact: actions are constant in a step, and nothing terminates."""
 
-    def scales(self, params: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def scales(self, params: Params) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Standard deviations of the first field and of the noise of a step, for each of its rows."""
         return (params.initial_scale,), (params.noise,)
 
-    def generator(self, params: Any) -> tuple[np.ndarray, np.ndarray]:
+    def generator(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
         """Float64 a `[N, N]` and b `[N, n]` of dx/dt = a x + b f, for the N numbers x of a state and the force f."""
         raise NotImplementedError
 
-    def held(self, field: jax.Array, force: jax.Array, noise: jax.Array, params: Any) -> jax.Array:
+    def held(self, field: jax.Array, force: jax.Array, noise: jax.Array, params: Params) -> jax.Array:
         """The field after a step under a constant force `[n]`, plus noise, whose modes have variance 1."""
         raise NotImplementedError
 
-    def growth(self, waves: np.ndarray, params: Any) -> np.ndarray:
+    def growth(self, waves: np.ndarray, params: Params) -> np.ndarray:
         """Rates at which the modes with these wave numbers grow; by default 0."""
         del params
         return np.zeros_like(waves)
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject, besides, growth that actuators cannot stop or that overflows within an episode."""
         super().check_params(params)
         axes = {name: 2 if name in ("sensors", "actuators") else 0 for name in vars(params)}
         for single in each_setting(params, axes):
             self._check_growth(single)
 
-    def _check_growth(self, params: Any) -> None:
+    def _check_growth(self, params: Params) -> None:
         numbers = np.arange(self.num_modes // 2)
         rates = self.growth(2 * np.pi * numbers / float(params.length), params)
         most = np.max(rates) * float(params.dt) * int(params.max_steps_in_episode)
@@ -78,13 +79,13 @@ class LinearField(Field):
                 f"{abs(eigenvalue):.4g}"
             )
 
-    def _held_in(self, basis: np.ndarray, params: Any) -> tuple[np.ndarray, np.ndarray]:
+    def _held_in(self, basis: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
         """Matrices of a step for the coordinates of a field in a basis of waves."""
         a, b = self.generator(params)
         b = b @ np.asarray(params.actuators, np.float64)
         return zero_order_hold(basis.T @ a @ basis, basis.T @ b, float(params.dt))
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, FieldState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, FieldState]:
         """The first observation and a smooth normal field."""
         scales = self.scales(params)[0]
         measure, *keys = jax.random.split(key, 1 + len(scales))
@@ -93,7 +94,7 @@ class LinearField(Field):
         return self.observe(measure, field, params), FieldState(jnp.zeros((), jnp.int32), field)
 
     def step_env(
-        self, key: jax.Array, state: FieldState, action: jax.Array, params: Any
+        self, key: jax.Array, state: FieldState, action: jax.Array, params: Params
     ) -> tuple[jax.Array, FieldState, jax.Array, jax.Array, dict[Any, Any]]:
         """One step under the action, clipped to its bounds; the reward is minus the cost of it and the state before."""
         noise, measure = jax.random.split(key)
@@ -104,7 +105,7 @@ class LinearField(Field):
         return observation, FieldState(state.time + 1, field), reward, jnp.zeros((), bool), {}
 
     def optimum(
-        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
         """The best return by Riccati equations and a Kalman filter, see `law`; None where bounds of actions matter.
 
@@ -116,7 +117,9 @@ class LinearField(Field):
         law = self.law(params, discount, kind)
         return -law.cost if law.reach <= float(params.max_action) else None
 
-    def law(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> riccati.Law:
+    def law(
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
+    ) -> riccati.Law:
         """The linear law of this kind of the field's estimate by a Kalman filter, or of the observation if stationary.
 
         Args:
@@ -137,7 +140,7 @@ class LinearField(Field):
             kind = "precommitted"  # equal under an exponential discount, and fast
         return best_law(self.problem(params), curve, steps, kind, starts=0)
 
-    def basis(self, params: Any = None) -> np.ndarray:
+    def basis(self, params: Params = None) -> np.ndarray:
         """Orthonormal waves that matter, `[N, r]`: a field, flattened, has the coordinates basis' field.
 
         Waves of which the first field, the noise and each actuator have an amplitude below 1e-6 of their largest are
@@ -154,7 +157,7 @@ class LinearField(Field):
         kept = numbers[np.maximum(drawn, shares) > _LEAST_SHARE]
         return np.kron(np.eye(len(self.costs(params))), _waves(kept, self.num_modes))
 
-    def problem(self, params: Any = None) -> riccati.Problem:
+    def problem(self, params: Params = None) -> riccati.Problem:
         """The task as a linear-quadratic problem in float64, whose states are coordinates in `basis`.
 
         Args:

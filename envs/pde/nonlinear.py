@@ -11,6 +11,7 @@ from flax import struct
 from envs.arguments import check_count, check_positive
 from envs.pde import spectral
 from envs.pde.field import Field, FieldParams, FieldState
+from envs.pytrees import Number, Params
 
 __all__ = ["NonlinearField", "NonlinearParams", "minus_half_slope_of_square"]
 
@@ -46,16 +47,16 @@ class NonlinearField(Field):
         super().__post_init__()
         check_count("substeps", self.substeps)
 
-    def rates(self, waves: Any, params: Any) -> Any:
+    def rates(self, waves: Number, params: Params) -> Any:
         """Rates L of the modes with these wave numbers."""
         raise NotImplementedError
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject, besides, a viscosity or a largest field that is not above 0."""
         super().check_params(params)
         check_positive(params, "viscosity", "max_field")
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, FieldState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, FieldState]:
         """The first observation and a smooth normal field."""
         first, measure = jax.random.split(key)
         field = spectral.to_field(self._kept(params.initial_scale * self.smooth_modes(first, params)))
@@ -63,7 +64,7 @@ class NonlinearField(Field):
         return self.observe(measure, field, params), FieldState(jnp.zeros((), jnp.int32), field)
 
     def step_env(
-        self, key: jax.Array, state: FieldState, action: jax.Array, params: Any
+        self, key: jax.Array, state: FieldState, action: jax.Array, params: Params
     ) -> tuple[jax.Array, FieldState, jax.Array, jax.Array, dict[Any, Any]]:
         """One step under the action, clipped to its bounds; the reward is minus the cost of it and the state before."""
         noise, measure = jax.random.split(key)
@@ -78,7 +79,7 @@ class NonlinearField(Field):
         observation = self.observe(measure, field, params)
         return observation, FieldState(state.time + 1, field), -cost - rest, terminated, {}
 
-    def moved(self, modes: jax.Array, force: jax.Array, params: Any) -> jax.Array:
+    def moved(self, modes: jax.Array, force: jax.Array, params: Params) -> jax.Array:
         """Modes after a step under a constant force, without noise.
 
         Args:
@@ -95,7 +96,7 @@ class NonlinearField(Field):
 
         return spectral.advance(self._kept(modes), step, nonlinear, self.substeps)
 
-    def return_range(self, params: Any) -> tuple[Any, Any]:
+    def return_range(self, params: Params) -> tuple[Any, Any]:
         """From the largest field and action in every step to 0."""
         action = np.asarray(params.control_cost) * self.num_actuators * np.square(params.max_action)
         low = -np.asarray(params.max_steps_in_episode) * (_worst(params) + action)
@@ -116,6 +117,6 @@ def minus_half_slope_of_square(modes: jax.Array, waves: jax.Array) -> jax.Array:
     return -0.5j * waves * square
 
 
-def _worst(params: Any) -> Any:
+def _worst(params: Params) -> Any:
     """State cost of a step at the largest field."""
     return params.state_cost * params.length * params.max_field**2

@@ -6,13 +6,14 @@ Arrays keep their precision: fields of float32 have modes of complex64, those of
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from envs.loops import scan
+from envs.pytrees import Number
 
 __all__ = [
     "Stepping",
@@ -47,7 +48,7 @@ class Stepping(NamedTuple):
     last: jax.Array
 
 
-def wave_numbers(num_modes: int, length: Any) -> jax.Array:
+def wave_numbers(num_modes: int, length: Number) -> jax.Array:
     """Wave numbers 2 pi k / length of the modes, `[num_modes / 2 + 1]`.
 
     Args:
@@ -79,7 +80,7 @@ def to_field(modes: jax.Array) -> jax.Array:
     return jnp.fft.irfft(modes)
 
 
-def random_modes(key: jax.Array, num_modes: int, smoothness: Any) -> jax.Array:
+def random_modes(key: jax.Array, num_modes: int, smoothness: Number) -> jax.Array:
     """Modes of a normal random field with mean 0 and variance 1 at each point, complex64 `[num_modes / 2 + 1]`.
 
     The covariance of two points at a distance d is nearly exp(-(d / (2 l))^2), where l is the smoothness times the
@@ -120,7 +121,7 @@ def phi(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     return one, two, three
 
 
-def stepping(rates: jax.Array, h: Any) -> Stepping:
+def stepping(rates: jax.Array, h: Number) -> Stepping:
     """Factors of a step of dv/dt = L v + N(v) of the modes v.
 
     Args:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from envs.pytrees import Params, State
 from envs.rendering.tasks import BODY, INK, LIGHT, MARK, ROD, Update
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from envs.cooperation.foraging import Foraging
+    from envs.cooperation.levers import LeverGame
 
 __all__ = ["foraging", "levers"]
 
 FRUIT = (MARK, "#CC79A7", "#E69F00", "#56B4E9", "#F0E442")
 
 
-def levers(ax: Axes, env: Any, params: Any) -> Update:
+def levers(ax: Axes, env: LeverGame, params: Params) -> Update:
     """The levers in a row, with the agent below and its partner above the ones that they pulled last."""
     count = env.num_levers
     ax.set_xlim(-0.8, count + 0.6)
@@ -30,7 +34,7 @@ def levers(ax: Axes, env: Any, params: Any) -> Update:
     ax.text(count, 0, "none", ha="center", va="center", color=INK, fontsize=12)
     agents = [ax.plot([], [], "o", color=colour, markersize=22, zorder=2)[0] for colour in (BODY, ROD)]
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         last = np.asarray(getattr(state, "game", state).last)
         for agent, (marker, height) in enumerate(zip(agents, (-0.8, 0.8), strict=True)):
             marker.set_data([last[agent]] if last[agent] >= 0 else [], [height] if last[agent] >= 0 else [])
@@ -40,7 +44,7 @@ def levers(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def foraging(ax: Axes, env: Any, params: Any) -> Update:
+def foraging(ax: Axes, env: Foraging, params: Params) -> Update:
     """The grid with a fruit of each kind in its colour, the agent, and its partner to the right in a shared cell."""
     size, kinds = env.size, env.num_kinds
     ax.set_xlim(-0.5, size - 0.5)
@@ -53,7 +57,7 @@ def foraging(ax: Axes, env: Any, params: Any) -> Update:
     fruits = [ax.plot([], [], "D", color=colour, markersize=mark, zorder=1)[0] for colour in colours]
     agents = [ax.plot([], [], "o", color=colour, markersize=0.6 * mark, zorder=2)[0] for colour in (BODY, ROD)]
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         game = getattr(state, "game", state)
         for fruit, (row, column) in zip(fruits, np.asarray(game.fruit), strict=True):
             fruit.set_data([column], [row])

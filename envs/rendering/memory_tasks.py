@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from envs.pytrees import Params, State
 from envs.rendering.tasks import BODY, INK, LIGHT, MARK, ROD, Update
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from envs.games.climbing import ClimbingGame
+    from envs.memory.autoencode import Autoencode
+    from envs.memory.bandit import BanditEpisode
+    from envs.memory.battleship import Battleship
+    from envs.memory.chain import MemoryChain
+    from envs.memory.concentration import Concentration
+    from envs.memory.count_recall import CountRecall
+    from envs.memory.delayed_match import DelayedMatch
+    from envs.memory.repeat_first import RepeatFirst
+    from envs.memory.t_maze import TMaze
 
 __all__ = [
     "autoencode",
@@ -28,7 +40,7 @@ __all__ = [
 SUITS = ("\N{BLACK SPADE SUIT}", "\N{BLACK HEART SUIT}", "\N{BLACK DIAMOND SUIT}", "\N{BLACK CLUB SUIT}")
 
 
-def repeat_first(ax: Axes, env: Any, params: Any) -> Update:
+def repeat_first(ax: Axes, env: RepeatFirst, params: Params) -> Update:
     """The first card, face down once others follow, the card shown, and the remaining part of the deck."""
     _stage(ax, 3)
     first, shown = _card(ax, 0.6), _card(ax, 1.8)
@@ -36,7 +48,7 @@ def repeat_first(ax: Axes, env: Any, params: Any) -> Update:
     ax.text(0.6, 0.12, "first", ha="center", color=INK, fontsize=12)
     ax.text(1.8, 0.12, "now", ha="center", color=INK, fontsize=12)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         time, now = int(state.time), int(state.shown)
         first(SUITS[int(state.first)], MARK if time == 0 else LIGHT)
         shown(SUITS[now] if now < len(SUITS) else "", ROD)
@@ -45,7 +57,7 @@ def repeat_first(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def t_maze(ax: Axes, env: Any, params: Any) -> Update:
+def t_maze(ax: Axes, env: TMaze, params: Params) -> Update:
     """The corridor with its two arms, the one that pays marked, and the agent."""
     length = int(params.length)
     ax.set_xlim(-0.08 * length - 0.5, 1.08 * length + 0.5)
@@ -57,7 +69,7 @@ def t_maze(ax: Axes, env: Any, params: Any) -> Update:
     (sign,) = ax.plot([], [], color=MARK, markersize=13, zorder=2)
     (agent,) = ax.plot([], [], "o", color=ROD, markersize=13, zorder=3)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         up = int(state.goal) == 2
         goal.set_data([length], [1 if up else -1])
         sign.set_data([0], [0.6])
@@ -67,14 +79,14 @@ def t_maze(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def delayed_match(ax: Axes, env: Any, params: Any) -> Update:
+def delayed_match(ax: Axes, env: DelayedMatch, params: Params) -> Update:
     """The sample and the test of the trial, each filled while it is shown, and the progress of the trial."""
     _stage(ax, 3)
     sample, test = _card(ax, 0.6), _card(ax, 2.4)
     (done,) = ax.plot([], [], color=BODY, linewidth=8, solid_capstyle="butt")
     steps = int(params.delay) + 2
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         phase = int(state.time) % steps
         sample(str(int(state.sample)), MARK if phase == 0 else LIGHT)
         test(str(int(state.test)) if phase == steps - 1 else "?", ROD if phase == steps - 1 else LIGHT)
@@ -83,7 +95,7 @@ def delayed_match(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def chain(ax: Axes, env: Any, params: Any) -> Update:
+def chain(ax: Axes, env: MemoryChain, params: Params) -> Update:
     """The steps to the question in a row, the present one filled, and the bits at their start."""
     length = int(params.memory_length)
     ax.set_xlim(-1, length + 1)
@@ -95,7 +107,7 @@ def chain(ax: Axes, env: Any, params: Any) -> Update:
     bits = ax.text(0, 0.35, "", ha="left", color=MARK, fontsize=14)
     (at,) = ax.plot([], [], "o", color=ROD, markersize=16, zorder=2)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         shown = " ".join(str(int(bit)) for bit in np.atleast_1d(state.context))
         bits.set_text(f"{shown}, asked for number {int(state.query)}")
         at.set_data([min(int(state.time), length)], [0])
@@ -103,7 +115,7 @@ def chain(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def bandit(ax: Axes, env: Any, params: Any) -> Update:
+def bandit(ax: Axes, env: BanditEpisode, params: Params) -> Update:
     """The success probability of each arm as a bar, and the arm pulled last, filled if it paid."""
     ax.set_xlim(-0.7, env.num_arms - 0.3)
     ax.set_ylim(-0.25, 1.2)
@@ -112,7 +124,7 @@ def bandit(ax: Axes, env: Any, params: Any) -> Update:
     bars = ax.bar(range(env.num_arms), [0.0] * env.num_arms, width=0.7, color=BODY)
     (pulled,) = ax.plot([], [], "o", color=ROD, markersize=16)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         for bar, chance in zip(bars, np.asarray(state.chances), strict=True):
             bar.set_height(float(chance))
         arm = int(state.arm)
@@ -122,7 +134,7 @@ def bandit(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def autoencode(ax: Axes, env: Any, params: Any) -> Update:
+def autoencode(ax: Axes, env: Autoencode, params: Params) -> Update:
     """The card to look at or to name, and the height of the pile of cards that are watched and not yet named."""
     _stage(ax, 3)
     card = _card(ax, 1.5)
@@ -130,7 +142,7 @@ def autoencode(ax: Axes, env: Any, params: Any) -> Update:
     word = ax.text(1.5, 0.12, "", ha="center", color=INK, fontsize=12)
     last = env.num_cards - 1
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         time = int(state.time)
         names = time >= last
         card(SUITS[int(state.suits[min(time, max(2 * last - time, 0))])], MARK if names else ROD)
@@ -140,7 +152,7 @@ def autoencode(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def count_recall(ax: Axes, env: Any, params: Any) -> Update:
+def count_recall(ax: Axes, env: CountRecall, params: Params) -> Update:
     """The value shown, the value asked for, and the number of cards of each value that have been shown, as bars."""
     ax.set_xlim(-3.2, env.num_values)
     ax.set_ylim(0, 1.1)
@@ -150,7 +162,7 @@ def count_recall(ax: Axes, env: Any, params: Any) -> Update:
         ax.text(x, 0.12, word, ha="center", color=INK, fontsize=12)
     bars = ax.bar(range(env.num_values), [0.0] * env.num_values, bottom=0.1, width=0.7, color=BODY)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         shown(str(int(state.value)), ROD)
         asked(str(int(state.query)), MARK)
         for bar, left in zip(bars, np.asarray(state.left), strict=True):
@@ -159,7 +171,7 @@ def count_recall(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def concentration(ax: Axes, env: Any, params: Any) -> Update:
+def concentration(ax: Axes, env: Concentration, params: Params) -> Update:
     """The cards in rows, face down unless they are visible; paired ones have another colour."""
     columns = math.ceil(math.sqrt(2.7 * env.num_cards))
     rows = math.ceil(env.num_cards / columns)
@@ -168,7 +180,7 @@ def concentration(ax: Axes, env: Any, params: Any) -> Update:
     ax.set_aspect("auto")
     texts = [ax.text(card % columns, -(card // columns), "", ha="center", va="center") for card in range(env.num_cards)]
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         for text, value, shown, found in zip(texts, state.values, state.shown, state.found, strict=True):
             text.set_text(str(int(value)) if shown else "?")
             text.set_color(MARK if found else ROD if shown else LIGHT)
@@ -177,7 +189,7 @@ def concentration(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def battleship(ax: Axes, env: Any, params: Any) -> Update:
+def battleship(ax: Axes, env: Battleship, params: Params) -> Update:
     """The board with its ships, the hits and the misses, and the cell that is shown."""
     size = env.board_size
     ax.set_xlim(-1, size)
@@ -192,7 +204,7 @@ def battleship(ax: Axes, env: Any, params: Any) -> Update:
         )
     ]
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         ships, shots = np.asarray(state.ships), np.asarray(state.shots)
         shown = np.arange(size**2) == int(state.cell)
         for layer, cells in zip(layers, (ships, ships & shots, ~ships & shots, shown), strict=True):
@@ -201,7 +213,7 @@ def battleship(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def climbing(ax: Axes, env: Any, params: Any) -> Update:
+def climbing(ax: Axes, env: ClimbingGame, params: Params) -> Update:
     """The number of agents that took each action last, and the reward if all of them take it."""
     ax.set_xlim(-0.7, 2.7)
     ax.set_ylim(-0.2 * env.num_agents, 1.25 * env.num_agents)
@@ -212,7 +224,7 @@ def climbing(ax: Axes, env: Any, params: Any) -> Update:
         label = f"{action}: all of them, {pay}"
         ax.text(action, -0.04 * env.num_agents, label, ha="center", va="top", color=INK, fontsize=12)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         counts = np.bincount(np.asarray(state.last)[np.asarray(state.last) >= 0], minlength=3)
         for bar, count in zip(bars, counts, strict=True):
             bar.set_height(float(count))

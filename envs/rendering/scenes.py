@@ -35,6 +35,7 @@ from envs.memory.count_recall import CountRecall
 from envs.memory.delayed_match import DelayedMatch
 from envs.memory.repeat_first import RepeatFirst
 from envs.memory.t_maze import TMaze
+from envs.pytrees import Params, State
 from envs.rendering import cooperation, memory_tasks, tasks
 from envs.wrappers import Wrapper
 
@@ -57,7 +58,7 @@ class Scene:
       size: `(height, width)` of its frames in pixels, multiples of 16 as video formats require.
     """
 
-    def __init__(self, env: Any, params: Any) -> None:
+    def __init__(self, env: Any, params: Params) -> None:
         """Draw the parts that do not move.
 
         Args:
@@ -92,7 +93,7 @@ class Scene:
         self._time = ax.text(0.02, 0.97, "", transform=ax.transAxes, ha="left", va="top", color=INK, fontsize=12)
         self._update = setup(ax, env, params)
 
-    def frame(self, state: Any) -> np.ndarray:
+    def frame(self, state: State) -> np.ndarray:
         """The image of a state: uint8 `[height, width, 3]`."""
         self._time.set_text(f"step {int(state.time)}")
         for wrapper in self._wrappers:
@@ -102,11 +103,11 @@ class Scene:
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
 
 
-def _own(ax: Axes, env: Any, params: Any) -> Update:
+def _own(ax: Axes, env: Any, params: Params) -> Update:
     """The drawing of a user-defined environment, recreated for each frame."""
     kept = list(ax.texts)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         for artist in (*ax.lines, *ax.patches, *ax.collections, *ax.images, *ax.texts):
             if artist not in kept:
                 artist.remove()
@@ -115,7 +116,7 @@ def _own(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def frame(env: Any, state: Any, params: Any) -> np.ndarray:
+def frame(env: Any, state: State, params: Params) -> np.ndarray:
     """The image of one state of an environment; for many, keep a `Scene`.
 
     Args:
@@ -139,7 +140,7 @@ def drawable() -> list[str]:
     return [*names, "probe/..."]
 
 
-def _cartpole(ax: Axes, env: Any, params: Any) -> Update:
+def _cartpole(ax: Axes, env: CartPole | CartPoleSwingUp, params: Params) -> Update:
     from matplotlib.patches import Circle, FancyBboxPatch
 
     limit, pole = float(params.x_threshold), 2 * float(params.length)
@@ -156,7 +157,7 @@ def _cartpole(ax: Axes, env: Any, params: Any) -> Update:
     (rod,) = ax.plot([], [], color=ROD, linewidth=8, solid_capstyle="round", zorder=4)
     (axle,) = ax.plot([], [], "o", color=INK, markersize=5, zorder=5)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         x, theta = float(state.x), float(state.theta)
         cart.set_x(x - 0.3)
         for wheel, offset in zip(wheels, (-0.18, 0.18), strict=True):
@@ -167,7 +168,7 @@ def _cartpole(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def _pendulum(ax: Axes, env: Any, params: Any) -> Update:
+def _pendulum(ax: Axes, env: Pendulum, params: Params) -> Update:
     length = float(params.length)
     ax.set_xlim(-1.35 * length, 1.35 * length)
     ax.set_ylim(-1.35 * length, 1.35 * length)
@@ -177,14 +178,14 @@ def _pendulum(ax: Axes, env: Any, params: Any) -> Update:
     (rod,) = ax.plot([], [], color=ROD, linewidth=16, solid_capstyle="round", zorder=2)
     ax.plot([0], [0], "o", color=INK, markersize=8, zorder=3)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         theta = float(state.theta)  # 0 is upright, positive turns counterclockwise
         rod.set_data([0, -length * np.sin(theta)], [0, length * np.cos(theta)])
 
     return update
 
 
-def _acrobot(ax: Axes, env: Any, params: Any) -> Update:
+def _acrobot(ax: Axes, env: Acrobot, params: Params) -> Update:
     first, second, goal = float(params.link_length_1), float(params.link_length_2), float(params.goal_height)
     reach = 1.12 * (first + second)
     ax.set_xlim(-reach, reach)
@@ -195,7 +196,7 @@ def _acrobot(ax: Axes, env: Any, params: Any) -> Update:
     (lower,) = ax.plot([], [], color=ROD, linewidth=12, solid_capstyle="round", zorder=3)
     (joints,) = ax.plot([], [], "o", color=INK, markersize=7, zorder=4)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         angle_1 = float(state.joint_angle_1)  # 0 hangs down
         angle_2 = angle_1 + float(state.joint_angle_2)
         x, y = first * np.sin(angle_1), -first * np.cos(angle_1)
@@ -206,7 +207,7 @@ def _acrobot(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def _mountain_car(ax: Axes, env: Any, params: Any) -> Update:
+def _mountain_car(ax: Axes, env: MountainCar | MountainCarContinuous, params: Params) -> Update:
     from matplotlib.patches import Circle, FancyBboxPatch
     from matplotlib.transforms import Affine2D
 
@@ -225,7 +226,7 @@ def _mountain_car(ax: Axes, env: Any, params: Any) -> Update:
     for patch in (body, *wheels):
         ax.add_patch(patch)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         x = float(state.position)
         slope = 3 * 0.45 * np.cos(3 * x)
         place = Affine2D().rotate(np.arctan(slope)).translate(x, _height(x)) + ax.transData
@@ -240,11 +241,11 @@ def _height(position: Any) -> Any:
     return 0.45 * np.sin(3 * position) + 0.55
 
 
-def _crowd(ax: Axes, env: Any, params: Any) -> Update:
+def _crowd(ax: Axes, env: Crowd, params: Params) -> Update:
     return draw_crowd(ax, params)
 
 
-def _shared_crowd(ax: Axes, env: Any, params: Any) -> Update:
+def _shared_crowd(ax: Axes, env: SharedCrowd, params: Params) -> Update:
     update = draw_crowd(ax, params)
     return lambda state: update(state.game)
 

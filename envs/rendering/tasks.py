@@ -8,9 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from envs.decision.preference_reversal import LATER, SOONER
+from envs.pytrees import Params, State
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from envs.bandits.base import Bandit
+    from envs.decision.delayed_choice import DelayedChoice
+    from envs.decision.pathworld import Pathworld
+    from envs.decision.preference_reversal import PreferenceReversal
+    from envs.decision.random_dilemmas import RandomDilemmas
 
 Update = Callable[[Any], None]
 
@@ -19,7 +26,7 @@ INK, LIGHT, BODY, ROD, MARK = "#222222", "#bdbdbd", "#0072B2", "#D55E00", "#009E
 __all__ = ["bandit", "delayed_choice", "pathworld", "preference_reversal", "probe", "random_dilemmas"]
 
 
-def bandit(ax: Axes, env: Any, params: Any) -> Update:
+def bandit(ax: Axes, env: Bandit, params: Params) -> Update:
     """The true value of every arm as a bar; the arms pulled last are marked, with their rewards."""
     import jax
 
@@ -37,7 +44,7 @@ def bandit(ax: Axes, env: Any, params: Any) -> Update:
     caption = ax.text(0.98, 0.97, "", transform=ax.transAxes, ha="right", va="top", color=ROD, fontsize=12)
     scale = ax.text(0.5, 0.02, "", transform=ax.transAxes, ha="center", va="bottom", color=INK, fontsize=11)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         values = np.asarray(state.values, np.float64)
         low, high = min(0.0, float(values.min())), max(0.0, float(values.max()))
         heights = (values - low) / max(high - low, 1e-9)
@@ -54,7 +61,7 @@ def bandit(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def pathworld(ax: Axes, env: Any, params: Any) -> Update:
+def pathworld(ax: Axes, env: Pathworld, params: Params) -> Update:
     """Every path drawn as long as its duration, with its reward at its end; the walker is on the chosen one."""
     longest = (env.num_paths - 1) ** 2
     ax.set_xlim(-0.12 * longest, 1.12 * longest)
@@ -65,7 +72,7 @@ def pathworld(ax: Axes, env: Any, params: Any) -> Update:
         ax.text(path**2 + 0.02 * longest, path, f"{path}", ha="left", va="center", color=MARK, fontsize=11)
     (walker,) = ax.plot([], [], "o", color=ROD, markersize=11, zorder=3)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         started, path = int(state.time) > 0, int(state.path)
         for number, road in enumerate(roads):
             road.set_color(BODY if started and number == path else LIGHT)
@@ -74,18 +81,18 @@ def pathworld(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def delayed_choice(ax: Axes, env: Any, params: Any) -> Update:
+def delayed_choice(ax: Axes, env: DelayedChoice, params: Params) -> Update:
     """Two roads of equal length, with their rewards at the ends."""
     steps = int(params.num_steps)
     road = _roads(ax, [(steps, float(params.first_reward)), (steps, float(params.second_reward))], steps)
     return lambda state: road(int(state.time), int(state.choice) if int(state.time) else None)
 
 
-def random_dilemmas(ax: Axes, env: Any, params: Any) -> Update:
+def random_dilemmas(ax: Axes, env: RandomDilemmas, params: Params) -> Update:
     """Two roads as long as their delays, with their rewards at the ends."""
     made: list[tuple[tuple[float, ...], Callable[..., None]]] = []
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         delays, rewards = np.asarray(state.delays), np.asarray(state.rewards)
         drawn = (*map(float, delays), *map(float, rewards))
         if not made or made[0][0] != drawn:
@@ -98,7 +105,7 @@ def random_dilemmas(ax: Axes, env: Any, params: Any) -> Update:
     return update
 
 
-def preference_reversal(ax: Axes, env: Any, params: Any) -> Update:
+def preference_reversal(ax: Axes, env: PreferenceReversal, params: Params) -> Update:
     """Two roads, to the sooner and to the later reward, with the place of the second choice between them."""
     sooner, later = int(params.sooner_step), int(params.later_step)
     pairs = {SOONER: (sooner + 1, float(params.sooner_reward)), LATER: (later + 1, float(params.later_reward))}
@@ -107,7 +114,7 @@ def preference_reversal(ax: Axes, env: Any, params: Any) -> Update:
     return lambda state: road(int(state.time), int(state.commitment) if int(state.time) else None)
 
 
-def probe(ax: Axes, env: Any, params: Any) -> Update:
+def probe(ax: Axes, env: Any, params: Params) -> Update:
     """A chain of states with the present one filled, and a square past its end; or the observed sign."""
     shown = env.observations()
     size = len(shown)
@@ -125,7 +132,7 @@ def probe(ax: Axes, env: Any, params: Any) -> Update:
     for place, name in zip(places, names, strict=True):
         ax.text(place, -0.5, name, ha="center", va="top", color=INK, fontsize=14)
 
-    def update(state: Any) -> None:
+    def update(state: State) -> None:
         at.set_data([float(state.sign > 0)] if signs else [min(int(state.time), size)], [0.0])
 
     return update

@@ -12,6 +12,7 @@ from envs import base
 from envs.base import spaces
 from envs.choices import parts_of
 from envs.errors import UserValueError
+from envs.pytrees import Action, Mask, Params, PyTree
 from envs.wrappers.wrapper import (
     ParamsWrapper,
     Wrapper,
@@ -131,7 +132,7 @@ class StickyActions(ParamsWrapper):
         return obs, ActionsState(inner.time, inner, _idle(self.inner, inner_params))
 
     def step_env(
-        self, key: jax.Array, state: ActionsState, action: Any, params: StickyActionsParams
+        self, key: jax.Array, state: ActionsState, action: Action, params: StickyActionsParams
     ) -> tuple[Any, ActionsState, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step with this action, or with the previous one."""
         inner_params = self.inner_params(params)
@@ -141,7 +142,7 @@ class StickyActions(ParamsWrapper):
         if mask is not None:
             stays &= _allowed(self.inner.action_space(inner_params), mask, state.actions)
 
-        def choose(old: jax.Array, new: Any) -> jax.Array:
+        def choose(old: jax.Array, new: PyTree) -> jax.Array:
             each = stays.reshape(*stays.shape, *[1] * (old.ndim - stays.ndim))
             return jnp.where(each, old, jnp.asarray(new, old.dtype))
 
@@ -177,14 +178,14 @@ class DelayActions(Wrapper):
         """The state of the inner environment."""
         return state.inner
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, ActionsState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, ActionsState]:
         """The inner environment's reset, with idle actions pending."""
         obs, inner = self.inner.reset_env(key, params)
         idle = jax.tree.map(lambda leaf: jnp.stack([leaf] * self.steps), _idle(self.inner, params))
         return obs, ActionsState(inner.time, inner, idle)
 
     def step_env(
-        self, key: jax.Array, state: ActionsState, action: Any, params: Any
+        self, key: jax.Array, state: ActionsState, action: Action, params: Params
     ) -> tuple[Any, ActionsState, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step with the oldest pending action."""
         due = jax.tree.map(lambda leaf: leaf[0], state.actions)
@@ -195,14 +196,14 @@ class DelayActions(Wrapper):
         return obs, ActionsState(inner.time, inner, later), reward, terminated, info
 
 
-def _require_probability(value: Any) -> None:
+def _require_probability(value: object) -> None:
     values = np.asarray(value)
     if values.dtype.kind not in "iuf" or not np.all((values >= 0) & (values <= 1)):
         wrong = value if values.dtype.kind not in "iuf" else values[~((values >= 0) & (values <= 1))].flat[0]
         raise UserValueError(f"probability of sticky_actions is {wrong}; it takes a number from 0 to 1.")
 
 
-def _idle(env: base.Environment, params: Any) -> Any:
+def _idle(env: base.Environment, params: Params) -> Any:
     """Action 0 for every agent, or the numbers nearest to 0 within bounds: leaves `[*A, ...]`."""
 
     def one(space: Any) -> Any:
@@ -216,7 +217,7 @@ def _idle(env: base.Environment, params: Any) -> Any:
     return one(env.action_space(params))
 
 
-def _allowed(space: Any, mask: Any, action: Any) -> jax.Array:
+def _allowed(space: Any, mask: Mask, action: Action) -> jax.Array:
     """Whether the mask allows all parts of an action, bool `[*A]`."""
     parts = zip(jax.tree.leaves(mask), parts_of(space, action), strict=True)
     fits = [jnp.take_along_axis(allowed, choice[..., None], axis=-1)[..., 0] for allowed, choice in parts]

@@ -13,6 +13,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Observation, Params, State
 from envs.spelling import near
 from envs.wrappers.observations import space_of
 from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of, observation_of
@@ -103,19 +104,19 @@ class AsymmetricObservation(Wrapper):
         """All kinds where actors see everything, otherwise none."""
         return base.OPTIMUM_KINDS if self.actor_sees is None else ()
 
-    def inner_state(self, state: Any) -> Any:
+    def inner_state(self, state: State) -> Any:
         """The state of the inner environment."""
         return state if self.critic_sees is None else state.inner
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The space of what actors see; without bounds where that is a function's result."""
         return self._space("actor_sees", params)
 
-    def privileged_space(self, params: Any) -> spaces.Space | None:
+    def privileged_space(self, params: Params) -> spaces.Space | None:
         """The space of what critics see; without bounds where that is a function's result."""
         return super().privileged_space(params) if self.critic_sees is None else self._space("critic_sees", params)
 
-    def _space(self, name: str, params: Any) -> spaces.Space:
+    def _space(self, name: str, params: Params) -> spaces.Space:
         space: Any = self.inner.observation_space(self.inner_params(params))
         part = getattr(self, name)
         if part is None:
@@ -126,31 +127,31 @@ class AsymmetricObservation(Wrapper):
             return spaces.Dict({each: space.spaces[each] for each in part})
         return space_of(jax.eval_shape(part, observation_of(self.inner)), f"the function of {name}")
 
-    def privileged(self, state: Any, params: Any) -> Any:
+    def privileged(self, state: State, params: Params) -> Any:
         """What critics see of the last observation, or what is privileged in the inner environment."""
         return super().privileged(state, params) if self.critic_sees is None else state.critic
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The inner environment's reset, with the observation in two parts."""
         obs, inner = super().reset_env(key, params)
         return self._shown(obs), self._state(obs, inner)
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with the observation in two parts."""
         obs, inner, reward, terminated, info = super().step_env(key, state, action, params)
         return self._shown(obs), self._state(obs, inner), reward, terminated, info
 
-    def _shown(self, obs: Any) -> Any:
+    def _shown(self, obs: Observation) -> Any:
         return obs if self.actor_sees is None else self._part(self.actor_sees, obs)
 
-    def _state(self, obs: Any, inner: Any) -> Any:
+    def _state(self, obs: Observation, inner: Any) -> Any:
         if self.critic_sees is None:
             return inner
         return AsymmetricState(inner.time, inner, self._part(self.critic_sees, obs))
 
-    def _part(self, part: Part, obs: Any) -> Any:
+    def _part(self, part: Part, obs: Observation) -> Any:
         if isinstance(part, str):
             return obs[part]
         if isinstance(part, tuple):
@@ -255,7 +256,7 @@ def _one(names: tuple[str, ...]) -> Part:
     return names[0] if len(names) == 1 else names
 
 
-def _everything(obs: Any) -> Any:
+def _everything(obs: Observation) -> Any:
     return obs
 
 

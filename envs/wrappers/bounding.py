@@ -10,6 +10,7 @@ import numpy as np
 from envs import base
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import Action, Params, State
 from envs.wrappers.wrapper import Wrapper, number
 
 __all__ = ["BoundActions", "bound_actions"]
@@ -63,7 +64,7 @@ class BoundActions(Wrapper):
                 f"{self.inner.name}."
             )
 
-    def action_space(self, params: Any = None) -> spaces.Box:
+    def action_space(self, params: Params = None) -> spaces.Box:
         """The inner environment's, within the bounds."""
         space = super().action_space(params)
         assert isinstance(space, spaces.Box)
@@ -71,7 +72,7 @@ class BoundActions(Wrapper):
         return spaces.Box(low, high, space.shape, space.dtype)
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step with the action clipped to the bounds."""
         return super().step_env(key, state, jnp.clip(action, -self.bound, self.bound), params)

@@ -11,6 +11,7 @@ import numpy as np
 from envs import base
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import Action, Params, State
 from envs.wrappers.wrapper import Wrapper, whole_number
 
 __all__ = ["DiscretiseActions", "discretise_actions"]
@@ -72,14 +73,14 @@ class DiscretiseActions(Wrapper):
         """The number of values of a single number; TypeError where there are several numbers."""
         return super(Wrapper, self).num_actions  # the wrapped environment has its own count
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """A choice for each number."""
         del params
         parts = [spaces.Discrete(count) for count in self._counts]
         return parts[0] if len(parts) == 1 else spaces.Tuple(parts)
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step with the chosen numbers."""
         space = self.inner.action_space(params)

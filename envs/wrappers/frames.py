@@ -11,6 +11,7 @@ from flax import struct
 from envs import base
 from envs.base import spaces
 from envs.choices import MultiDiscrete
+from envs.pytrees import Action, Params, PyTree
 from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of, map_space, whole_number
 
 __all__ = ["DelayObservations", "FrameStack", "delay_observations", "frame_stack"]
@@ -84,14 +85,14 @@ class _Remembering(Wrapper):
     def _num_kept(self) -> int:
         raise NotImplementedError
 
-    def _shown(self, frames: Any) -> Any:
+    def _shown(self, frames: PyTree) -> Any:
         raise NotImplementedError
 
     def inner_state(self, state: FramesState) -> Any:
         """The state of the inner environment."""
         return state.inner
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, FramesState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, FramesState]:
         """The first observation, repeated in all frames."""
         obs, inner = self.inner.reset_env(key, params)
         axis = len(agents_of(self.inner))
@@ -99,7 +100,7 @@ class _Remembering(Wrapper):
         return self._shown(frames), FramesState(inner.time, inner, frames)
 
     def step_env(
-        self, key: jax.Array, state: FramesState, action: Any, params: Any
+        self, key: jax.Array, state: FramesState, action: Action, params: Params
     ) -> tuple[Any, FramesState, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step; its observation replaces the oldest."""
         obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, params)
@@ -131,7 +132,7 @@ class FrameStack(_Remembering):
         super().__post_init__()
         whole_number(self.made_by, "num_frames", self.num_frames)
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The inner environment's space, repeated `num_frames` times."""
         return map_space(self._stacked, self.inner.observation_space(params))
 
@@ -151,7 +152,7 @@ class FrameStack(_Remembering):
     def _num_kept(self) -> int:
         return self.num_frames
 
-    def _shown(self, frames: Any) -> Any:
+    def _shown(self, frames: PyTree) -> Any:
         return frames
 
 
@@ -176,6 +177,6 @@ class DelayObservations(_Remembering):
     def _num_kept(self) -> int:
         return self.steps + 1
 
-    def _shown(self, frames: Any) -> Any:
+    def _shown(self, frames: PyTree) -> Any:
         axis = len(agents_of(self.inner))
         return jax.tree.map(lambda leaf: jax.lax.index_in_dim(leaf, 0, axis, keepdims=False), frames)

@@ -11,6 +11,7 @@ from envs import base
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Observation, Params, State
 from envs.wrappers.wrapper import Wrapper, registered_name
 
 __all__ = ["Hide", "hide"]
@@ -78,7 +79,7 @@ class Hide(Wrapper):
         """The name that `envs.make` takes, or the inner environment's with the wrapper's around it."""
         return registered_name(self) or super().name
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The inner environment's space, without the hidden components."""
         space: Any = super().observation_space(params)
         if isinstance(space, spaces.Dict):
@@ -90,19 +91,19 @@ class Hide(Wrapper):
         )
         return spaces.Box(low, high, low.shape, space.dtype)
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The inner environment's reset, without the hidden components."""
         obs, state = self.inner.reset_env(key, params)
         return self._visible(obs), state
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, without the hidden components."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         return self._visible(obs), state, reward, terminated, info
 
-    def _visible(self, obs: Any) -> Any:
+    def _visible(self, obs: Observation) -> Any:
         if isinstance(obs, dict):
             return {name: part for name, part in obs.items() if name not in self.components}
         return obs[..., np.array([index for index in range(obs.shape[-1]) if index not in self.components])]

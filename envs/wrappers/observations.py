@@ -14,6 +14,7 @@ from envs import base
 from envs.base import spaces
 from envs.choices import columns_of, one_hot
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Number, Observation, Params, State
 from envs.wrappers.wrapper import (
     ParamsWrapper,
     Wrapper,
@@ -115,34 +116,34 @@ class TransformObservation(Wrapper):
             raise UserTypeError(f"transform_observation takes a function of an observation, not {self.function!r}.")
         self._space(jax.eval_shape(self.function, observation_of(self.inner)))
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """Boxes of the shapes that the function returns."""
         del params
         return self._space(jax.eval_shape(self.function, observation_of(self.inner)))
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The inner environment's reset, with the function applied to the observation."""
         obs, state = self.inner.reset_env(key, params)
         return self._transform(obs), state
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with the function applied to the observation."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         return self._transform(obs), state, reward, terminated, info
 
-    def _transform(self, obs: Any) -> Any:
+    def _transform(self, obs: Observation) -> Any:
         function = self.function
         for _ in agents_of(self.inner):
             function = jax.vmap(function)
         return jax.tree.map(lambda leaf: jax.lax.convert_element_type(leaf, jnp.asarray(leaf).dtype), function(obs))
 
-    def _space(self, obs: Any) -> spaces.Space:
+    def _space(self, obs: Observation) -> spaces.Space:
         return space_of(obs, "the function of transform_observation", self.low, self.high)
 
 
-def space_of(obs: Any, what: str, low: float = -np.inf, high: float = np.inf) -> spaces.Space:
+def space_of(obs: Observation, what: str, low: float = -np.inf, high: float = np.inf) -> spaces.Space:
     """The space of the results of a function, of which integers have the bounds of their type.
 
     Args:
@@ -179,24 +180,24 @@ class FlattenObservation(Wrapper):
     keeps_returns: ClassVar[bool] = True
     keeps_optimum: ClassVar[tuple[base.OptimumKind, ...]] = base.OPTIMUM_KINDS
 
-    def observation_space(self, params: Any) -> spaces.Box:
+    def observation_space(self, params: Params) -> spaces.Box:
         """The bounds of every part, one after the other."""
         low, high = (jnp.concatenate(ends) for ends in zip(*_bounds(self.inner.observation_space(params)), strict=True))
         return spaces.Box(low, high, low.shape, jnp.float32)
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[jax.Array, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, Any]:
         """The inner environment's reset, with the observation as a vector."""
         obs, state = self.inner.reset_env(key, params)
         return self._flat(obs, params), state
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[jax.Array, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with the observation as a vector."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         return self._flat(obs, params), state, reward, terminated, info
 
-    def _flat(self, obs: Any, params: Any) -> jax.Array:
+    def _flat(self, obs: Observation, params: Params) -> jax.Array:
         return jnp.concatenate(_vectors(self.inner.observation_space(params), obs, agents_of(self.inner)), axis=-1)
 
 
@@ -216,7 +217,7 @@ def _bounds(space: Any) -> list[tuple[jax.Array, jax.Array]]:
     return [(low, high)]
 
 
-def _vectors(space: Any, obs: Any, agents: tuple[int, ...]) -> list[jax.Array]:
+def _vectors(space: Any, obs: Observation, agents: tuple[int, ...]) -> list[jax.Array]:
     """Each part of an observation as float32 `[*A, D]`."""
     if isinstance(space, spaces.Dict):
         return [part for name in sorted(space.spaces) for part in _vectors(space.spaces[name], obs[name], agents)]
@@ -296,7 +297,7 @@ class ObservationNoise(ParamsWrapper):
         return _noisy(noise_key, obs, params.scale), state
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: ObservationNoiseParams
+        self, key: jax.Array, state: State, action: Action, params: ObservationNoiseParams
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with noise on the observation."""
         noise_key, step_key = jax.random.split(key)
@@ -304,7 +305,7 @@ class ObservationNoise(ParamsWrapper):
         return _noisy(noise_key, obs, params.scale), state, reward, terminated, info
 
 
-def _noisy(key: jax.Array, obs: Any, scale: Any) -> Any:
+def _noisy(key: jax.Array, obs: Observation, scale: Number) -> Any:
     leaves, structure = jax.tree.flatten(obs)
     for i, leaf in enumerate(leaves):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
@@ -313,7 +314,7 @@ def _noisy(key: jax.Array, obs: Any, scale: Any) -> Any:
     return jax.tree.unflatten(structure, leaves)
 
 
-def _require_scale(value: Any) -> None:
+def _require_scale(value: object) -> None:
     values = np.asarray(value)
     if values.dtype.kind not in "iuf" or not np.all((values >= 0) & np.isfinite(values)):
         wrong = value if values.dtype.kind not in "iuf" else values[~((values >= 0) & np.isfinite(values))].flat[0]

@@ -14,6 +14,7 @@ from envs import base
 from envs.arguments import check_at_least, check_number, described
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Number, Params
 from envs.settings import in_own_settings
 from envs.spelling import near
 from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, WrapperState, agents_of
@@ -176,7 +177,7 @@ class Randomise(ParamsWrapper):
         """The state of the inner environment."""
         return state.inner
 
-    def params_at(self, params: RandomiseParams, env_steps: Any) -> RandomiseParams:
+    def params_at(self, params: RandomiseParams, env_steps: Number) -> RandomiseParams:
         """The parameters after this many environment steps of training, with the width that the draws then have."""
         steps = jnp.asarray(params.widening_env_steps, jnp.float32)
         share = jnp.where(steps > 0, jnp.minimum(env_steps / jnp.where(steps > 0, steps, 1.0), 1.0), 1.0)
@@ -196,7 +197,7 @@ class Randomise(ParamsWrapper):
                     f"draws it, got {value[value != usual].flat[0]:g}; env.inner, without draws, takes other values"
                 )
 
-    def privileged(self, state: RandomiseState, params: Any) -> dict[str, Any]:
+    def privileged(self, state: RandomiseState, params: Params) -> dict[str, Any]:
         """The values of the episode's parameters, `[*A]`, and what is privileged in the inner environment."""
         agents = agents_of(self.inner)
         facts = {
@@ -205,7 +206,7 @@ class Randomise(ParamsWrapper):
         inner = self.inner.privileged(state.inner, self._of_episode(state, params))
         return facts if inner is None else {"drawn": facts, "inner": inner}
 
-    def privileged_space(self, params: Any) -> spaces.Space | None:
+    def privileged_space(self, params: Params) -> spaces.Space | None:
         """The space of the inner environment's privileged facts beside the values; None if it is not stated."""
         inner = super().privileged_space(params)
         if inner is None:
@@ -214,19 +215,19 @@ class Randomise(ParamsWrapper):
         number = spaces.Box(-jnp.inf, jnp.inf, (), jnp.float32)
         return spaces.Dict({"drawn": spaces.Dict(dict.fromkeys(names, number)), "inner": inner})
 
-    def action_mask(self, state: RandomiseState, params: Any) -> Any:
+    def action_mask(self, state: RandomiseState, params: Params) -> Any:
         """The inner environment's action mask."""
         return self.inner.action_mask(state.inner, self._of_episode(state, params))
 
-    def global_observation(self, state: RandomiseState, params: Any) -> Any:
+    def global_observation(self, state: RandomiseState, params: Params) -> Any:
         """The inner environment's global observation."""
         return self.inner.global_observation(state.inner, self._of_episode(state, params))
 
-    def is_truncated(self, state: RandomiseState, params: Any) -> jax.Array:
+    def is_truncated(self, state: RandomiseState, params: Params) -> jax.Array:
         """Whether the inner environment has reached its time limit."""
         return self.inner.is_truncated(state.inner, self._of_episode(state, params))
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, RandomiseState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, RandomiseState]:
         """The inner environment's reset, with parameters drawn by a part of the key."""
         draw_key, reset_key = jax.random.split(key)
         inner_params = self.inner_params(params)
@@ -238,7 +239,7 @@ class Randomise(ParamsWrapper):
         return obs, RandomiseState(inner.time, inner, drawn)
 
     def step_env(
-        self, key: jax.Array, state: RandomiseState, action: Any, params: Any
+        self, key: jax.Array, state: RandomiseState, action: Action, params: Params
     ) -> tuple[Any, RandomiseState, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with the parameters of the episode."""
         of_episode = self._of_episode(state, params)
@@ -246,7 +247,7 @@ class Randomise(ParamsWrapper):
         state = RandomiseState(inner.time, inner, state.drawn)
         return obs, state, reward, terminated, info | {"randomised": info.get("randomised", {}) | state.drawn}
 
-    def _of_episode(self, state: RandomiseState, params: Any) -> Any:
+    def _of_episode(self, state: RandomiseState, params: Params) -> Any:
         return _replaced(self.inner_params(params), state.drawn)
 
     def _draw(self, key: jax.Array) -> dict[str, jax.Array]:
@@ -284,7 +285,7 @@ def _bounds(space: Any) -> Any:
     return box.shape, np.broadcast_to(box.low, box.shape).tolist(), np.broadcast_to(box.high, box.shape).tolist()
 
 
-def names_of(params: Any, prefix: str = "") -> list[str]:
+def names_of(params: Params, prefix: str = "") -> list[str]:
     """Names of the numbers among parameters; those of nested ones are joined by dots."""
     names = []
     for name in type(params).__dataclass_fields__:
@@ -296,7 +297,7 @@ def names_of(params: Any, prefix: str = "") -> list[str]:
     return names
 
 
-def _towards(usual: Any, drawn: jax.Array, width: jax.Array | float) -> jax.Array:
+def _towards(usual: Number, drawn: jax.Array, width: jax.Array | float) -> jax.Array:
     """A number between the usual one and the drawn one, of the type of the usual one; at a width of 1 the drawn one."""
     kind = jnp.asarray(usual).dtype
     between = (1 - width) * usual + width * drawn
@@ -304,20 +305,20 @@ def _towards(usual: Any, drawn: jax.Array, width: jax.Array | float) -> jax.Arra
     return jnp.where(width >= 1, drawn.astype(kind), between.astype(kind))
 
 
-def _value(params: Any, name: str) -> Any:
+def _value(params: Params, name: str) -> Any:
     for part in name.split("."):
         params = getattr(params, part)
     return params
 
 
-def _replaced(params: Any, values: Mapping[str, Any]) -> Any:
+def _replaced(params: Params, values: Mapping[str, Any]) -> Any:
     """Parameters with other values, by name, of the types of those that they replace."""
     for name, value in values.items():
         params = _with(params, name.split("."), value.astype(jnp.asarray(_value(params, name)).dtype))
     return params
 
 
-def _with(params: Any, path: list[str], value: Any) -> Any:
+def _with(params: Params, path: list[str], value: object) -> Any:
     if len(path) > 1:
         value = _with(getattr(params, path[0]), path[1:], value)
     return params.replace(**{path[0]: value})

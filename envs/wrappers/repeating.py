@@ -10,6 +10,7 @@ from flax import struct
 
 from envs import base
 from envs.errors import UserValueError
+from envs.pytrees import Action, Number
 from envs.wrappers.wrapper import Wrapper, WrapperState, has_masks, limit, whole_number
 
 __all__ = ["ActionRepeat", "ActionRepeatParams", "action_repeat"]
@@ -93,7 +94,7 @@ class ActionRepeat(Wrapper):
         """The state of the inner environment."""
         return state.inner
 
-    def params_at(self, params: ActionRepeatParams, env_steps: Any) -> ActionRepeatParams:
+    def params_at(self, params: ActionRepeatParams, env_steps: Number) -> ActionRepeatParams:
         """The inner environment's curriculum, by the number of decisions."""
         return dataclasses.replace(params, inner=self.inner.params_at(params.inner, env_steps))
 
@@ -109,7 +110,7 @@ class ActionRepeat(Wrapper):
         return obs, WrapperState(jnp.zeros((), jnp.int32), inner)
 
     def step_env(
-        self, key: jax.Array, state: WrapperState, action: Any, params: ActionRepeatParams
+        self, key: jax.Array, state: WrapperState, action: Action, params: ActionRepeatParams
     ) -> tuple[Any, WrapperState, jax.Array, jax.Array, dict[Any, Any]]:
         """Several steps of the inner environment; those after its end change nothing and are not counted."""
         inner_params = self.inner_params(params)

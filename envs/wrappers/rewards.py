@@ -10,6 +10,7 @@ from flax import struct
 
 from envs import base
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Params, State
 from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of, whole_number
 
 __all__ = ["DelayRewards", "TransformReward", "delay_rewards", "transform_reward"]
@@ -74,7 +75,7 @@ class TransformReward(Wrapper):
             raise UserValueError(f"the function of transform_reward returns {got} for a number; it returns a number.")
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with the function applied to the reward."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
@@ -118,13 +119,13 @@ class DelayRewards(Wrapper):
         """The state of the inner environment."""
         return state.inner
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, RewardsState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, RewardsState]:
         """The inner environment's reset, without pending rewards."""
         obs, inner = self.inner.reset_env(key, params)
         return obs, RewardsState(inner.time, inner, jnp.zeros((self.steps, *agents_of(self.inner)), jnp.float32))
 
     def step_env(
-        self, key: jax.Array, state: RewardsState, action: Any, params: Any
+        self, key: jax.Array, state: RewardsState, action: Action, params: Params
     ) -> tuple[Any, RewardsState, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with the reward of an earlier one; at an end with all pending rewards."""
         obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, params)

@@ -11,6 +11,7 @@ from envs.base import agent_axes, spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
 from envs.gymnax_environment import GymnaxEnvironment, gymnax_environment
+from envs.pytrees import Action, Observation, Params, State
 from envs.wrappers.repeating import ActionRepeat
 from envs.wrappers.wrapper import Wrapper, limit, whole_number
 
@@ -110,19 +111,19 @@ class TimeFeature(Wrapper):
                 f"time_feature adds the key {REMAINING!r}, which observations of {env.name} have already."
             )
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The inner environment's reset, with all of the time remaining."""
         obs, state = self.inner.reset_env(key, params)
         return self._with_time(obs, state, params), state
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step."""
         obs, state, reward, terminated, info = self.inner.step_env(key, state, action, params)
         return self._with_time(obs, state, params), state, reward, terminated, info
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The inner environment's space, with the remaining time in [0, 1]."""
         space = self.inner.observation_space(params)
         remaining = spaces.Box(0.0, 1.0, (1,), jnp.float32)
@@ -136,7 +137,7 @@ class TimeFeature(Wrapper):
         ]
         return spaces.Box(bounds[0], bounds[1], (space.shape[0] + 1,), jnp.float32)
 
-    def _with_time(self, obs: Any, state: Any, params: Any) -> Any:
+    def _with_time(self, obs: Observation, state: State, params: Params) -> Any:
         space = self.inner.observation_space(params)
         steps = limit(self.inner, params)
         share = jnp.float32(jnp.maximum(steps - state.time, 0)) / jnp.float32(steps)

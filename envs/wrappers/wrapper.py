@@ -14,6 +14,7 @@ from flax import struct
 from envs import base, registry
 from envs.base import agent_axes, spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, DiscountLike, Number, Params, State
 from envs.settings import own_settings
 
 __all__ = [
@@ -87,11 +88,11 @@ class Wrapper(base.Environment):
                 f"{self.made_by} takes an environment, such as envs.make('cartpole'), not {self.inner!r}."
             )
 
-    def inner_params(self, params: Any) -> Any:
+    def inner_params(self, params: Params) -> Any:
         """The parameters of the inner environment; by default all of them."""
         return params
 
-    def inner_state(self, state: Any) -> Any:
+    def inner_state(self, state: State) -> Any:
         """The state of the inner environment; by default all of it."""
         return state
 
@@ -115,19 +116,19 @@ class Wrapper(base.Environment):
         """The inner environment's number of actions."""
         return self.inner.num_actions
 
-    def params_at(self, params: Any, env_steps: Any) -> Any:
+    def params_at(self, params: Params, env_steps: Number) -> Any:
         """The inner environment's parameters after this many environment steps."""
         return self.inner.params_at(params, env_steps)
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject parameters that the inner environment rejects."""
         self.inner.check_params(self.inner_params(params))
 
-    def pays_beyond_limit(self, params: Any) -> bool:
+    def pays_beyond_limit(self, params: Params) -> bool:
         """Whether the inner environment's reward at the time limit includes the value of the rest."""
         return self.inner.pays_beyond_limit(self.inner_params(params))
 
-    def return_range(self, params: Any) -> tuple[Any, Any] | None:
+    def return_range(self, params: Params) -> tuple[Any, Any] | None:
         """The range of the inner environment's returns, where the wrapper keeps them."""
         return self.inner.stated_return_range(self.inner_params(params)) if self.keeps_returns else None
 
@@ -137,7 +138,7 @@ class Wrapper(base.Environment):
         return vars(type(self)).get("keeps_optimum", ())
 
     def optimum(
-        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
         """The optimum of the inner environment where the wrapper keeps it; None elsewhere.
 
@@ -156,54 +157,54 @@ class Wrapper(base.Environment):
         best = base.optimum_of(self.inner, params, discount)
         return value if best is not None and math.isclose(value, best, rel_tol=1e-12) else None
 
-    def bound(self, params: Any = None, discount: Any = None) -> float | None:
+    def bound(self, params: Params = None, discount: DiscountLike = None) -> float | None:
         """The bound of the inner environment where the wrapper keeps its precommitted optimum; None elsewhere."""
         if "precommitted" not in self.kept_optima:
             return None
         return self.inner.bound(self.inner_params(self.default_params if params is None else params), discount)
 
-    def action_mask(self, state: Any, params: Any) -> Any:
+    def action_mask(self, state: State, params: Params) -> Any:
         """The inner environment's action mask."""
         return self.inner.action_mask(self.inner_state(state), self.inner_params(params))
 
-    def behaviour_space(self, params: Any = None) -> spaces.Tuple | None:
+    def behaviour_space(self, params: Params = None) -> spaces.Tuple | None:
         """The inner environment's behaviour space."""
         return self.inner.behaviour_space(self.inner_params(self.default_params if params is None else params))
 
-    def global_observation(self, state: Any, params: Any) -> Any:
+    def global_observation(self, state: State, params: Params) -> Any:
         """The inner environment's global observation."""
         return self.inner.global_observation(self.inner_state(state), self.inner_params(params))
 
-    def privileged(self, state: Any, params: Any) -> Any:
+    def privileged(self, state: State, params: Params) -> Any:
         """The facts that a critic of the inner environment may see."""
         return self.inner.privileged(self.inner_state(state), self.inner_params(params))
 
-    def privileged_space(self, params: Any) -> spaces.Space | None:
+    def privileged_space(self, params: Params) -> spaces.Space | None:
         """The space of the inner environment's privileged facts."""
         return self.inner.privileged_space(self.inner_params(params))
 
-    def is_truncated(self, state: Any, params: Any) -> jax.Array:
+    def is_truncated(self, state: State, params: Params) -> jax.Array:
         """Whether the inner environment has reached its time limit."""
         return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))
 
-    def limit(self, params: Any) -> Any:
+    def limit(self, params: Params) -> Any:
         """The number of steps after which an episode is truncated; by default the inner environment's."""
         return limit(self.inner, self.inner_params(params))
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """The inner environment's action space."""
         return self.inner.action_space(self.inner_params(self.default_params if params is None else params))
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The inner environment's observation space."""
         return self.inner.observation_space(self.inner_params(params))
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The inner environment's reset."""
         return self.inner.reset_env(key, self.inner_params(params))
 
     def step_env(
-        self, key: jax.Array, state: Any, action: Any, params: Any
+        self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step."""
         return self.inner.step_env(key, self.inner_state(state), action, self.inner_params(params))
@@ -213,15 +214,15 @@ class Wrapper(base.Environment):
 class ParamsWrapper(Wrapper):
     """A wrapper with its own parameters: a `WrapperParams` around those of the inner environment."""
 
-    def inner_params(self, params: Any) -> Any:
+    def inner_params(self, params: Params) -> Any:
         """The inner parameters, with the time limit that applies."""
         return params.inner.replace(max_steps_in_episode=params.max_steps_in_episode)
 
-    def params_at(self, params: Any, env_steps: Any) -> Any:
+    def params_at(self, params: Params, env_steps: Number) -> Any:
         """The inner environment's curriculum."""
         return params.replace(inner=self.inner.params_at(params.inner, env_steps))
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject parameters that the inner environment rejects, and an inner time limit, which would not apply."""
         super().check_params(params)
         usual = self.default_params.inner.max_steps_in_episode
@@ -240,12 +241,12 @@ def registered_name(env: Wrapper) -> str | None:
     return next((name for name in rows if registry.make(name) == env), None)
 
 
-def limit(env: base.Environment, params: Any) -> Any:
+def limit(env: base.Environment, params: Params) -> Any:
     """The time limit that applies, int32 `[]`: the earliest one of nested wrappers."""
     return env.limit(params) if isinstance(env, Wrapper) else params.max_steps_in_episode
 
 
-def params_for(env: base.Environment, other: base.Environment, params: Any) -> Any:
+def params_for(env: base.Environment, other: base.Environment, params: Params) -> Any:
     """The parameters of one environment as those of another with the same one inside, through the wrappers of both.
 
     Args:
@@ -265,7 +266,7 @@ def params_for(env: base.Environment, other: base.Environment, params: Any) -> A
     return _outwards(env, params)
 
 
-def _outwards(env: base.Environment, params: Any) -> Any:
+def _outwards(env: base.Environment, params: Params) -> Any:
     """Parameters of a wrapped environment from those of the environment inside all wrappers."""
     if not isinstance(env, Wrapper):
         return params
@@ -319,14 +320,14 @@ def map_space(change: Callable[[Any], spaces.Space], space: Any) -> spaces.Space
     return change(space)
 
 
-def whole_number(made_by: str, name: str, value: Any, least: int = 1) -> int:
+def whole_number(made_by: str, name: str, value: object, least: int = 1) -> int:
     """Return `value` if it is a whole number of at least `least`; otherwise raise an error."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
         raise UserValueError(f"{name} of {made_by} is {value!r}; it takes a whole number of at least {least}.")
     return int(value)
 
 
-def number(made_by: str, name: str, value: Any) -> float:
+def number(made_by: str, name: str, value: object) -> float:
     """Return a number as a Python float, which can be hashed; raise an error for any other value."""
     values = np.asarray(value)
     if values.ndim or values.dtype.kind not in "iuf" or np.isnan(values):

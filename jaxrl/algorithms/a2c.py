@@ -18,7 +18,7 @@ from jaxrl.checks import check_choice
 from jaxrl.learning.losses import policy_gradient
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Params
 from jaxrl.sweeps.distributions import Choice, SearchSpace
 
 
@@ -91,7 +91,7 @@ def _build(
 ) -> Algorithm:
     agent = on_policy(env, config, network, agents, shards)
 
-    def loss(weights: Any, batch: Samples, hparams: A2CHParams) -> tuple[jax.Array, Metrics]:
+    def loss(weights: Params, batch: Samples, hparams: A2CHParams) -> tuple[jax.Array, Metrics]:
         now = acting(agent, weights, batch)
         policy_loss = policy_gradient(now.log_prob, advantages(agent, batch, "batch"), batch.weight)
         return total_loss(agent, now, batch, policy_loss, hparams)

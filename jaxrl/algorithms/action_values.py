@@ -34,7 +34,7 @@ from jaxrl.learning.q_targets import best_actions, masked_values, of_branches
 from jaxrl.learning.recurrent import is_recurrent
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.sequences import Recalled
-from jaxrl.pytrees import HParams, Params
+from jaxrl.pytrees import HParams, Mask, Number, Observation, Params, PyTree
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 _LEAST = 1e-30  # in place of a divisor of 0
@@ -205,14 +205,14 @@ class ActionValues(NamedTuple):
         epsilon = hparams.epsilon_start + (hparams.epsilon_end - hparams.epsilon_start) * fallen
         return self._acting(acting.params, epsilon, hparams)
 
-    def _acting(self, params: Params, epsilon: Any, hparams: HParams) -> EpsilonGreedy:
+    def _acting(self, params: Params, epsilon: Number, hparams: HParams) -> EpsilonGreedy:
         shares = Nodes.of(hparams.discount).shares
         return EpsilonGreedy(params, jnp.float32(epsilon), shares, self.scale(hparams))
 
     def actor(self) -> Actor:
         """Epsilon-greedy actor, whose policies are `OffPolicyPolicy` with `EpsilonGreedy`."""
 
-        def scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+        def scores(policy: OffPolicyPolicy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
             del mask
             acting, inputs = policy.acting, policy.normalised(obs)
             num_axes = leading_axes(obs, self.obs_shape)
@@ -225,7 +225,7 @@ class ActionValues(NamedTuple):
         if self.values.branches is not None:
             return self._branching_actor(scores, self.values.branches)
 
-        def choose(noise: Any, scores: Scores, greedy: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+        def choose(noise: PyTree, scores: Scores, greedy: jax.Array | bool, mask: Mask) -> tuple[jax.Array, jax.Array]:
             best = best_actions(scores["q"], mask, None)
             if isinstance(greedy, bool) and greedy:
                 return best, best
@@ -235,7 +235,7 @@ class ActionValues(NamedTuple):
             action = jnp.where(explores, anything, best)
             return action, action
 
-        def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+        def log_prob(scores: Scores, mask: Mask, raw: jax.Array) -> jax.Array:
             return _log_prob(scores["q"], scores["epsilon"], mask, raw)
 
         def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -243,14 +243,14 @@ class ActionValues(NamedTuple):
 
         return self._remembering(scores, noise, choose, log_prob)
 
-    def _remembering(self, scores: Any, noise: Any, choose: Any, log_prob: Any) -> Actor:
+    def _remembering(self, scores: Any, noise: PyTree, choose: Any, log_prob: Any) -> Actor:
         """Actor with the memory of the network, () without one."""
         return remembering(lambda policy: self.values.initial_memory, scores, noise, choose, log_prob)
 
     def _branching_actor(self, scores: Callable[..., tuple[Scores, Memory]], branches: tuple[int, ...]) -> Actor:
         """Actor that explores in each of several choices independently."""
 
-        def choose(noise: Any, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, jax.Array]:
+        def choose(noise: PyTree, scores: Scores, greedy: jax.Array | bool, mask: Mask) -> tuple[Any, jax.Array]:
             raw = best_actions(scores["q"], mask, branches)
             if not (isinstance(greedy, bool) and greedy):
                 anything = best_actions(noise[..., len(branches) :], mask, branches)
@@ -258,7 +258,7 @@ class ActionValues(NamedTuple):
                 raw = jnp.where(explores, anything, raw)
             return self.head.to_env(raw), raw
 
-        def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+        def log_prob(scores: Scores, mask: Mask, raw: jax.Array) -> jax.Array:
             parts = zip(of_branches(scores["q"], branches), of_branches(mask, branches), strict=True)
             return sum(
                 (_log_prob(q, scores["epsilon"], allowed, raw[..., i]) for i, (q, allowed) in enumerate(parts)),
@@ -319,7 +319,7 @@ def action_values(name: str, toolbox: OffPolicy, own: Module | None = None) -> A
     return ActionValues(config, values, head, obs_shape, longest_episode(env), toolbox.effects)
 
 
-def _log_prob(q: jax.Array, epsilon: jax.Array, mask: Any, raw: jax.Array) -> jax.Array:
+def _log_prob(q: jax.Array, epsilon: jax.Array, mask: Mask, raw: jax.Array) -> jax.Array:
     """Log-probability `[*B]` of a choice by values `[*B, n]` and a probability of a random one, `[*B]`."""
     best = jnp.argmax(masked_values(q, mask), axis=-1)
     allowed = jnp.ones_like(q) if mask is None else mask.astype(jnp.float32)
@@ -327,7 +327,7 @@ def _log_prob(q: jax.Array, epsilon: jax.Array, mask: Any, raw: jax.Array) -> ja
     return jnp.log((1 - epsilon) * (raw == best) + epsilon * uniform)
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Number) -> str:
     return " ".join(f"{number:g}" for number in np.ravel(value))
 
 

@@ -42,7 +42,7 @@ from jaxrl.learning.replay import Window
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.sequence_replay import Recall
 from jaxrl.learning.sequences import Recalled, Sequences, after_windows, recalled_outputs
-from jaxrl.pytrees import HParams, Params
+from jaxrl.pytrees import Action, HParams, Observation, Params, Policy
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 __all__ = [
@@ -244,19 +244,19 @@ class ActorCritic(NamedTuple):
         """Whether the network of the policy has a memory."""
         return is_recurrent(self.network)
 
-    def initial_memory(self, policy: Any = None) -> Memory:
+    def initial_memory(self, policy: Policy = None) -> Memory:
         """Memory of the policy of one agent at the start of an episode, () without one."""
         del policy
         return first_memory(self.network)
 
-    def recalled(self, params: Params, memory: Memory, obs: Any) -> tuple[jax.Array, Memory]:
+    def recalled(self, params: Params, memory: Memory, obs: Observation) -> tuple[jax.Array, Memory]:
         """Outputs of the policy for observations and memories with any leading axes, and the memories after these."""
         num_axes = leading_axes(obs, self.replay.obs_shape)
         if self.remembers:
             return step_over(self.network, params, obs, memory, num_axes)
         return apply_over(self.network, params, obs, num_axes), memory
 
-    def outputs(self, params: Params, obs: Any) -> jax.Array:
+    def outputs(self, params: Params, obs: Observation) -> jax.Array:
         """Outputs of the policy in a batch, of `Window.obs` or of the result of `after`, `[B, *A, n]`."""
         if not self.remembers:
             return apply_over(self.network, params, _alone(obs), self.axes)
@@ -281,7 +281,7 @@ class ActorCritic(NamedTuple):
         delta = hparams.huber_delta
         return value_losses.Scale(huber_delta=None if delta is None else jnp.asarray(delta, jnp.float32))
 
-    def values(self, params: Params, obs: Any, action: jax.Array | None = None) -> jax.Array:
+    def values(self, params: Params, obs: Observation, action: jax.Array | None = None) -> jax.Array:
         """Outputs of the critics in a batch: of actions, or of all discrete actions.
 
         Critics with a memory see the action at one step alone; their memories before it are of the actions taken.
@@ -305,7 +305,7 @@ class ActorCritic(NamedTuple):
             return batch.next_critic_obs
         return self.critics.after(params, self.taken(batch.critic_obs), batch.next_critic_obs)
 
-    def taken(self, obs: Any, action: Any = None) -> Any:
+    def taken(self, obs: Observation, action: Action = None) -> Any:
         """Inputs of the critics with the actions taken: `action`, or those of `Sequences`."""
         if isinstance(obs, Sequences):
             return dataclasses.replace(obs, inputs=self._inputs(obs.inputs, obs.action))
@@ -321,7 +321,7 @@ class ActorCritic(NamedTuple):
 
         return memories_of
 
-    def _inputs(self, obs: Any, action: Any) -> Any:
+    def _inputs(self, obs: Observation, action: Action) -> Any:
         """Inputs of the critics, which contain actions that are numbers."""
         if isinstance(obs, Recalled):
             return obs._replace(inputs=self._inputs(obs.inputs, action))
@@ -410,7 +410,7 @@ class ActorCritic(NamedTuple):
         step: Any,
         warm_start: Any,
         actor: Actor,
-        policy: Any = None,
+        policy: Policy = None,
     ) -> Algorithm:
         """Algorithm of functions whose learner has the parameters of its policy in the field `policy`.
 
@@ -517,7 +517,7 @@ def actor_critic(
     return ActorCritic(replay, head, policy, critics, longest_episode(env), defaults, own)
 
 
-def _alone(obs: Any) -> Any:
+def _alone(obs: Observation) -> Any:
     """Observations of a batch, without memories."""
     return obs.rows() if isinstance(obs, Sequences) else obs
 

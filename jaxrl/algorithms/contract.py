@@ -20,7 +20,7 @@ from jaxrl.importing import imported
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.rollout import longest_episode
 from jaxrl.learning.shards import EnvShards
-from jaxrl.pytrees import EnvParams, HParams, Policy, State
+from jaxrl.pytrees import EnvParams, HParams, Policy, PyTree, State
 
 Build = TypeVar("Build", bound=Callable[..., Any])
 C = TypeVar("C")
@@ -363,7 +363,7 @@ def check_members(algo: Any) -> None:
         check_function(name, algo.actor.log_prob, ("scores", "mask", "raw"), ContractError)
 
 
-def check_stepped(state: Any, stepped: Any) -> None:
+def check_stepped(state: State, stepped: PyTree) -> None:
     """Reject a step that does not return a state of the same structure and types, and metrics.
 
     Args:

@@ -28,7 +28,7 @@ from jaxrl.learning.networks import Module
 from jaxrl.learning.optimisers import transformation
 from jaxrl.learning.q_targets import bootstrap_actions, soft_values
 from jaxrl.learning.replay import Window
-from jaxrl.pytrees import EnvParams, Params
+from jaxrl.pytrees import EnvParams, Mask, Observation, Params, PyTree
 from jaxrl.sweeps.distributions import LogUniform, SearchSpace
 
 _MUNCHAUSEN_LOWEST = -1.0  # lower bound of the added term, the log-probability times the temperature
@@ -159,7 +159,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
             f"munchausen takes actions of one part, got actions of {len(values.branches)} parts; leave munchausen out"
         )
 
-    def random_scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def random_scores(policy: OffPolicyPolicy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         exploring = policy._replace(acting=policy.acting._replace(epsilon=jnp.ones(())))
         return actor.scores(exploring, memory, obs, mask)
 
@@ -234,7 +234,7 @@ def _build(env: Environment, config: DQNConfig, own: Module | None, agents: tupl
         policy = replay.policy_of(learner.acting, state.observations, hparams)
         experience = replay.collect(collect_key, iteration, actor, policy, state, env_params)
 
-        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
+        def update(carry: PyTree, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             learner, priorities = carry
             key, count = inputs
             draw_key, _ = jax.random.split(key)  # as in the algorithms whose learning is random

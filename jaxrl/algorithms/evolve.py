@@ -31,7 +31,7 @@ from jaxrl.learning.optimisers import Optimiser, check_optimiser, check_transfor
 from jaxrl.learning.output_networks import OutputNetwork, PolicyHead
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent, step_over
 from jaxrl.learning.rollout import longest_episode
-from jaxrl.pytrees import EnvParams, HParams, Params
+from jaxrl.pytrees import EnvParams, HParams, Mask, Number, Observation, Params, Policy, PyTree
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 
@@ -117,7 +117,7 @@ class EvolvedPolicy(NamedTuple):
     observations: RunningStatistics | None
     observation_clip: jax.Array | None
 
-    def normalised(self, obs: Any) -> Any:
+    def normalised(self, obs: Observation) -> Any:
         """Observations in the form that the network takes."""
         return normalise(self.observations, obs, self.observation_clip)
 
@@ -177,7 +177,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
     remembers = is_recurrent(network)
     example = zeros(obs_shape)
 
-    def first_memory(policy: Any = None) -> Memory:
+    def first_memory(policy: Policy = None) -> Memory:
         del policy
         return jax.tree.map(jnp.asarray, network.initial_memory()) if remembers else ()
 
@@ -190,12 +190,12 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
     # The normal distribution of a continuous action head has no width: actions are the outputs.
     log_std = jnp.full(head.num_outputs, -jnp.inf) if head.continuous else None
 
-    def scores(policy: EvolvedPolicy, obs: Any, mask: Any) -> Scores:
+    def scores(policy: EvolvedPolicy, obs: Observation, mask: Mask) -> Scores:
         del mask
         outputs, _ = apply_over(network, policy.params, policy.normalised(obs), leading_axes(obs, obs_shape))
         return head.scores(outputs, log_std)
 
-    def scores_and_memory(policy: EvolvedPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores_and_memory(policy: EvolvedPolicy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         del mask
         outputs, _, memory = step_over(
             network, policy.params, policy.normalised(obs), memory, leading_axes(obs, obs_shape)
@@ -221,7 +221,7 @@ def _build(env: Environment, config: EvolveConfig, own_network: Module | None, a
 
     def returns_of(
         key: jax.Array,
-        population: Any,
+        population: PyTree,
         observations: RunningStatistics | None,
         hparams: EvolveHParams,
         env_params: EnvParams,
@@ -301,7 +301,7 @@ def _effects(strategy: Strategy, config: EvolveConfig) -> dict[str, bool]:
     }
 
 
-def _network(config: EvolveConfig, own: Module | None, obs: Any, num_outputs: int) -> Any:
+def _network(config: EvolveConfig, own: Module | None, obs: Observation, num_outputs: int) -> Any:
     """Network of a configuration without a critic, or the custom one.
 
     Raises:
@@ -319,7 +319,7 @@ def _network(config: EvolveConfig, own: Module | None, obs: Any, num_outputs: in
     return RecurrentActorCritic(encoder, config.memory_cell(), head)
 
 
-def _around(key: jax.Array, params: Params, std: Any) -> Any:
+def _around(key: jax.Array, params: Params, std: Number) -> Any:
     """Parameters with normal noise."""
     leaves, treedef = jax.tree.flatten(params)
     keys = jax.random.split(unrolled(key), len(leaves))

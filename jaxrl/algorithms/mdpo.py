@@ -26,7 +26,7 @@ from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Params
 from jaxrl.sweeps.distributions import LogUniform, SearchSpace
 
 LEAST_STEP_SIZE = 1e-3  # keeps the weight of the divergence, its inverse, finite after the annealing
@@ -103,7 +103,7 @@ def _build(
     agent = on_policy(env, config, network, agents, shards)
     agent.check_minibatches(config.num_minibatches)
 
-    def loss(weights: Any, rows: Samples, hparams: MDPOHParams) -> tuple[jax.Array, Metrics]:
+    def loss(weights: Params, rows: Samples, hparams: MDPOHParams) -> tuple[jax.Array, Metrics]:
         now = acting(agent, weights, rows)
         advantage = advantages(agent, rows, "minibatch")
         kl = weighted_mean(agent.head.kl(now.scores, rows.scores, rows.mask), rows.weight)

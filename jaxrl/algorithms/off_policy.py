@@ -48,7 +48,7 @@ from jaxrl.learning.rollout import (
 )
 from jaxrl.learning.sequence_replay import Memories, Recall, SequenceReplay, start_stride
 from jaxrl.learning.sequences import in_order
-from jaxrl.pytrees import EnvParams, HParams
+from jaxrl.pytrees import EnvParams, HParams, Observation, PyTree
 
 _LEAST_ERROR = 1e-6  # keeps every priority above 0; in the unit of rewards, as the other constants of these algorithms
 
@@ -75,7 +75,7 @@ class OffPolicyPolicy(NamedTuple):
     observations: RunningStatistics | None
     observation_clip: jax.Array | None
 
-    def normalised(self, obs: Any) -> Any:
+    def normalised(self, obs: Observation) -> Any:
         """Observations normalised for the network."""
         return normalise(self.observations, obs, self.observation_clip)
 
@@ -189,7 +189,7 @@ class OffPolicy(NamedTuple):
 
     # Collecting.
 
-    def policy_of(self, acting: Any, observations: RunningStatistics | None, hparams: HParams) -> OffPolicyPolicy:
+    def policy_of(self, acting: PyTree, observations: RunningStatistics | None, hparams: HParams) -> OffPolicyPolicy:
         """Policy that acts by parameters `acting`, on observations normalised by their statistics if configured."""
         clip = jax.tree.map(jnp.float32, hparams.observation_clip) if self.config.normalise_observation else None
         return OffPolicyPolicy(acting, observations, clip)
@@ -269,8 +269,8 @@ class OffPolicy(NamedTuple):
     def init(
         self,
         keys: tuple[jax.Array, jax.Array],
-        learner: Any,
-        acting: Any,
+        learner: PyTree,
+        acting: PyTree,
         actor: Actor,
         random_actor: Actor,
         hparams: HParams,
@@ -341,7 +341,7 @@ class OffPolicy(NamedTuple):
         recorded = self.sequences.of_rollout(steps, before, seen, recall)
         return self.sequences.written(before, recorded, end), steps._replace(memory=None)
 
-    def _first_buffer(self, first_obs: Any, steps: Transition, obs: Any) -> Transition:
+    def _first_buffer(self, first_obs: Observation, steps: Transition, obs: Observation) -> Transition:
         """Buffer of the prefill, from the observations before and after it."""
         if self.frames is None:
             return write(init_buffer(steps, self.config.capacity), steps, jnp.int32(0))
@@ -524,7 +524,7 @@ class OffPolicy(NamedTuple):
             return jax.eval_shape(self._with_global, zeros(self.obs_shape), self.critic_shape)
         return critic_input(self.view, self.obs_shape, self.critic_shape)
 
-    def _critic_input(self, obs: Any, facts: Any, num_axes: int = 1) -> Any:
+    def _critic_input(self, obs: Observation, facts: Observation, num_axes: int = 1) -> Any:
         """Inputs of the critic `[*B, *A, ...]`, from observations, and global observations `[*B, ...]` or other facts.
 
         Args:
@@ -541,7 +541,7 @@ class OffPolicy(NamedTuple):
             function = jax.vmap(function)
         return function(obs, facts)
 
-    def _with_global(self, obs: Any, global_obs: Any) -> Any:
+    def _with_global(self, obs: Observation, global_obs: Observation) -> Any:
         """Input of a centralised critic of one agent."""
         scales = self.config.own_scale, self.config.neighbour_scale
         return critic_observation(encoded(obs, choices_of(self.obs_shape)), global_obs, *scales)
@@ -583,7 +583,7 @@ class OffPolicy(NamedTuple):
         return update_priorities(priorities, draw.index, priority)
 
     def warm_started(
-        self, state: OffPolicyState, learner: Any, actor: Actor, policy: OffPolicyPolicy
+        self, state: OffPolicyState, learner: PyTree, actor: Actor, policy: OffPolicyPolicy
     ) -> OffPolicyState:
         """Initial state with the learner of another policy, whose memories begin anew.
 
@@ -601,7 +601,7 @@ class OffPolicy(NamedTuple):
         return state._replace(carry=carry, memories=self.sequences.begun(state.memories, network_memory(first)))
 
     def finish(
-        self, learner: Any, priorities: Priorities | None, experience: Experience, metrics: Metrics
+        self, learner: PyTree, priorities: Priorities | None, experience: Experience, metrics: Metrics
     ) -> tuple[OffPolicyState, Metrics]:
         """State after an iteration, and its metrics.
 

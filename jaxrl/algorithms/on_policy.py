@@ -64,7 +64,7 @@ from jaxrl.learning.rollout import (
     value_ends,
 )
 from jaxrl.learning.shards import EnvShards, averaged, own, summed
-from jaxrl.pytrees import EnvParams, HParams, Params
+from jaxrl.pytrees import EnvParams, HParams, Mask, Observation, Params, Policy, PyTree
 
 # Most observations, and most numbers in them, to which an accelerator applies a network at a time after a rollout,
 # because the layers take memory.
@@ -248,7 +248,7 @@ class OnPolicy(NamedTuple):
                 next_start = last_steps(burn_in, memory, after, steps.obs, reset, done)
         else:
 
-            def applied(obs: Any) -> tuple[jax.Array, jax.Array]:
+            def applied(obs: Observation) -> tuple[jax.Array, jax.Array]:
                 return self.apply(policy.params, obs[0], obs[1], num_axes)
 
             num_steps, of_step = steps.reward.shape[0], steps.reward.size // steps.reward.shape[0]
@@ -337,7 +337,9 @@ class OnPolicy(NamedTuple):
         memory = self.start_memory(params, batch.start)
         return unroll_over(self.network, params, batch.obs, memory, batch.reset)[:2]
 
-    def apply(self, params: Params, obs: Any, critic_obs: Any, num_axes: int) -> tuple[jax.Array, jax.Array]:
+    def apply(
+        self, params: Params, obs: Observation, critic_obs: Observation, num_axes: int
+    ) -> tuple[jax.Array, jax.Array]:
         """Outputs and values of a network without memory for observations with `num_axes` leading axes, `*A` last."""
         if self.centralised:
             return apply_centralised(self.network, params, obs, critic_obs, num_axes, len(self.agents))
@@ -408,7 +410,7 @@ class OnPolicy(NamedTuple):
         """
         descent = self.transformation(hparams)
 
-        def one_minibatch(learner: Learner, minibatch: Any) -> tuple[Learner, Metrics]:
+        def one_minibatch(learner: Learner, minibatch: PyTree) -> tuple[Learner, Metrics]:
             weights = learner.weights
             (_, metrics), gradient = jax.value_and_grad(loss, has_aux=True)(weights, minibatch, hparams)
             metrics, gradient = averaged((metrics, gradient), minibatch.weight, self.shards)
@@ -420,7 +422,7 @@ class OnPolicy(NamedTuple):
 
     # The result.
 
-    def value(self, policy: OnPolicyPolicy, memory: Memory, obs: Any) -> jax.Array:
+    def value(self, policy: OnPolicyPolicy, memory: Memory, obs: Observation) -> jax.Array:
         """Values of observations `[*B]`, for `Algorithm.value`."""
         num_axes = leading_axes(obs, self.obs_shape)
         if self.remembers:
@@ -561,22 +563,24 @@ def agents_of(env: Environment, network: Module | None) -> tuple[int, ...]:
 def _actor(network: Module, head: ActionHead, obs_shape: Any) -> Actor:
     """Actor that applies the network to observations as the policy sees them."""
 
-    def seen(policy: OnPolicyPolicy, obs: Any) -> Any:
+    def seen(policy: OnPolicyPolicy, obs: Observation) -> Any:
         normalised = policy.normalised(obs)
         return Seen(normalised) if is_asymmetric(network) else normalised
 
-    def scores(policy: OnPolicyPolicy, obs: Any, mask: Any) -> Scores:
+    def scores(policy: OnPolicyPolicy, obs: Observation, mask: Mask) -> Scores:
         del mask
         outputs, _ = apply_over(network, policy.params, seen(policy, obs), leading_axes(obs, obs_shape))
         return head.scores(outputs, policy.log_std)
 
-    def scores_and_memory(policy: OnPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores_and_memory(
+        policy: OnPolicyPolicy, memory: Memory, obs: Observation, mask: Mask
+    ) -> tuple[Scores, Memory]:
         del mask
         num_axes = leading_axes(obs, obs_shape)
         outputs, _, memory = step_over(network, policy.params, seen(policy, obs), memory, num_axes)
         return head.scores(outputs, policy.log_std), memory
 
-    def initial_memory(policy: Any = None) -> Memory:
+    def initial_memory(policy: Policy = None) -> Memory:
         del policy
         return first_memory(network)
 

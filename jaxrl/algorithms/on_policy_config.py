@@ -20,6 +20,7 @@ from jaxrl.learning.networks import Module, check_network
 from jaxrl.learning.optimisers import tenth_share
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
 from jaxrl.learning.relation import RelationActorCritic
+from jaxrl.pytrees import Observation
 
 __all__ = ["INFINITE", "OnPolicyConfig", "OnPolicyHParams", "choose_network"]
 
@@ -205,8 +206,8 @@ class OnPolicyHParams(RolloutHParams):
 def choose_network(
     config: Any,
     own: Module | None,
-    obs: Any,
-    facts: Any,
+    obs: Observation,
+    facts: Observation,
     view: View,
     num_outputs: int,
     num_values: int | None,

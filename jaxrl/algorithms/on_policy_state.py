@@ -11,6 +11,7 @@ from jaxrl.learning.actor import Memory
 from jaxrl.learning.levels import Drawn, Levels
 from jaxrl.learning.normalisation import RewardScale, RunningStatistics, normalise
 from jaxrl.learning.rollout import Carry, Transition
+from jaxrl.pytrees import Observation
 
 __all__ = [
     "Evaluation",
@@ -43,11 +44,11 @@ class OnPolicyPolicy(NamedTuple):
     observation_clip: jax.Array | None
     critic_observations: RunningStatistics | None = None
 
-    def normalised(self, obs: Any) -> Any:
+    def normalised(self, obs: Observation) -> Any:
         """Observations in the form that the network takes."""
         return normalise(self.observations, obs, self.observation_clip)
 
-    def normalised_critic(self, critic_obs: Any) -> Any:
+    def normalised_critic(self, critic_obs: Observation) -> Any:
         """What only the critic sees, in the form that it takes."""
         return normalise(self.critic_observations, critic_obs, self.observation_clip)
 
@@ -173,7 +174,9 @@ def nothing_before(carry: Carry, burn_in: int, agents: tuple[int, ...]) -> Start
     return Start(carry.memory, obs, jnp.ones((num_envs, burn_in + 1, *agents), bool))
 
 
-def last_steps(burn_in: int, memory: Memory, after: Memory, obs: Any, reset: jax.Array, done: jax.Array) -> Start:
+def last_steps(
+    burn_in: int, memory: Memory, after: Memory, obs: Observation, reset: jax.Array, done: jax.Array
+) -> Start:
     """Last steps of a rollout, the memories before them, and whether an episode begins with the next rollout.
 
     Args:

@@ -17,7 +17,7 @@ from jaxrl.learning.action_heads import Scores
 from jaxrl.learning.losses import standardise, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.recurrent import is_recurrent
-from jaxrl.pytrees import HParams
+from jaxrl.pytrees import HParams, Number, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace, Uniform
 
 __all__ = [
@@ -87,7 +87,7 @@ class Acting(NamedTuple):
     value: jax.Array
 
 
-def acting(agent: OnPolicy, weights: Any, batch: Samples, steps_of_part: int | None = None) -> Acting:
+def acting(agent: OnPolicy, weights: Params, batch: Samples, steps_of_part: int | None = None) -> Acting:
     """Evaluate policy and critic with given weights on samples.
 
     Args:
@@ -124,7 +124,12 @@ def advantages(agent: OnPolicy, batch: Samples, over: str) -> jax.Array:
 
 
 def total_loss(
-    agent: OnPolicy, now: Acting, batch: Samples, policy_loss: jax.Array, hparams: HParams, value_clip: Any = INFINITE
+    agent: OnPolicy,
+    now: Acting,
+    batch: Samples,
+    policy_loss: jax.Array,
+    hparams: HParams,
+    value_clip: Number = INFINITE,
 ) -> tuple[jax.Array, Metrics]:
     """Total loss of policy and critic with the entropy bonus, and its terms as metrics."""
     value_loss = agent.critic.loss(hparams.discount, now.value, batch.value, batch.target, batch.weight, value_clip)

@@ -25,7 +25,7 @@ from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means,
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Params, PyTree
 from jaxrl.sweeps.distributions import SearchSpace, Uniform
 
 BELIEFS = ("none", "conditioned", "staged", "auxiliary", "random")
@@ -162,7 +162,7 @@ def _build(
         drift = effective_drift(hparams.drift, width, num_settings)
         return agent.prepare(dataclasses.replace(hparams, drift=drift), num_settings, run_length)
 
-    def loss(weights: Any, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
+    def loss(weights: Params, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
         if staged:
             weights = constant_belief(weights, hparams.belief_env_steps <= 0)
         now = acting(agent, weights, rows)
@@ -196,14 +196,14 @@ def _build(
             learner = learner._replace(optimiser=_select(begins, new, learner.optimiser))
         one_minibatch = agent.descent(loss, hparams)
 
-        def one_guarded_minibatch(carry: Any, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
+        def one_guarded_minibatch(carry: PyTree, rows: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
             learner, before, stopped = carry
             learned, metrics = one_minibatch(learner, rows)
             halted = stopped | (metrics["approx_kl"] > hparams.target_kl)
             stay = _select(stopped, learner, before) if config.kl_stop == "rewind" else learner
             return (_select(halted, stay, learned), learner, halted), (metrics, stopped, halted)
 
-        def one_epoch(carry: Any, minibatches: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
+        def one_epoch(carry: PyTree, minibatches: Samples) -> tuple[Any, tuple[Metrics, jax.Array, jax.Array]]:
             if config.kl_stop != "epoch":
                 return scan(one_guarded_minibatch, carry, minibatches, steps_of_turn=1)
             learner, _, stopped = carry
@@ -247,5 +247,5 @@ def _build(
     return algo._replace(prepare=prepare)
 
 
-def _select(condition: jax.Array, one: Any, other: Any) -> Any:
+def _select(condition: jax.Array, one: PyTree, other: PyTree) -> Any:
     return jax.tree.map(lambda x, y: jnp.where(condition, x, y), one, other)

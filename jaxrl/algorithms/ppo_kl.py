@@ -27,7 +27,7 @@ from jaxrl.checks import Range
 from jaxrl.learning.losses import surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Params, PyTree
 from jaxrl.sweeps.distributions import LogUniform, SearchSpace
 
 TOLERATED = 1.5  # factor by which the divergence may miss its target before the coefficient changes
@@ -102,10 +102,10 @@ def _build(
     agent = on_policy(env, config, network, agents, shards)
     agent.check_minibatches(config.num_minibatches)
 
-    def divergence(now: Any, batch: Samples, shards: Any = None) -> jax.Array:
+    def divergence(now: PyTree, batch: Samples, shards: Any = None) -> jax.Array:
         return weighted_mean(agent.head.kl(batch.scores, now, batch.mask), batch.weight, shards)
 
-    def loss(weights: Any, rows: Samples, hparams: PPOKLHParams, kl_coef: jax.Array) -> tuple[jax.Array, Metrics]:
+    def loss(weights: Params, rows: Samples, hparams: PPOKLHParams, kl_coef: jax.Array) -> tuple[jax.Array, Metrics]:
         now = acting(agent, weights, rows)
         advantage = advantages(agent, rows, "minibatch")
         kl = divergence(now.scores, rows)

@@ -30,7 +30,7 @@ from jaxrl.learning.optimisers import transformation
 from jaxrl.learning.q_targets import bootstrap_actions, lambda_targets
 from jaxrl.learning.rollout import Carry, Transition, episode_ends, reset_all, value_ends
 from jaxrl.learning.sequences import in_order
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Observation, PyTree
 from jaxrl.sweeps.distributions import SearchSpace, Uniform
 
 __all__ = ["PQNConfig", "PQNHParams", "PQNState", "pqn", "search_space"]
@@ -172,7 +172,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
         optimiser = transformation(config.optimiser, hparams, hparams.lr).init(acting.params)
         return PQNState(acting, optimiser, observations, carry)
 
-    def targets(policy: OffPolicyPolicy, obs: Any, steps: Transition, hparams: PQNHParams) -> jax.Array:
+    def targets(policy: OffPolicyPolicy, obs: Observation, steps: Transition, hparams: PQNHParams) -> jax.Array:
         """Lambda-returns `[T, num_envs, *A, K]`, from values of the observations before any reset."""
         acting = policy.acting
         nodes = Nodes.of(hparams.discount)
@@ -215,7 +215,7 @@ def _build(env: Environment, config: PQNConfig, own: Module | None, agents: tupl
             batches = sequence_minibatches(key, others, config.num_minibatches)
             return batches._replace(obs=batches.obs.replace(memory=start))
 
-        def one_minibatch(carry: Any, batch: Samples) -> tuple[tuple[EpsilonGreedy, Any], Metrics]:
+        def one_minibatch(carry: PyTree, batch: Samples) -> tuple[tuple[EpsilonGreedy, Any], Metrics]:
             if values.remembers:  # the rows of sequences are their steps
                 others = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batch._replace(obs=None))
                 batch = others._replace(obs=batch.obs)

@@ -275,7 +275,7 @@ def _describe_environment(env: Any) -> dict[str, Any]:
     return {"name": name, "static": rest}
 
 
-def _described_field(value: Any) -> Any:
+def _described_field(value: object) -> Any:
     """A field of an environment: an environment or a function by its description, others as plain values."""
     if isinstance(value, Environment):
         return _describe_environment(value)
@@ -293,21 +293,21 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     """Whether a value is unchanged by conversion to JSON and back, except for tuples."""
     if isinstance(value, tuple):
         return all(map(_is_plain, value))
     return value is None or isinstance(value, bool | int | float | str | dict)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Any:
     """Value read from JSON, with tuples in place of lists, and distributions in place of their descriptions."""
     if isinstance(value, Mapping) and value.get("distribution") in DISTRIBUTIONS:
         return DISTRIBUTIONS[value["distribution"]](**{name: value[name] for name in value if name != "distribution"})
     return tuple(_hashable(item) for item in value) if isinstance(value, list) else value
 
 
-def _of_environment(value: Any) -> Any:
+def _of_environment(value: object) -> Any:
     """Value of an environment's field read from JSON, as `_hashable`, and the function that it names, if it does."""
     if isinstance(value, Mapping) and FUNCTION in value:
         return imported(value[FUNCTION], FUNCTION_OF_ENVIRONMENT)

@@ -21,7 +21,7 @@ from jaxrl.learning.losses import policy_gradient, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.rollout import episode_ends
 from jaxrl.learning.shards import EnvShards, summed
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace
 
 STEPS_OF_PART = 20  # of a rollout, whose layers an accelerator keeps at a time
@@ -126,7 +126,7 @@ def _build(
 ) -> Algorithm:
     agent = on_policy(env, config, network, agents, shards)
 
-    def loss(weights: Any, batch: Samples, hparams: ReinforceHParams) -> tuple[jax.Array, Metrics]:
+    def loss(weights: Params, batch: Samples, hparams: ReinforceHParams) -> tuple[jax.Array, Metrics]:
         now = acting(agent, weights, batch, STEPS_OF_PART)
         policy_loss = policy_gradient(now.log_prob, advantages(agent, batch, "batch"), batch.weight)
         if config.baseline == "critic":

@@ -21,7 +21,7 @@ from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.composites import Composite, Curve, check_curve_range
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.optimisers import ADAM_HPARAMS, Optimiser, check_optimiser, linear_share
-from jaxrl.pytrees import HParams
+from jaxrl.pytrees import DiscountLike, HParams, PyTree
 
 INFINITE = math.inf
 MOST_ROWS = 2**31 - 1
@@ -155,7 +155,7 @@ class DiscountedHParams(Settings):
         """Names of the fields that are curves over the run."""
         return [name for name in type(self).composites if isinstance(getattr(self, name), Curve)]
 
-    def _check_composite(self, name: str, value: Any) -> None:
+    def _check_composite(self, name: str, value: object) -> None:
         """Reject several numbers in a field that does not take them."""
         takes = type(self).composites
         if name not in type(self).ranges and name in takes and inspect.isroutine(value):
@@ -269,7 +269,7 @@ class TransitionsHParams(RolloutHParams):
 def prepared(
     hparams: HParams,
     effects: Mapping[str, bool],
-    discount: Any,
+    discount: DiscountLike,
     num_settings: int | None = None,
     run_length: int | None = None,
     defaults: Mapping[str, float] = MappingProxyType({}),
@@ -334,7 +334,7 @@ def check_num_rows(num_rows: int) -> None:
         )
 
 
-def check_normalised(normalised: bool, shapes: Any) -> None:
+def check_normalised(normalised: bool, shapes: PyTree) -> None:
     """Reject `normalise_observation` for observations with neighbours, whose slots are alike, or of choices alone.
 
     Args:
@@ -349,7 +349,7 @@ def check_normalised(normalised: bool, shapes: Any) -> None:
     check_not_choices_alone(normalised, shapes)
 
 
-def check_not_choices_alone(normalised: bool, shapes: Any) -> None:
+def check_not_choices_alone(normalised: bool, shapes: PyTree) -> None:
     """Reject `normalise_observation` for observations that consist of choices, which have no mean.
 
     Args:

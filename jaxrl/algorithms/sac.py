@@ -37,7 +37,7 @@ from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.q_targets import masked_values, of_branches
 from jaxrl.learning.replay import Window
 from jaxrl.learning.value_losses import Scale
-from jaxrl.pytrees import EnvParams, Params
+from jaxrl.pytrees import EnvParams, Mask, Observation, Params, PyTree
 from jaxrl.sweeps.distributions import SearchSpace
 
 __all__ = ["Learner", "SACConfig", "SACHParams", "sac"]
@@ -169,12 +169,12 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         mean, log_std = jnp.split(outputs, 2, axis=-1)
         return mean, jnp.clip(log_std, *_LOG_STD)
 
-    def sampled(key: jax.Array, policy: Params, obs: Any) -> tuple[jax.Array, jax.Array]:
+    def sampled(key: jax.Array, policy: Params, obs: Observation) -> tuple[jax.Array, jax.Array]:
         """Actions `[B, *A, n]` and their log-probabilities `[B, *A]`."""
         mean, log_std = normal(agent.outputs(policy, obs))
         return sample_squashed(mean, log_std, jax.random.normal(key, mean.shape))
 
-    def probabilities(policy: Params, obs: Any, mask: Any) -> tuple[jax.Array, jax.Array]:
+    def probabilities(policy: Params, obs: Observation, mask: Mask) -> tuple[jax.Array, jax.Array]:
         """Probabilities and their logarithms, `[B, *A, num_actions]`, finite for actions that a mask forbids, too."""
         outputs = agent.outputs(policy, obs)
         if branches is None:
@@ -184,7 +184,7 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
             log_prob = jnp.concatenate([jax.nn.log_softmax(masked_values(*part)) for part in parts], axis=-1)
         return jnp.exp(log_prob), log_prob
 
-    def scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores(policy: OffPolicyPolicy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         del mask
         outputs, memory = agent.recalled(policy.acting.params, memory, policy.normalised(obs))
         if discrete:
@@ -314,7 +314,7 @@ def _build(env: Environment, config: SACConfig, own: Networks | None, agents: tu
         recall = agent.recall(state.learner.critics)
         experience = replay.collect(collect_key, iteration, actor, policy, state, env_params, recall)
 
-        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
+        def update(carry: PyTree, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             learner, priorities = carry
             key, _ = inputs
             draw_key, key = jax.random.split(key)

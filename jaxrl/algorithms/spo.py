@@ -27,7 +27,7 @@ from jaxrl.learning.composites import Curve
 from jaxrl.learning.losses import approximate_kl, quadratic_surrogate, weighted_mean
 from jaxrl.learning.networks import Module
 from jaxrl.learning.shards import EnvShards
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Params
 from jaxrl.sweeps.distributions import SearchSpace, Uniform
 
 
@@ -95,7 +95,7 @@ def _build(
     agent = on_policy(env, config, network, agents, shards)
     agent.check_minibatches(config.num_minibatches)
 
-    def loss(weights: Any, rows: Samples, hparams: SPOHParams) -> tuple[jax.Array, Metrics]:
+    def loss(weights: Params, rows: Samples, hparams: SPOHParams) -> tuple[jax.Array, Metrics]:
         now = acting(agent, weights, rows)
         log_ratio = now.log_prob - rows.log_prob
         advantage = advantages(agent, rows, "minibatch")

@@ -16,7 +16,7 @@ from envs.errors import MissingPackageError, UserValueError, installing
 from envs.spelling import near
 from jaxrl.checks import check_count
 from jaxrl.learning.optimisers import Optimiser, custom
-from jaxrl.pytrees import HParams, Params
+from jaxrl.pytrees import HParams, Number, Params, PyTree, State
 
 # Strategies that take parts of episodes, or arguments of their own.
 _UNFIT = {"RandomSearch", "PersistentES", "NoiseReuseES", "DiffusionEvolution", "SV_CMA_ES", "SV_Open_ES"}
@@ -152,7 +152,7 @@ def make_strategy(
             own = own.replace(alpha=1.0)
         return strategy, own
 
-    def init(key: jax.Array, params: Params, population: Any, returns: Any, hparams: HParams) -> Any:
+    def init(key: jax.Array, params: Params, population: PyTree, returns: Any, hparams: HParams) -> Any:
         strategy, own = of(hparams)
         first = (population, -returns) if evaluates_first else (params,)
         state = _untraced(strategy.init)(strategy, key, *first, own)
@@ -160,17 +160,17 @@ def make_strategy(
             state = state.replace(C=state.C * jnp.square(own_std * jnp.float32(hparams.std)))
         return _filled(_strong(state), (*_UNUSED, *([] if evaluates_first else ["best_solution"])))
 
-    def ask(key: jax.Array, state: Any, hparams: HParams) -> tuple[Any, Any]:
+    def ask(key: jax.Array, state: State, hparams: HParams) -> tuple[Any, Any]:
         strategy, own = of(hparams)
         population, state = _untraced(strategy.ask)(strategy, key, state, own)
         return population, _strong(state)
 
-    def tell(key: jax.Array, population: Any, returns: jax.Array, state: Any, hparams: HParams) -> Any:
+    def tell(key: jax.Array, population: PyTree, returns: jax.Array, state: State, hparams: HParams) -> Any:
         strategy, own = of(hparams, 1)  # evosax asks for the deviation of the next generation before it counts this one
         state = _untraced(strategy.tell)(strategy, key, population, -returns, state, own)[0]
         return _filled(_strong(state), _UNUSED)
 
-    def moved(state: Any, params: Params) -> Any:
+    def moved(state: State, params: Params) -> Any:
         solution = made._ravel_solution(params)
         if not evaluates_first:
             return state.replace(mean=solution)
@@ -236,7 +236,7 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-def _optimiser(natural: bool, lr: Any, custom_optimiser: Optimiser) -> optax.GradientTransformation:
+def _optimiser(natural: bool, lr: Number, custom_optimiser: Optimiser) -> optax.GradientTransformation:
     if custom_optimiser is not None:
         return custom(custom_optimiser, lr)
     return optax.sgd(lr) if natural else optax.adam(lr)
@@ -247,7 +247,7 @@ def _untraced(method: Any) -> Any:
     return method.__func__.__wrapped__ if hasattr(method, "__func__") else method.__wrapped__
 
 
-def _filled(state: Any, names: Collection[str]) -> Any:
+def _filled(state: State, names: Collection[str]) -> Any:
     """A state with zeros for the NaN of fields without a value, which `jax_debug_nans` would refuse."""
 
     def filled(path: Any, leaf: jax.Array) -> jax.Array:
@@ -256,6 +256,6 @@ def _filled(state: Any, names: Collection[str]) -> Any:
     return jax.tree.map_with_path(filled, state)
 
 
-def _strong(state: Any) -> Any:
+def _strong(state: State) -> Any:
     """The state as arrays whose types do not depend on the values of constants."""
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.asarray(leaf).dtype), state)

@@ -31,7 +31,7 @@ from jaxrl.learning.losses import weighted_mean
 from jaxrl.learning.optimisers import transformation
 from jaxrl.learning.output_networks import Networks
 from jaxrl.learning.replay import Window
-from jaxrl.pytrees import EnvParams, Params
+from jaxrl.pytrees import EnvParams, Mask, Observation, Params, PyTree
 from jaxrl.sweeps.distributions import SearchSpace
 
 
@@ -132,7 +132,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
     agent = actor_critic("td3", env, config, agents, own=own)
     replay = agent.replay
 
-    def scores(policy: OffPolicyPolicy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores(policy: OffPolicyPolicy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         del mask
         outputs, memory = agent.recalled(policy.acting.params, memory, policy.normalised(obs))
         std = jnp.broadcast_to(jnp.asarray(policy.acting.noise_std), outputs.shape)
@@ -159,7 +159,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         random_actor, recall = uniform_actor(actor, agent.head), agent.recall(critics)
         return replay.init(keys, learner, acting, actor, random_actor, hparams, env_params, recall)
 
-    def next_actions(key: jax.Array, policy: Params, obs: Any, hparams: TD3HParams) -> jax.Array:
+    def next_actions(key: jax.Array, policy: Params, obs: Observation, hparams: TD3HParams) -> jax.Array:
         action = jnp.tanh(agent.outputs(policy, obs))
         if not config.target_smoothing:
             return action
@@ -217,7 +217,7 @@ def _build(env: Environment, config: TD3Config, own: Networks | None, agents: tu
         recall = agent.recall(learner.critics)
         experience = replay.collect(collect_key, iteration, actor, policy, state, env_params, recall)
 
-        def update(carry: Any, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
+        def update(carry: PyTree, inputs: tuple[jax.Array, jax.Array]) -> tuple[Any, Metrics]:
             learner, priorities = carry
             key, count = inputs
             draw_key, key = jax.random.split(key)

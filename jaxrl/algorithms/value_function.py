@@ -24,7 +24,7 @@ from jaxrl.learning.q_targets import mixture_values, n_step_targets, of_actions
 from jaxrl.learning.recurrent import first_memory, is_recurrent
 from jaxrl.learning.replay import Window
 from jaxrl.learning.sequences import Recalled, after_windows, recalled_outputs, unroll_rows
-from jaxrl.pytrees import HParams, Memory, Params
+from jaxrl.pytrees import Action, DiscountLike, HParams, Memory, Number, Params, PyTree
 
 _LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
 _SHORTFALL = 1e-3  # least reported difference between their curve and the curve of the discount
@@ -100,7 +100,7 @@ class ValueFunction(NamedTuple):
         numbers = tuple(number for number in (self.num_heads, self.loss.num_outputs) if number > 1)
         return numbers if self.num_actions is None else (self.num_actions, *numbers)
 
-    def init(self, key: jax.Array, shapes: Any) -> Params:
+    def init(self, key: jax.Array, shapes: PyTree) -> Params:
         """Parameters, from the shapes of one input of the network."""
         examples = (zeros(shapes), first_memory(self.network)) if self.remembers else self._arguments(zeros(shapes))
         if self.num_members is None:
@@ -108,17 +108,17 @@ class ValueFunction(NamedTuple):
         keys = jax.random.split(key, self.num_members)
         return jax.vmap(self.network.init, in_axes=(0, *[None] * len(examples)))(keys, *examples)
 
-    def outputs(self, params: Params, inputs: Any, num_axes: int) -> jax.Array:
+    def outputs(self, params: Params, inputs: PyTree, num_axes: int) -> jax.Array:
         """Outputs for inputs with `num_axes` leading axes, `[*B, K, num_outputs]` or `[*B, num_actions, K, ...]`.
 
         A network with a memory takes `Sequences`, whose rows have these axes, or `Recalled` inputs.
         """
         return self.recalled(params, inputs, num_axes)[0]
 
-    def recalled(self, params: Params, inputs: Any, num_axes: int) -> tuple[jax.Array, Memory]:
+    def recalled(self, params: Params, inputs: PyTree, num_axes: int) -> tuple[jax.Array, Memory]:
         """Outputs as of `outputs`, and the memories after each input, leaves `[*B, ...]`, or `[C, *B, ...]`."""
 
-        def of_one(params: Params, inputs: Any) -> tuple[jax.Array, Memory]:
+        def of_one(params: Params, inputs: PyTree) -> tuple[jax.Array, Memory]:
             if self.remembers:
                 return recalled_outputs(self.network, params, inputs, num_axes)
             obs, *others = self._arguments(inputs)
@@ -140,11 +140,11 @@ class ValueFunction(NamedTuple):
         memory = first_memory(self.network)
         return memory if self.num_members is None else memories(memory, (self.num_members,))
 
-    def around(self, params: Params, sequences: Any) -> tuple[Memory, Memory]:
+    def around(self, params: Params, sequences: PyTree) -> tuple[Memory, Memory]:
         """Memories before and after each row of sequences, leaves `[T * B, *A, ...]`, or `[C, T * B, *A, ...]`."""
         return self._of_each(lambda params, inputs: unroll_rows(self.network, params, inputs)[1:])(params, sequences)
 
-    def after(self, params: Params, inputs: Any, next_inputs: Any) -> Any:
+    def after(self, params: Params, inputs: PyTree, next_inputs: PyTree) -> Any:
         """Inputs after windows with the memories there, which no reset has changed; `next_inputs` without memory.
 
         Args:
@@ -162,7 +162,7 @@ class ValueFunction(NamedTuple):
         if self.num_members is None:
             return function
 
-        def of_all(params: Params, inputs: Any) -> Any:
+        def of_all(params: Params, inputs: PyTree) -> Any:
             axes: Any = None
             if self.remembers:
                 count = len(jax.tree.leaves(params)[0])  # fewer where only the first networks are asked
@@ -176,10 +176,10 @@ class ValueFunction(NamedTuple):
 
         return of_all
 
-    def _arguments(self, inputs: Any) -> tuple[Any, ...]:
+    def _arguments(self, inputs: PyTree) -> tuple[Any, ...]:
         return inputs if self.takes_pairs else (inputs,)
 
-    def taken(self, params: Params, inputs: Any, action: Any, num_axes: int) -> jax.Array:
+    def taken(self, params: Params, inputs: PyTree, action: Action, num_axes: int) -> jax.Array:
         """Outputs for the actions taken, `[*B, K, num_outputs]`; of several choices those of each, `[*B, D, ...]`.
 
         Args:
@@ -236,15 +236,15 @@ class ValueFunction(NamedTuple):
         self,
         params: Params,
         optimiser: optax.OptState,
-        inputs: Any,
-        action: Any,
+        inputs: PyTree,
+        action: Action,
         target: Target,
         active: jax.Array,
         weight: jax.Array,
         shares: jax.Array,
         scale: value_losses.Scale,
         hparams: HParams,
-        lr: Any,
+        lr: Number,
     ) -> tuple[Params, optax.OptState, jax.Array, Metrics]:
         """One step of the optimiser towards a target.
 
@@ -313,7 +313,7 @@ def row_errors(error: jax.Array, active: jax.Array) -> jax.Array:
 
 
 def prepare_discount(
-    discount: Any,
+    discount: DiscountLike,
     heads: Literal["single", "own", "joint"],
     num_heads: int,
     episode_length: int,

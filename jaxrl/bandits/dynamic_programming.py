@@ -14,7 +14,7 @@ from envs.bandits.markov import Arms, MarkovBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import Range, check_range
-from jaxrl.pytrees import EnvParams, HParams
+from jaxrl.pytrees import EnvParams, HParams, Number
 
 __all__ = [
     "JOINT_ACTIONS",
@@ -62,7 +62,7 @@ class Choices(NamedTuple):
     touched: np.ndarray
 
 
-def plan(env: MarkovBandit, params: EnvParams, gamma: Any, order: jax.Array | None = None) -> Plan:
+def plan(env: MarkovBandit, params: EnvParams, gamma: Number, order: jax.Array | None = None) -> Plan:
     """The best policy of a small bandit under discounted rewards, by value iteration over joint states.
 
     Args:
@@ -101,7 +101,7 @@ def plan(env: MarkovBandit, params: EnvParams, gamma: Any, order: jax.Array | No
     return Plan(values, jnp.asarray(choices.actions)[best])
 
 
-def policy_values(env: MarkovBandit, params: EnvParams, actions: jax.Array, gamma: Any) -> jax.Array:
+def policy_values(env: MarkovBandit, params: EnvParams, actions: jax.Array, gamma: Number) -> jax.Array:
     """The discounted sum of rewards of a policy that depends on the arms' states alone, exact up to rounding.
 
     Args:
@@ -210,7 +210,7 @@ def _ahead(law: jax.Array, values: jax.Array) -> jax.Array:
     return values
 
 
-def _iterate(backup: Any, num_states: int, gamma: Any) -> jax.Array:
+def _iterate(backup: Any, num_states: int, gamma: Number) -> jax.Array:
     """The fixed point `[X]` of a backup that discounts by gamma.
 
     Ends when all values change by nearly the same amount, and adds the limit of that change.

@@ -18,7 +18,7 @@ from envs.threefry import unrolled
 from jaxrl.bandits.arms import Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import check_count
-from jaxrl.pytrees import EnvParams, HParams, State
+from jaxrl.pytrees import EnvParams, HParams, Number, PyTree, State
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit
 from jaxrl.runtime.checkpoints.store import begun_in
@@ -252,18 +252,18 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
         return BanditRun(after, state, run.time + 1, totals, values, pulls, run.order)
 
     def advance(
-        run: BanditRun, key: jax.Array, hparams: HParams, params: EnvParams, iteration: Any, num_pulls: Any
+        run: BanditRun, key: jax.Array, hparams: HParams, params: EnvParams, iteration: jax.Array, num_pulls: Number
     ) -> BanditRun:
         del iteration  # `run.time`
         constants, structure = jax.tree.flatten((hparams, params))
 
-        def one_pull(run: BanditRun, keys: Any, constants: list[Any]) -> BanditRun:
+        def one_pull(run: BanditRun, keys: tuple[jax.Array, ...], constants: list[Any]) -> BanditRun:
             return pull(run, *keys, *jax.tree.unflatten(structure, constants))
 
         return _many_pulls(one_pull, num_pulls, run, tuple(jax.random.split(unrolled(key), 3)[1:]), constants)
 
     def evaluate(
-        run: BanditRun, key: jax.Array, hparams: HParams, params: EnvParams, iteration: Any
+        run: BanditRun, key: jax.Array, hparams: HParams, params: EnvParams, iteration: jax.Array
     ) -> tuple[BanditRun, dict[str, jax.Array]]:
         del key, iteration
         done = run.time.astype(jnp.float32)
@@ -288,7 +288,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
 
 
 @runs_last
-def _plus(total: Any, term: jax.Array) -> Any:
+def _plus(total: Number, term: jax.Array) -> Any:
     return total.add(term)
 
 
@@ -328,7 +328,9 @@ def _place(order: jax.Array, arm: jax.Array) -> jax.Array:
     return jnp.sum(jnp.where(order == arm, places, 0), axis=0, dtype=jnp.int32)
 
 
-def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: Any, constants: list[Any]) -> Any:
+def _many_pulls(
+    one_pull: Callable[..., Any], num_pulls: Number, run: PyTree, keys: tuple[jax.Array, ...], constants: list[Any]
+) -> Any:
     """Many pulls of a run; under `vmap` with the runs along the last axis of every array.
 
     The arms are few and the runs many: computations for each arm, and above all the maximum over
@@ -337,17 +339,17 @@ def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: An
     leaves, structure = jax.tree.flatten(run)
 
     @jax.custom_batching.custom_vmap
-    def loop(num_pulls: Any, leaves: list[Any], keys: Any, constants: list[Any]) -> list[Any]:
-        def body(_: Any, leaves: list[Any]) -> list[Any]:
+    def loop(num_pulls: Number, leaves: list[Any], keys: jax.Array, constants: list[Any]) -> list[Any]:
+        def body(_: object, leaves: list[Any]) -> list[Any]:
             return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, constants))
 
         return jax.lax.fori_loop(0, num_pulls, body, leaves)
 
     @loop.def_vmap
     def block(
-        axis_size: int, batched: Any, num_pulls: Any, leaves: list[Any], keys: Any, constants: list[Any]
+        axis_size: int, batched: PyTree, num_pulls: Number, leaves: list[Any], keys: jax.Array, constants: list[Any]
     ) -> tuple[list[Any], list[bool]]:
-        def last(leaf: Any, on: bool) -> Any:
+        def last(leaf: PyTree, on: bool) -> Any:
             if on:
                 return jnp.moveaxis(leaf, 0, -1)
             leaf = jnp.asarray(leaf)
@@ -355,8 +357,8 @@ def _many_pulls(one_pull: Callable[..., Any], num_pulls: Any, run: Any, keys: An
 
         leaves, keys, constants = jax.tree.map(last, (leaves, keys, constants), tuple(batched[1:]))
 
-        def body(_: Any, leaves: list[Any]) -> list[Any]:
-            def one(leaves: list[Any], keys: Any, constants: list[Any]) -> list[Any]:
+        def body(_: object, leaves: list[Any]) -> list[Any]:
+            def one(leaves: list[Any], keys: jax.Array, constants: list[Any]) -> list[Any]:
                 return jax.tree.leaves(one_pull(jax.tree.unflatten(structure, leaves), keys, constants))
 
             return jax.vmap(one, in_axes=-1, out_axes=-1)(leaves, keys, constants)
@@ -373,7 +375,7 @@ def _learn(
     view: View,
     action: jax.Array,
     reward: jax.Array,
-    info: Any,
+    info: PyTree,
     hparams: HParams,
     order: jax.Array | None,
 ) -> Any:

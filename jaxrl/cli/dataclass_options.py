@@ -105,7 +105,7 @@ def _option_type(kind: Any) -> Any:
     return kind if len(plain) == len(members) else functools.reduce(operator.or_, plain)
 
 
-def _option_value(value: Any) -> Any:
+def _option_value(value: object) -> Any:
     """Default of an option: the value of a field, or the name of a function."""
     return name_of(value) if callable(value) else value
 

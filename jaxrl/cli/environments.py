@@ -16,6 +16,7 @@ from envs.gymnax_environment import DOWNLOADED
 from envs.registry import LIBRARIES, ROWS
 from envs.wrappers.wrapper import limit
 from jaxrl.discounts.parsing import as_discount
+from jaxrl.pytrees import DiscountLike
 from jaxrl.results.text_tables import aligned, plain_lines
 
 _COLUMNS = ("name", "observation", "action", "limit", "optimum", "bar")
@@ -93,7 +94,9 @@ def _row(name: str) -> tuple[str, ...]:
     return (name, _space(env.observation_space(params)), _space(env.action_space(params)), steps, *known)
 
 
-def _optimum(name: str, env: Environment, discount: Any = None, kind: OptimumKind = "precommitted") -> float | None:
+def _optimum(
+    name: str, env: Environment, discount: DiscountLike = None, kind: OptimumKind = "precommitted"
+) -> float | None:
     row = ROWS.get(name)
     if row is not None and row.optimum is not None:
         return row.optimum if discount is None else None

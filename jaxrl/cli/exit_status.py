@@ -8,7 +8,6 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from jaxrl.cli.parsing import CommandError
 
@@ -32,7 +31,7 @@ def exit_status(command: Callable[[], int], prog: str) -> int:
     """
     from jaxrl.runtime.drive.interrupts import hearing_interrupts
 
-    def show_warning(message: Warning | str, *_: Any) -> None:
+    def show_warning(message: Warning | str, *_: object) -> None:
         print(f"{prog}: warning: {_shown(str(message))}", file=sys.stderr)
 
     _prepare_streams()

@@ -260,7 +260,7 @@ def check_curve(values: np.ndarray, name: str = "curve") -> None:
         raise UserValueError(f"{name} must never grow, got {before:g} at t = {t} and {after:g} after it.")
 
 
-def format_number(value: Any) -> str:
+def format_number(value: object) -> str:
     """The shortest decimal that reads back as `value` in its own precision."""
     chex.assert_rank(value, 0, custom_message="value")
     array = np.asarray(value)
@@ -272,7 +272,7 @@ def _resolve(discount: Family) -> Form:
     return (to_host(discount) if is_concrete(discount) else discount).form()
 
 
-def as_number(name: str, value: Any) -> Any:
+def as_number(name: str, value: object) -> Any:
     """Python numbers as floats; arrays, tracers and abstract values as they are."""
     if isinstance(value, bool | np.bool_):
         raise UserTypeError(f"{name} takes a number, got {value!r}.")

@@ -16,12 +16,13 @@ from jaxrl.discounts.exponential_mixture import ExponentialMixture
 from jaxrl.discounts.families import BetaWeighted, Family, check_curve
 from jaxrl.discounts.form import checked_horizon, to_host
 from jaxrl.discounts.parsing import as_discount
+from jaxrl.pytrees import DiscountLike
 
 _LARGEST_ETA = 1e6
 _STARTS = (0.01, 0.5, 1.0, 3.0)  # values of eta
 
 
-def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | None = None) -> BetaWeighted:
+def fit(target: DiscountLike, horizon: int | None = None, *, weights: npt.ArrayLike | None = None) -> BetaWeighted:
     """The Beta-weighted discount with the least squared distance to a curve.
 
     Computed on the host in float64. A constant hazard rate gives eta 0, and an exponential prior over the rate
@@ -56,7 +57,7 @@ def fit(target: Any, horizon: int | None = None, *, weights: npt.ArrayLike | Non
     return _least_squares(curve, roots)
 
 
-def fit_mixture(target: Any, rates: npt.ArrayLike, horizon: int | None = None) -> ExponentialMixture:
+def fit_mixture(target: DiscountLike, rates: npt.ArrayLike, horizon: int | None = None) -> ExponentialMixture:
     """The mixture of some rates with the least squared distance to a curve.
 
     Computed on the host in float64, by non-negative least squares. A discount that is a mixture of these rates is
@@ -89,7 +90,7 @@ def fit_mixture(target: Any, rates: npt.ArrayLike, horizon: int | None = None) -
     return ExponentialMixture(rates, weights / weights.sum())
 
 
-def target_curve(target: Any, horizon: int | None, function: str) -> np.ndarray:
+def target_curve(target: DiscountLike, horizon: int | None, function: str) -> np.ndarray:
     """A checked curve, float64 `[n]`, from what `fit` takes.
 
     Args:

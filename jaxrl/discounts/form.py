@@ -17,7 +17,7 @@ from flax import struct
 from envs.arguments import check_count
 from envs.errors import UserValueError
 from jaxrl.checks import is_concrete, short
-from jaxrl.pytrees import PyTree
+from jaxrl.pytrees import Number, PyTree
 
 # Values without effect of the fields that a form may lack.
 NEUTRAL = {"mu": 0.0, "step": 0.0, "eta": 0.0, "beta": 1.0, "horizon": np.inf, "tail": 1.0}
@@ -112,7 +112,7 @@ class Form:
             mixed = mixed * (self.tail > 0)
         return mixed
 
-    def ratio(self, t: Any) -> Any:
+    def ratio(self, t: Number) -> Any:
         """B(t+1) / B(t), times beta at t = 0; `t` broadcasts against the leaves."""
         _common_shape({"mu": np.shape(self.mu), "t": np.shape(t)})
         xp = np if is_concrete((self, t)) else jnp
@@ -124,7 +124,7 @@ class Form:
                 ratio = xp.where(self.has_nodes(), self._node_ratio(t, xp), ratio)
         return ratio if self.beta is None else ratio * xp.where(t == 0, self.beta, 1.0)
 
-    def _node_ratio(self, t: Any, xp: Any) -> Any:
+    def _node_ratio(self, t: Number, xp: Any) -> Any:
         """The ratio of the sum of exponentials: their mean rate, weighted by what is left of each after t steps."""
         chex.assert_equal_shape([self.rates, self.weights], custom_message="rates, weights")
         delays = xp.asarray(t, self.weights.dtype)[..., None]
@@ -194,7 +194,7 @@ def num_nodes(horizon: int) -> int:
     return max(2, math.ceil(NODES_PER_ROOT_STEP * math.sqrt(horizon)))
 
 
-def _beta_nodes(mu: Any, step: Any, eta: Any, count: int, xp: Any) -> tuple[Any, Any]:
+def _beta_nodes(mu: Number, step: Any, eta: Number, count: int, xp: Any) -> tuple[Any, Any]:
     chex.assert_equal_shape([mu, step, eta], custom_message="mu, step, eta")
     mu, step, eta = mu[..., None], step[..., None], eta[..., None]
     spread = eta * step
@@ -298,7 +298,7 @@ class Prepared:
             raise UserValueError(f"horizon must be at most the {self.horizon} steps that were prepared, got {horizon}")
         return self.lags[..., : horizon + 1]
 
-    def next_weight(self, t: Any, weight: Any) -> Any:
+    def next_weight(self, t: Number, weight: Number) -> Any:
         """Gamma(t + 1) from Gamma(t).
 
         Args:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import chex
 import jax
 import jax.numpy as jnp
@@ -12,11 +10,12 @@ import numpy as np
 from envs.errors import UserValueError
 from jaxrl.checks import is_concrete
 from jaxrl.discounts.form import Prepared, to_host
+from jaxrl.pytrees import Number
 
 __all__ = ["few_nodes", "head_sizes", "with_nodes"]
 
 
-def few_nodes(rates: Any, weights: Any, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
+def few_nodes(rates: Number, weights: Number, count: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
     """At most `count` exponentials that replace many, close to their sum up to `horizon` and equal to it at 0.
 
     The curve is Gamma(t) = b' A^t b with A = diag(rates) and b = sqrt(weights). A and b are projected onto the space

@@ -28,6 +28,7 @@ from jaxrl.discounts.families import (
     check_curve,
 )
 from jaxrl.discounts.form import Form, Prepared, checked_horizon, prepare_form, stack_forms, to_host
+from jaxrl.pytrees import DiscountLike
 
 __all__ = [
     "GAMMA_HINT",
@@ -71,7 +72,7 @@ class Discount(Protocol):
         ...
 
 
-def as_discount(value: Any) -> Discount:
+def as_discount(value: object) -> Discount:
     """A discount from a number, a string or a discount.
 
     Args:
@@ -94,7 +95,9 @@ def as_discount(value: Any) -> Discount:
     raise UserTypeError(f"A discount is a number, a string or a Discount, such as {EXAMPLES}, not {value!r}.")
 
 
-def prepare(discount: Any, horizon: int, batch_size: int | None = None, episode_length: int | None = None) -> Prepared:
+def prepare(
+    discount: DiscountLike, horizon: int, batch_size: int | None = None, episode_length: int | None = None
+) -> Prepared:
     """Resolve a discount, once, for rollouts of at most `horizon` steps.
 
     Concrete parameters are resolved on the host in float64, traced ones by an eigenvalue decomposition in float32,
@@ -163,7 +166,7 @@ def stack(discounts: Sequence[Any]) -> Any:
     return stack_forms(forms)
 
 
-def discount_name(discount: Any) -> str:
+def discount_name(discount: DiscountLike) -> str:
     """Name of a discount, or of the first of a stack, for an error message."""
     if isinstance(discount, Form | Prepared):
         return "the discount"

@@ -16,6 +16,7 @@ from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.form import Form, checked_horizon, to_host
 from jaxrl.discounts.parsing import as_discount
+from jaxrl.pytrees import DiscountLike, Number
 
 BOUNDARIES = (100, 1_000, 10_000)  # delays at which the near, the middle and the far future end
 _WITHIN = 1.0 - math.exp(-1.0)  # the share of the total weight that lies within the effective horizon
@@ -27,7 +28,7 @@ _BELOW_ONE = 1.0 - 2.0**-24
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
 
 
-def partial_sum(discount: Any, horizon: int) -> jax.Array:
+def partial_sum(discount: DiscountLike, horizon: int) -> jax.Array:
     """The weight of the first `horizon` steps, Gamma(0) + ... + Gamma(horizon - 1).
 
     Args:
@@ -40,7 +41,7 @@ def partial_sum(discount: Any, horizon: int) -> jax.Array:
     return _float32(_curve(discount, checked_horizon(horizon, 1) - 1).sum(-1))
 
 
-def total_sum(discount: Any) -> jax.Array:
+def total_sum(discount: DiscountLike) -> jax.Array:
     """The weight of the whole future, Gamma(0) + Gamma(1) + ..., infinite where the sum diverges.
 
     In closed form: (1 - eta (1 - mu)) / ((1 - mu) (1 - eta)) for Beta weights with eta < 1, infinite for eta >= 1
@@ -70,7 +71,7 @@ def total_sum(discount: Any) -> jax.Array:
     return _float32(total)
 
 
-def effective_horizon(discount: Any) -> jax.Array:
+def effective_horizon(discount: DiscountLike) -> jax.Array:
     """The delay that contains 1 - 1/e of all weight: the least n with Gamma(0) + ... + Gamma(n) >= that share.
 
     About 1 / (1 - mu) steps for an exponential, and (exp(eta / (1 - eta)) - 1) / (eta (1 - mu)) for Beta weights.
@@ -101,7 +102,7 @@ def effective_horizon(discount: Any) -> jax.Array:
     return jax.lax.stop_gradient(_float32(horizon))
 
 
-def future_weights(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> jax.Array:
+def future_weights(discount: DiscountLike, boundaries: tuple[int, ...] = BOUNDARIES) -> jax.Array:
     """The weights of the near, the middle and the far future.
 
     Args:
@@ -125,7 +126,7 @@ def future_weights(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> j
     return _float32(xp.stack(spans, axis=-1))
 
 
-def future_shares(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> jax.Array:
+def future_shares(discount: DiscountLike, boundaries: tuple[int, ...] = BOUNDARIES) -> jax.Array:
     """`future_weights` as shares of the weight before the last boundary, which is finite for every discount.
 
     Args:
@@ -138,7 +139,7 @@ def future_shares(discount: Any, boundaries: tuple[int, ...] = BOUNDARIES) -> ja
     return weights / weights.sum(-1, keepdims=True)
 
 
-def one_step_rates(discount: Any, horizon: int) -> jax.Array:
+def one_step_rates(discount: DiscountLike, horizon: int) -> jax.Array:
     """Gamma(t + 1) / Gamma(t), the rate of an exponential with the same step from t to t + 1.
 
     Constant for an exponential; growing, which is decreasing impatience, for the hyperbolic kinds.
@@ -168,7 +169,7 @@ def one_step_rates(discount: Any, horizon: int) -> jax.Array:
     return _float32(rates * xp.where(here > 0, factors[..., 1:] / xp.where(here > 0, here, 1.0), 0.0))
 
 
-def rate_variance(discount: Any) -> jax.Array:
+def rate_variance(discount: DiscountLike) -> jax.Array:
     """The variance of the discount rate that a mixture of exponentials implies: how uncertain the rate is.
 
     0 for an exponential, mu (1 - mu)^2 eta / (1 + eta (1 - mu)) for Beta weights (hyperbolic discounting has eta 1),
@@ -209,7 +210,7 @@ def _float32(array: Any) -> jax.Array:
     return jnp.asarray(array, jnp.float32)
 
 
-def _curve(discount: Any, horizon: int) -> Any:
+def _curve(discount: DiscountLike, horizon: int) -> Any:
     """Gamma(0) ... Gamma(horizon), in float64 where the parameters are known."""
     discount = as_discount(discount)
     if isinstance(discount, Family | Form):
@@ -220,7 +221,7 @@ def _curve(discount: Any, horizon: int) -> Any:
     return curve
 
 
-def _form(discount: Any, function: str) -> Form:
+def _form(discount: DiscountLike, function: str) -> Form:
     discount = as_discount(discount)
     if not isinstance(discount, Family | Form):
         name = type(discount).__name__
@@ -341,7 +342,7 @@ def _node_horizon(form: Form) -> Any:
     return xp.where(xp.isfinite(total), high - 1.0, xp.inf)
 
 
-def _late_steps(spread: Any, excess: Any, missing: Any, xp: Any) -> Any:
+def _late_steps(spread: Number, excess: Number, missing: Number, xp: Any) -> Any:
     """The real T > 64 at which sum_{k=64}^{T-1} log(1 - excess / (1 + (k - 1) spread)) is -missing.
 
     By the midpoint rule the sum is an integral over x from 63.5 to T - 0.5. In v = log(1 + (x - 1) spread) / spread its
@@ -353,11 +354,13 @@ def _late_steps(spread: Any, excess: Any, missing: Any, xp: Any) -> Any:
     start = (_EXPLICIT_STEPS - 1.5) * xp.ones_like(spread)
     start = xp.where(small, start, xp.log1p(start * safe) / safe)
 
-    def density(v: Any) -> Any:
+    def density(v: Number) -> Any:
         growth = xp.exp(v * spread[..., None])
         return growth * xp.log1p(-xp.minimum(excess[..., None] / growth, _BELOW_ONE))
 
-    def slope(v: Any) -> Any:  # of log(1 - excess / u) by x, with u = 1 + (x - 1) spread; the midpoint rule's next term
+    def slope(
+        v: Number,
+    ) -> Any:  # of log(1 - excess / u) by x, with u = 1 + (x - 1) spread; the midpoint rule's next term
         u = xp.exp(v * spread)
         return spread * excess / (u * xp.maximum(u - excess, 2.0**-24)) / 24.0
 

@@ -9,7 +9,7 @@ from envs.base import Environment, agent_axes
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Memory, Policy, Scores, check_memory, memories, scored
 from jaxrl.learning.rollout import Carry, agents_ended, remembered, reset_all, step_once
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Observation
 
 __all__ = ["Acted", "act_once", "agents_of", "begin"]
 
@@ -65,7 +65,7 @@ def begin(
     return first._replace(memory=memories(start_memory, (num_episodes, *agents))), step_key, agents
 
 
-def agents_of(env: Environment, obs: Any) -> tuple[int, ...]:
+def agents_of(env: Environment, obs: Observation) -> tuple[int, ...]:
     """Axes of the agents, `*A`, in observations of several environments, leaves `[N, *A, ...]`."""
     of_one = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), obs)
     return agent_axes(env.observation_space(env.default_params), of_one)

@@ -13,6 +13,7 @@ import numpy as np
 from envs.base import spaces
 from envs.choices import choice_sizes, in_space
 from envs.errors import UserTypeError
+from jaxrl.pytrees import Mask, Number
 
 Scores = dict[str, jax.Array]
 
@@ -79,31 +80,31 @@ def _masked(logits: jax.Array, mask: jax.Array | None) -> jax.Array:
     return logits if mask is None else jnp.where(mask, logits, jnp.finfo(logits.dtype).min)
 
 
-def _logits(outputs: jax.Array, log_std: Any) -> Scores:
+def _logits(outputs: jax.Array, log_std: Number) -> Scores:
     del log_std
     return {"logits": outputs}
 
 
 def _categorical(space: spaces.Discrete) -> ActionHead:
-    def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+    def log_prob(scores: Scores, mask: Mask, raw: jax.Array) -> jax.Array:
         chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
         chex.assert_shape(raw, scores["logits"].shape[:-1], custom_message="raw")
         return jnp.asarray(distrax.Categorical(logits=_masked(scores["logits"], mask)).log_prob(raw))
 
-    def entropy(scores: Scores, mask: Any) -> jax.Array:
+    def entropy(scores: Scores, mask: Mask) -> jax.Array:
         chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
         return jnp.asarray(distrax.Categorical(logits=_masked(scores["logits"], mask)).entropy())
 
-    def kl(scores: Scores, others: Scores, mask: Any) -> jax.Array:
+    def kl(scores: Scores, others: Scores, mask: Mask) -> jax.Array:
         chex.assert_shape([scores["logits"], others["logits"]], (..., space.n), custom_message="scores, others")
         one, other = (distrax.Categorical(logits=_masked(each["logits"], mask)) for each in (scores, others))
         return jnp.asarray(one.kl_divergence(other))
 
-    def mode(scores: Scores, mask: Any) -> jax.Array:
+    def mode(scores: Scores, mask: Mask) -> jax.Array:
         chex.assert_shape(scores["logits"], (..., space.n), custom_message="logits")
         return jnp.argmax(_masked(scores["logits"], mask), axis=-1).astype(jnp.int32)
 
-    def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
+    def sample(scores: Scores, mask: Mask, noise: jax.Array) -> jax.Array:
         chex.assert_shape([scores["logits"], noise], (..., space.n), custom_message="logits, noise")
         # The Gumbel-max trick: the arg max of logits + Gumbel noise is a categorical sample.
         return mode({"logits": scores["logits"] + noise}, mask)
@@ -127,31 +128,31 @@ def _several_categoricals(space: spaces.Space) -> ActionHead:
     heads = [_categorical(spaces.Discrete(size)) for size in sizes]
     ends = np.cumsum(sizes)[:-1].tolist()
 
-    def branches(scores: Scores, mask: Any) -> list[tuple[ActionHead, Scores, Any]]:
+    def branches(scores: Scores, mask: Mask) -> list[tuple[ActionHead, Scores, Any]]:
         chex.assert_shape(scores["logits"], (..., sum(sizes)), custom_message="logits")
         masks = [None] * len(heads) if mask is None else jax.tree.leaves(mask)
         parts = [{"logits": part} for part in jnp.split(scores["logits"], ends, axis=-1)]
         return list(zip(heads, parts, masks, strict=True))
 
-    def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
+    def sample(scores: Scores, mask: Mask, noise: jax.Array) -> jax.Array:
         chex.assert_shape(noise, (..., sum(sizes)), custom_message="noise")
         parts = zip(branches(scores, mask), jnp.split(noise, ends, axis=-1), strict=True)
         return jnp.stack([head.sample(part, allowed, drawn) for (head, part, allowed), drawn in parts], -1)
 
-    def mode(scores: Scores, mask: Any) -> jax.Array:
+    def mode(scores: Scores, mask: Mask) -> jax.Array:
         return jnp.stack([head.mode(part, allowed) for head, part, allowed in branches(scores, mask)], -1)
 
-    def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+    def log_prob(scores: Scores, mask: Mask, raw: jax.Array) -> jax.Array:
         chex.assert_shape(raw, (*scores["logits"].shape[:-1], len(sizes)), custom_message="raw")
         parts = enumerate(branches(scores, mask))
         total = [head.log_prob(part, allowed, raw[..., i]) for i, (head, part, allowed) in parts]
         return jnp.sum(jnp.stack(total), axis=0)
 
-    def entropy(scores: Scores, mask: Any) -> jax.Array:
+    def entropy(scores: Scores, mask: Mask) -> jax.Array:
         parts = [head.entropy(part, allowed) for head, part, allowed in branches(scores, mask)]
         return jnp.sum(jnp.stack(parts), axis=0)
 
-    def kl(scores: Scores, others: Scores, mask: Any) -> jax.Array:
+    def kl(scores: Scores, others: Scores, mask: Mask) -> jax.Array:
         pairs = zip(branches(scores, mask), branches(others, mask), strict=True)
         parts = [head.kl(one, other, allowed) for (head, one, allowed), (_, other, _) in pairs]
         return jnp.sum(jnp.stack(parts), axis=0)
@@ -190,22 +191,22 @@ def _normal(space: spaces.Box) -> ActionHead:
     def distribution(scores: Scores) -> distrax.Distribution:
         return distrax.Independent(distrax.Normal(scores["mean"], scores["std"]), reinterpreted_batch_ndims=1)
 
-    def log_prob(scores: Scores, mask: Any, raw: jax.Array) -> jax.Array:
+    def log_prob(scores: Scores, mask: Mask, raw: jax.Array) -> jax.Array:
         del mask
         chex.assert_equal_shape([scores["mean"], raw], custom_message="mean, raw")
         return jnp.asarray(distribution(scores).log_prob(raw))
 
-    def entropy(scores: Scores, mask: Any) -> jax.Array:
+    def entropy(scores: Scores, mask: Mask) -> jax.Array:
         del mask
         chex.assert_shape(scores["mean"], (..., size), custom_message="mean")
         return jnp.asarray(distribution(scores).entropy())
 
-    def kl(scores: Scores, others: Scores, mask: Any) -> jax.Array:
+    def kl(scores: Scores, others: Scores, mask: Mask) -> jax.Array:
         del mask
         chex.assert_shape([scores["mean"], others["mean"]], (..., size), custom_message="scores, others")
         return jnp.asarray(distribution(scores).kl_divergence(distribution(others)))
 
-    def sample(scores: Scores, mask: Any, noise: jax.Array) -> jax.Array:
+    def sample(scores: Scores, mask: Mask, noise: jax.Array) -> jax.Array:
         del mask
         chex.assert_shape([scores["mean"], noise], (..., size), custom_message="mean, noise")
         return scores["mean"] + scores["std"] * noise

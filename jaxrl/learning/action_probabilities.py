@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from envs.base import Environment, spaces
 from envs.choices import choice_sizes
 from jaxrl.learning.actor import Actor, Scores
-from jaxrl.pytrees import Memory
+from jaxrl.pytrees import Mask, Memory
 
 __all__ = ["has_probabilities", "probabilities"]
 
@@ -18,7 +18,7 @@ def has_probabilities(env: Environment, actor: Actor) -> bool:
     return actor.log_prob is not None and bool(choice_sizes(env.action_space(env.default_params)))
 
 
-def probabilities(env: Environment, actor: Actor, scores: Scores, memory: Memory, mask: Any) -> Any:
+def probabilities(env: Environment, actor: Actor, scores: Scores, memory: Memory, mask: Mask) -> Any:
     """Probabilities of all actions when they are sampled, `[*B, num_actions]`.
 
     Args:

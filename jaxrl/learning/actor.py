@@ -10,7 +10,7 @@ from envs.abstract_checking import ContractError
 from envs.arguments import described
 from envs.threefry import unrolled
 from jaxrl.learning.action_heads import ActionHead, Scores
-from jaxrl.pytrees import Memory, Policy
+from jaxrl.pytrees import Mask, Memory, Observation, Policy
 
 Noise = Any
 
@@ -73,7 +73,7 @@ def memoryless(
       log_prob: Function `Actor.log_prob`.
     """
 
-    def scores_and_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores_and_memory(policy: Policy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         return scores(policy, obs, mask), memory
 
     return remembering(lambda policy: (), scores_and_memory, noise, choose, log_prob)
@@ -96,7 +96,7 @@ def remembering(
       log_prob: Function `Actor.log_prob`.
     """
 
-    def choose_and_keep(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+    def choose_and_keep(noise: Noise, scores: Scores, memory: Memory, greedy: jax.Array | bool, mask: Mask) -> Any:
         return *choose(noise, scores, greedy, mask), memory
 
     return Actor(initial_memory, scores, noise, choose_and_keep, log_prob)
@@ -134,7 +134,7 @@ def recurrent_actor(
 def choose_by(head: ActionHead) -> Callable[[Noise, Scores, Any, Any], tuple[Any, Any]]:
     """Choice of actions by an action head, `(noise, scores, greedy, mask) -> (action, raw)`."""
 
-    def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, Any]:
+    def choose(noise: Noise, scores: Scores, greedy: jax.Array | bool, mask: Mask) -> tuple[Any, Any]:
         if isinstance(greedy, bool):
             raw = head.mode(scores, mask) if greedy else head.sample(scores, mask, noise)
         else:
@@ -149,7 +149,7 @@ def memories(initial: Memory, shape: tuple[int, ...]) -> Memory:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*shape, *jnp.shape(leaf))), initial)
 
 
-def scored(actor: Actor, policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+def scored(actor: Actor, policy: Policy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
     """Result of `actor.scores`.
 
     Raises:

@@ -9,12 +9,14 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
 from envs.errors import UserTypeError, UserValueError
 from envs.loops import scan
 from jaxrl.checks import check_choice, is_concrete
 from jaxrl.discounts.families import Exponential
 from jaxrl.discounts.parsing import prepare
+from jaxrl.pytrees import DiscountLike, Number
 
 LamWeights = Literal["truncated", "finite-time"]
 LAM_WEIGHTS: tuple[LamWeights, ...] = ("truncated", "finite-time")
@@ -32,13 +34,13 @@ __all__ = [
 
 
 def ugae(
-    discount: Any,
-    lam: Any,
-    reward: Any,
-    value: Any,
-    next_value: Any,
-    terminated: Any,
-    done: Any,
+    discount: DiscountLike,
+    lam: Number,
+    reward: npt.ArrayLike,
+    value: npt.ArrayLike,
+    next_value: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    done: npt.ArrayLike,
     lam_weights: LamWeights = "truncated",
 ) -> tuple[jax.Array, jax.Array]:
     """Universal generalised advantage estimation: the lambda-weighted mean of k-step advantages, under any discount.
@@ -97,14 +99,14 @@ def ugae(
 
 
 def mixture_ugae(
-    rates: Any,
-    weights: Any,
-    lam: Any,
-    reward: Any,
-    value: Any,
-    next_value: Any,
-    terminated: Any,
-    done: Any,
+    rates: Number,
+    weights: npt.ArrayLike,
+    lam: Number,
+    reward: npt.ArrayLike,
+    value: npt.ArrayLike,
+    next_value: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    done: npt.ArrayLike,
     lam_weights: LamWeights = "truncated",
 ) -> tuple[jax.Array, jax.Array]:
     """UGAE under Gamma(t) = sum_k weights_k rates_k^t, from one value for every rate.
@@ -143,12 +145,12 @@ def mixture_ugae(
 
 
 def rate_returns(
-    rates: Any,
-    lam: Any,
-    reward: Any,
-    next_value: Any,
-    terminated: Any,
-    done: Any,
+    rates: Number,
+    lam: Number,
+    reward: npt.ArrayLike,
+    next_value: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    done: npt.ArrayLike,
     lam_weights: LamWeights = "truncated",
 ) -> jax.Array:
     """TD(lambda) returns under several exponential discounts, each with its own values, by one reverse scan.
@@ -201,13 +203,13 @@ def rate_returns(
 
 
 def gae(
-    gamma: Any,
-    lam: Any,
-    reward: Any,
-    value: Any,
-    next_value: Any,
-    terminated: Any,
-    done: Any,
+    gamma: Number,
+    lam: Number,
+    reward: npt.ArrayLike,
+    value: npt.ArrayLike,
+    next_value: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    done: npt.ArrayLike,
     lam_weights: LamWeights = "truncated",
 ) -> tuple[jax.Array, jax.Array]:
     """Generalised advantage estimation: `ugae` under the exponential discount `gamma`.
@@ -225,12 +227,12 @@ def gae(
 
 
 def lambda_returns(
-    gamma: Any,
-    lam: Any,
-    reward: Any,
-    next_value: Any,
-    terminated: Any,
-    done: Any,
+    gamma: Number,
+    lam: Number,
+    reward: npt.ArrayLike,
+    next_value: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    done: npt.ArrayLike,
     lam_weights: LamWeights = "truncated",
 ) -> jax.Array:
     """TD(lambda) returns along a rollout, by one reverse scan.
@@ -248,7 +250,13 @@ def lambda_returns(
     return _targets(gamma, lam, _checked_reward(reward), next_value, terminated, done, lam_weights)
 
 
-def monte_carlo(discount: Any, reward: Any, next_value: Any, terminated: Any, done: Any) -> jax.Array:
+def monte_carlo(
+    discount: DiscountLike,
+    reward: npt.ArrayLike,
+    next_value: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    done: npt.ArrayLike,
+) -> jax.Array:
     """Discounted returns to the end of each episode, bootstrapped where the episode was truncated.
 
     Args:
@@ -262,12 +270,12 @@ def monte_carlo(discount: Any, reward: Any, next_value: Any, terminated: Any, do
 
 
 def _targets(
-    discount: Any,
-    lam: Any,
+    discount: DiscountLike,
+    lam: Number,
     reward: jax.Array,
-    next_value: Any,
-    terminated: Any,
-    done: Any,
+    next_value: npt.ArrayLike,
+    terminated: npt.ArrayLike,
+    done: npt.ArrayLike,
     lam_weights: LamWeights = "truncated",
 ) -> jax.Array:
     next_value = _like_reward("next_value", next_value, reward)
@@ -419,7 +427,7 @@ def _quadrature_jvp(
 _quadrature_targets.defjvp(_quadrature_jvp, symbolic_zeros=True)
 
 
-def _checked_reward(reward: Any) -> jax.Array:
+def _checked_reward(reward: npt.ArrayLike) -> jax.Array:
     reward = jnp.asarray(reward, jnp.float32)
     if reward.ndim == 0 or reward.shape[0] == 0:
         raise UserValueError(f"reward must be time-major, [T, *B] with T at least 1, got the shape {reward.shape}.")
@@ -431,14 +439,14 @@ def _at_rates(reward: jax.Array, rates: jax.Array) -> jax.Array:
     return jnp.broadcast_to(reward[..., None], (*reward.shape, rates.shape[0]))
 
 
-def _like_reward(name: str, array: Any, reward: jax.Array) -> jax.Array:
+def _like_reward(name: str, array: npt.ArrayLike, reward: jax.Array) -> jax.Array:
     array = jnp.asarray(array, jnp.float32)
     if array.shape != reward.shape:
         raise UserValueError(f"{name} must have reward's shape {reward.shape}, got {array.shape}.")
     return array
 
 
-def _flag(name: str, flag: Any, reward: jax.Array) -> jax.Array:
+def _flag(name: str, flag: npt.ArrayLike, reward: jax.Array) -> jax.Array:
     flag = jnp.asarray(flag)
     if flag.dtype != bool:
         raise UserValueError(f"{name} must be bool, got {flag.dtype}.")
@@ -447,7 +455,7 @@ def _flag(name: str, flag: Any, reward: jax.Array) -> jax.Array:
     return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
 
 
-def _checked_lam(lam: Any) -> jax.Array:
+def _checked_lam(lam: Number) -> jax.Array:
     if isinstance(lam, bool | str) or lam is None:
         raise UserTypeError(f"lam takes a number in [0, 1], got {lam!r}.")
     if np.ndim(lam) != 0:
@@ -457,7 +465,7 @@ def _checked_lam(lam: Any) -> jax.Array:
     return jnp.asarray(lam, jnp.float32)
 
 
-def _check_lam_weights(lam_weights: Any) -> None:
+def _check_lam_weights(lam_weights: object) -> None:
     if not isinstance(lam_weights, str):
         raise UserTypeError(f"lam_weights must be one of {', '.join(LAM_WEIGHTS)}, got {lam_weights!r}.")
     check_choice("lam_weights", lam_weights, LAM_WEIGHTS)

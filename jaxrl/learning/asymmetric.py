@@ -16,7 +16,7 @@ from envs.wrappers.asymmetric import ACTOR_WORDS, CRITIC_WORDS, View
 from jaxrl.importing import imported
 from jaxrl.learning.networks import last_of_actor, last_of_critic, perceptron
 from jaxrl.learning.recurrent import RecurrentActorCritic, part_of, unroll
-from jaxrl.pytrees import EnvParams, Memory, Params, PyTree, State
+from jaxrl.pytrees import EnvParams, Memory, Observation, Params, PyTree, State
 
 # Value of `actor_sees` or `critic_sees`: a word, the name of an entry of observations, several, or a function, or the
 # path of a function.
@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 
-def check_sees(name: str, value: Any, words: tuple[str, ...]) -> Any:
+def check_sees(name: str, value: object, words: tuple[str, ...]) -> Any:
     """Value of the field `actor_sees` or `critic_sees` of a configuration, in which lists are tuples.
 
     Raises:
@@ -105,7 +105,7 @@ def critic_shapes(env: Environment, view: View, agents: tuple[int, ...]) -> Any:
     return shapes if space is None else with_choices(space, shapes)
 
 
-def critic_input(view: View, obs: Any, facts: Any) -> Any:
+def critic_input(view: View, obs: Observation, facts: Observation) -> Any:
     """Input of a critic whose facts are of each agent, or its shapes; leaves `[*B, ...]`.
 
     Args:
@@ -252,7 +252,7 @@ class CentralisedActorCritic(nn.Module):
     choices: Choices = ()
 
     @nn.compact
-    def __call__(self, obs: Any, global_obs: Any = None) -> tuple[jax.Array, jax.Array | None]:
+    def __call__(self, obs: Observation, global_obs: Observation = None) -> tuple[jax.Array, jax.Array | None]:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one agent.
 
         Args:
@@ -267,7 +267,7 @@ class CentralisedActorCritic(nn.Module):
 
 
 def critic_observation(
-    obs: Any, global_obs: Any, own_scale: float = 1.0, neighbour_scale: float = 1.0
+    obs: Observation, global_obs: Observation, own_scale: float = 1.0, neighbour_scale: float = 1.0
 ) -> dict[str, Any]:
     """Input of a centralised critic: an agent's own observation together with the global one.
 
@@ -295,7 +295,7 @@ def critic_observation(
 
 
 def apply_centralised(
-    network: nn.Module, params: Params, obs: Any, global_obs: Any, num_axes: int, num_agent_axes: int
+    network: nn.Module, params: Params, obs: Observation, global_obs: Observation, num_axes: int, num_agent_axes: int
 ) -> tuple[jax.Array, jax.Array]:
     """Apply a centralised network to all agents of environments; features of `global_obs` are computed once for all.
 
@@ -355,5 +355,5 @@ def _times(tree: PyTree, factor: float) -> Any:
     return jax.tree.map(lambda leaf: leaf * factor, tree)
 
 
-def _has_rows(global_obs: Any) -> bool:
+def _has_rows(global_obs: Observation) -> bool:
     return isinstance(global_obs, dict) and {"agents", "agents_present"} <= set(global_obs)

@@ -129,7 +129,7 @@ def _squares(key: jax.Array, shape: tuple[int, int, int]) -> jax.Array:
     return matrices.reshape(layers, -1, size, size).transpose(0, 2, 1, 3).reshape(shape)
 
 
-def _layer(weights: Any, index: int) -> Layer:
+def _layer(weights: Params, index: int) -> Layer:
     """Parameters of one layer."""
     return {name: leaf[index] for name, leaf in weights.items() if not name.startswith("enter")}
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from envs.base import Environment, spaces
 from envs.errors import UserValueError
 from jaxrl.learning.action_heads import ActionHead, Scores
+from jaxrl.pytrees import Number, Params
 
 # Bounds of the log standard deviation of a belief about a number: below them the gradients of a number that hardly
 # varies exceed those of the policy, which the common clip then makes too short to learn from.
@@ -157,7 +158,7 @@ def belief_about(env: Environment, agents: tuple[int, ...]) -> Belief:
 def believing_head(head: ActionHead, belief: Belief) -> ActionHead:
     """An action head whose scores have the outputs of a belief as well, as the entry `"belief"`."""
 
-    def scores(outputs: jax.Array, log_std: Any) -> Scores:
+    def scores(outputs: jax.Array, log_std: Number) -> Scores:
         chex.assert_axis_dimension(outputs, -1, head.num_outputs + belief.num_outputs, custom_message="outputs")
         own, believed = jnp.split(outputs, [head.num_outputs], axis=-1)
         return head.scores(own, log_std) | {BELIEF: believed}
@@ -165,7 +166,7 @@ def believing_head(head: ActionHead, belief: Belief) -> ActionHead:
     return head._replace(scores=scores)
 
 
-def constant_belief(weights: Any, constant: jax.Array) -> Any:
+def constant_belief(weights: Params, constant: jax.Array) -> Any:
     """Weights whose gradients with respect to the memory and the belief are 0.
 
     Args:

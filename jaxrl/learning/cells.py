@@ -18,7 +18,7 @@ from jaxrl.learning.attention import GTrXL
 from jaxrl.learning.linear_cells import LRU, S5, MinGRU
 from jaxrl.learning.networks import orthogonal_gates
 from jaxrl.learning.rollout import remembered
-from jaxrl.pytrees import Memory, Params
+from jaxrl.pytrees import Memory, Params, PyTree
 
 __all__ = ["CELLS", "GRU", "LSTM", "FlaxCell", "cell_of"]
 
@@ -61,7 +61,7 @@ class GRU(nn.Module):
         memories: Any = _along_sequence(GRU_GATES, weights["kernel"], self._bias(weights), driven, memory, start, reset)
         return memories["hidden"], memories
 
-    def _bias(self, weights: Any) -> jax.Array:
+    def _bias(self, weights: Params) -> jax.Array:
         """Bias of the products with the hidden values: the candidate's alone."""
         return jnp.concatenate([jnp.zeros(2 * self.size), weights["candidate_bias"]])
 
@@ -161,7 +161,7 @@ def _weights(cell: nn.Module, width: int, size: int, count: int, first_bias: tup
     }
 
 
-def _driven(weights: Any, features: jax.Array) -> jax.Array:
+def _driven(weights: Params, features: jax.Array) -> jax.Array:
     """Input of the gates from the features, `[..., gates * size]`."""
     return features @ weights["input_kernel"] + weights["bias"]
 
@@ -255,7 +255,7 @@ def _along_sequence(
 
 
 def _gated_forward(
-    gates: Gates, kernel: jax.Array, bias: jax.Array, driven: jax.Array, memory: Any, start: Any, reset: jax.Array
+    gates: Gates, kernel: jax.Array, bias: jax.Array, driven: jax.Array, memory: Memory, start: PyTree, reset: jax.Array
 ) -> tuple[Any, Any]:
     def one_step(before: Memory, now: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
         driven, reset_next = now
@@ -271,13 +271,13 @@ def _gated_forward(
     return memories, (kernel, memories, memory, start, packed[:, kernel.shape[0] * len(memory) :], reset)
 
 
-def _gated_backward(gates: Gates, residuals: Any, of_memories: Any) -> tuple[Any, ...]:
+def _gated_backward(gates: Gates, residuals: PyTree, of_memories: PyTree) -> tuple[Any, ...]:
     kernel, memories, memory, start, saved, reset = residuals
     size, num_driven = kernel.shape
     earlier = jax.tree.map(lambda first, leaf: jnp.concatenate([first[None], leaf])[:-1], memory, memories)
     before = remembered(earlier, start, reset)
 
-    def backwards(later: Any, now: Any) -> tuple[Any, Any]:
+    def backwards(later: PyTree, now: PyTree) -> tuple[Any, Any]:
         of_memory, before, saved, reset = now
         of_memory = jax.tree.map(jnp.add, of_memory, later)
         of_driven, of_recalled, of_before = gates.back(jnp.split(saved, saved.shape[-1] // size), before, of_memory)

@@ -16,6 +16,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, is_concrete
 from jaxrl.discounts.families import format_number
 from jaxrl.importing import imported
+from jaxrl.pytrees import PyTree
 
 __all__ = [
     "Composite",
@@ -48,10 +49,10 @@ class Composite:
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
 
-        def flatten(node: Any) -> tuple[list[Any], None]:
+        def flatten(node: PyTree) -> tuple[list[Any], None]:
             return [getattr(node, name) for name in cls.names], None
 
-        def flatten_with_keys(node: Any) -> tuple[list[Any], None]:
+        def flatten_with_keys(node: PyTree) -> tuple[list[Any], None]:
             return [(jax.tree_util.GetAttrKey(name), getattr(node, name)) for name in cls.names], None
 
         def unflatten(_: None, leaves: Iterable[Any]) -> Any:
@@ -76,7 +77,7 @@ class Composite:
         """
         raise NotImplementedError
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable: {name} cannot be set")
 
     def is_single(self) -> bool:
@@ -179,7 +180,7 @@ def check_curve_range(name: str, curve: Curve, allowed: Range) -> None:
         raise UserValueError(f"{name} must lie in {allowed}, got {outside[0]} in {curve}")
 
 
-def as_array(value: Any) -> Any:
+def as_array(value: object) -> Any:
     """Numbers as a float32 array; arrays of JAX and tracers as they are."""
     kept = hasattr(value, "dtype") and not isinstance(value, np.ndarray | np.generic)
     return value if kept else np.asarray(value, np.float32)

@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import chex
 import jax
@@ -12,6 +12,7 @@ from jaxrl.discounts.mixtures import head_sizes, with_nodes
 from jaxrl.discounts.parsing import Prepared, discount_name, prepare
 from jaxrl.learning.advantages import LamWeights, mixture_ugae, ugae
 from jaxrl.learning.losses import clipped_value_loss
+from jaxrl.pytrees import DiscountLike, Number
 
 
 class Critic(NamedTuple):
@@ -41,7 +42,7 @@ def single_critic(lam_weights: LamWeights = "truncated") -> Critic:
     """
 
     def loss(
-        discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Any
+        discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Number
     ) -> jax.Array:
         del discount
         return clipped_value_loss(value, old, target, weight, clip)
@@ -72,13 +73,13 @@ def mixture_critic(num_heads: int, lam_weights: LamWeights = "truncated") -> Cri
     """
 
     def prepare_heads(
-        discount: Any, horizon: int, batch_size: int | None, episode_length: int | None = None
+        discount: DiscountLike, horizon: int, batch_size: int | None, episode_length: int | None = None
     ) -> Prepared:
         prepared = prepare(discount, horizon, batch_size, episode_length)
         return with_nodes(prepared, num_heads, horizon, discount_name(discount))
 
     def estimate(
-        discount: Prepared, lam: Any, reward: jax.Array, value: jax.Array, next_value: jax.Array, *ends: jax.Array
+        discount: Prepared, lam: Number, reward: jax.Array, value: jax.Array, next_value: jax.Array, *ends: jax.Array
     ) -> tuple[jax.Array, jax.Array]:
         chex.assert_shape([value, next_value], (..., num_heads), custom_message="value, next_value")
         size = head_sizes(discount)
@@ -88,7 +89,7 @@ def mixture_critic(num_heads: int, lam_weights: LamWeights = "truncated") -> Cri
         return advantage, target / size
 
     def loss(
-        discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Any
+        discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Number
     ) -> jax.Array:
         chex.assert_shape(value, (*weight.shape, num_heads), custom_message="value, weight")
         return clipped_value_loss(value, old, target, weight[..., None] * shares(discount), clip)

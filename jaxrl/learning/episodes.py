@@ -13,7 +13,7 @@ from envs.threefry import rolled, unrolled
 from jaxrl.learning.actor import Actor, Policy, memories
 from jaxrl.learning.normalisation import RunningStatistics, update_statistics
 from jaxrl.learning.rollout import Carry, agents_ended, remembered, step_once
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, PyTree
 
 __all__ = ["Episodes", "population_episodes"]
 
@@ -65,7 +65,7 @@ def population_episodes(
     start = jax.vmap(actor.initial_memory)(policies)
     memory = jax.vmap(lambda policy: memories(actor.initial_memory(policy), (size[1], *agents)))(policies)
 
-    def one_step(policy: Policy, start: Any, key: jax.Array, t: jax.Array, carry: Carry, present: jax.Array) -> Any:
+    def one_step(policy: Policy, start: PyTree, key: jax.Array, t: jax.Array, carry: Carry, present: jax.Array) -> Any:
         mask = env.action_mask(carry.state, params)
         scores, memory = actor.scores(policy, carry.memory, carry.obs, mask)
         action, _, memory = actor.choose(None, scores, memory, True, mask)
@@ -80,7 +80,7 @@ def population_episodes(
     over_episodes = jax.vmap(one_step, in_axes=(None, None, 0, None, 0, 0))
     over_population = jax.vmap(over_episodes, in_axes=(0, 0, 0, None, 0, 0))
 
-    def body(loop: Any) -> Any:
+    def body(loop: PyTree) -> Any:
         t, weight, alive, carry, present, returns, length, observations = loop
         if observations is not None:
             taking_part = jnp.broadcast_to(alive.reshape(*size, *[1] * len(agents)), (*size, *agents))

@@ -13,7 +13,7 @@ from envs.errors import UserValueError
 from jaxrl.learning.acting import act_once, begin
 from jaxrl.learning.actor import Actor, Policy
 from jaxrl.learning.rollout import Carry
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, PyTree
 
 EPISODE_METRICS = ("return", "discounted_return", "length")
 SAMPLED = "_sampled"
@@ -84,7 +84,7 @@ def evaluate_episodes(
             present = jnp.ones_like(present)
         return stepped.carry, jnp.mean(reward), stepped.terminated | stepped.truncated, present, metrics
 
-    def body(loop: Any) -> Any:
+    def body(loop: PyTree) -> Any:
         t, weight, alive, carry, present, totals = loop
         keys = jax.random.split(jax.random.fold_in(step_key, t), 2 * num_episodes)
         carry, reward, done, present, metrics = jax.vmap(one_step)(keys, carry, greedy, alive, present)

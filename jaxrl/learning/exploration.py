@@ -11,6 +11,7 @@ from jax.scipy.special import log_ndtr, ndtr
 from envs.threefry import unrolled
 from jaxrl.learning.action_heads import ActionHead
 from jaxrl.learning.actor import Actor, Memory, Noise, Policy, Scores, choose_by, remembering
+from jaxrl.pytrees import Mask, Observation
 
 CORRELATION = "noise_correlation"  # entry of the scores
 
@@ -81,7 +82,7 @@ def noisy_actor(
       with_memory: Whether noise is correlated within an episode, and the actor has a memory `Walk`.
     """
 
-    def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, jax.Array]:
+    def choose(noise: Noise, scores: Scores, greedy: jax.Array | bool, mask: Mask) -> tuple[Any, jax.Array]:
         del mask
         if isinstance(greedy, bool):
             raw = act(None if greedy else noise, scores)
@@ -112,7 +113,7 @@ def persistent_actor(
     """
     by_head = choose_by(head)
 
-    def choose(noise: Noise, scores: Scores, greedy: Any, mask: Any) -> tuple[Any, Any]:
+    def choose(noise: Noise, scores: Scores, greedy: jax.Array | bool, mask: Mask) -> tuple[Any, Any]:
         return by_head(None if noise is None else gumbel_of(noise), scores, greedy, mask)
 
     actor = remembering(initial_memory, scores, _normal(head.num_outputs), choose, head.log_prob)
@@ -136,11 +137,11 @@ def _walking(actor: Actor, size: int) -> Actor:
     def initial_memory(policy: Policy) -> Walk:
         return Walk(jnp.zeros(size, jnp.float32), jnp.zeros((), bool), actor.initial_memory(policy))
 
-    def scores_with_memory(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores_with_memory(policy: Policy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         scores, network = actor.scores(policy, memory.network, obs, mask)
         return scores, memory._replace(network=network)
 
-    def choose(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+    def choose(noise: Noise, scores: Scores, memory: Memory, greedy: jax.Array | bool, mask: Mask) -> Any:
         if noise is not None:
             memory = correlated(memory, noise, scores[CORRELATION])
         action, raw, _ = actor.choose(None if noise is None else memory.noise, scores, memory.network, greedy, mask)
@@ -159,7 +160,7 @@ def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
       head: Action head of the environment's action space.
     """
 
-    def scores(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores(policy: Policy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         if jax.tree.leaves(network_memory(memory)):
             return {}, actor.scores(policy, memory, obs, mask)[1]
         return {}, memory
@@ -167,7 +168,7 @@ def uniform_actor(actor: Actor, head: ActionHead) -> Actor:
     def noise(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
         return jax.random.uniform(unrolled(key), (*shape, head.num_outputs), minval=-1.0, maxval=1.0)
 
-    def choose(noise: Noise, scores: Scores, memory: Memory, greedy: Any, mask: Any) -> Any:
+    def choose(noise: Noise, scores: Scores, memory: Memory, greedy: jax.Array | bool, mask: Mask) -> Any:
         del scores, greedy, mask
         return head.to_env(noise), noise, memory
 
@@ -181,7 +182,7 @@ def uniform_discrete_actor(actor: Actor) -> Actor:
       actor: Actor whose scores have the entry "logits".
     """
 
-    def scores(policy: Policy, memory: Memory, obs: Any, mask: Any) -> tuple[Scores, Memory]:
+    def scores(policy: Policy, memory: Memory, obs: Observation, mask: Mask) -> tuple[Scores, Memory]:
         scores, memory = actor.scores(policy, memory, obs, mask)
         return scores | {"logits": jnp.zeros_like(scores["logits"])}, memory
 

@@ -22,6 +22,7 @@ from envs.wrappers.frames import num_stacked
 from envs.wrappers.time import truncates_at_limit
 from jaxrl.learning.replay import Rows, write_slice
 from jaxrl.learning.rollout import Transition, longest_episode
+from jaxrl.pytrees import Observation, PyTree
 
 _IMAGE_AXES = 3  # height, width and channels
 
@@ -105,13 +106,13 @@ class FrameRing(NamedTuple):
         """Number of frames in memory for each environment."""
         return self.size + (self.size // self.block if self.block else 0)
 
-    def newest(self, obs: Any, axes: int = 1) -> Any:
+    def newest(self, obs: Observation, axes: int = 1) -> Any:
         """Newest frames of observations with `axes` leading axes before those of one environment."""
         if self.num_frames == 1:
             return obs
         return jax.tree.map(lambda leaf: jax.lax.index_in_dim(leaf, -1, axes + self.axis, keepdims=False), obs)
 
-    def init(self, obs: Any) -> Frames:
+    def init(self, obs: Observation) -> Frames:
         """Rings that have the observations of environments after a reset, `[N, *A, ...]`, and nothing else."""
         chex.assert_equal_shape_prefix(jax.tree.leaves(obs), 1, custom_message="obs")
         frames, num_envs = _vectors(self.newest(obs), 1), jax.tree.leaves(obs)[0].shape[0]
@@ -125,7 +126,7 @@ class FrameRing(NamedTuple):
         place = jnp.full((self.size // self.block, num_envs), -1, jnp.int32) if self.block else None
         return Frames(jax.tree.map(ring, frames), earlier, place)
 
-    def write(self, frames: Frames, steps: Transition, obs: Any, start: jax.Array) -> tuple[Frames, jax.Array]:
+    def write(self, frames: Frames, steps: Transition, obs: Observation, start: jax.Array) -> tuple[Frames, jax.Array]:
         """Rings with the frames of an iteration.
 
         Args:
@@ -156,7 +157,7 @@ class FrameRing(NamedTuple):
         newest, place, lost = self._write_last(newest, frames.place, steps, start)
         return Frames(newest, earlier, place), lost
 
-    def prefilled(self, frames: Frames, steps: Transition, obs: Any) -> Frames:
+    def prefilled(self, frames: Frames, steps: Transition, obs: Observation) -> Frames:
         """Rings with the frames of several iterations from the first slot on; the arguments are those of `write`."""
         chex.assert_is_divisible(len(steps.truncated), self.num_steps, custom_message="steps, num_steps")
         parts = jax.tree.map(lambda leaf: leaf.reshape(-1, self.num_steps, *leaf.shape[1:]), steps)
@@ -267,7 +268,7 @@ class FrameRing(NamedTuple):
         return structure.unflatten(leaves)
 
 
-def _vectors(frames: Any, axes: int) -> Any:
+def _vectors(frames: PyTree, axes: int) -> Any:
     """Frames with the axes after the first ones as one."""
     return jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:axes], math.prod(leaf.shape[axes:])), frames)
 
@@ -281,7 +282,7 @@ def _cut(terminated: jax.Array, truncated: jax.Array, agent_terminated: jax.Arra
 def frame_ring(
     env: Environment,
     agents: tuple[int, ...],
-    shapes: Any,
+    shapes: PyTree,
     num_steps: int,
     capacity: int,
     time_limits: str,

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from envs.loops import scan
 from envs.threefry import rolled, unrolled
 from jaxrl.learning.rollout import fresh_keys
+from jaxrl.pytrees import Number, PyTree
 
 Score = Literal["positive-value-loss", "max-return"]
 SCORES: tuple[str, ...] = get_args(Score)
@@ -97,7 +98,7 @@ def init_levels(num_levels: int, keys: jax.Array) -> Levels:
     return Levels(jnp.zeros((num_levels, size), words.dtype), empty, empty, jnp.ones(num_levels, jnp.int32), playing)
 
 
-def replay_chances(score: jax.Array, age: jax.Array, temperature: Any, staleness: Any) -> jax.Array:
+def replay_chances(score: jax.Array, age: jax.Array, temperature: Number, staleness: Number) -> jax.Array:
     """Chances of the levels to be played again, `[N]`, which sum to 1, or are 0 in an empty buffer.
 
     They are `(1 - staleness) rank^(-1 / temperature) / Z + staleness age / Z'`, with rank 1 for the highest score.
@@ -119,7 +120,9 @@ def replay_chances(score: jax.Array, age: jax.Array, temperature: Any, staleness
     return (1 - staleness) * normalised[0] + staleness * normalised[1]
 
 
-def draw_levels(levels: Levels, key: jax.Array, pool_size: int, replay: Any, temperature: Any, staleness: Any) -> Drawn:
+def draw_levels(
+    levels: Levels, key: jax.Array, pool_size: int, replay: Number, temperature: Number, staleness: Number
+) -> Drawn:
     """Levels for the resets of one rollout: some played again, and new ones.
 
     Args:
@@ -219,7 +222,7 @@ def _score(score: Score, best: jax.Array, total: jax.Array, count: jax.Array) ->
     return mean if score == "positive-value-loss" else best - mean
 
 
-def _sums_of_levels(playing: Playing, steps: Any, num_slots: int) -> tuple[_Sums, jax.Array, Any]:
+def _sums_of_levels(playing: Playing, steps: PyTree, num_slots: int) -> tuple[_Sums, jax.Array, Any]:
     """Sums over ended episodes `[num_envs, num_slots]`; the slot in play `[num_envs]`; and the sums in progress.
 
     Slot 0 of an environment is its level before the rollout, and the others are those of its resets, in the order of
@@ -229,7 +232,7 @@ def _sums_of_levels(playing: Playing, steps: Any, num_slots: int) -> tuple[_Sums
     slots = jnp.arange(num_slots)
     start = _Sums(*[jnp.zeros(shape)] * 3, best=jnp.full(shape, -jnp.inf))
 
-    def one_step(loop: Any, step: Any) -> tuple[Any, None]:
+    def one_step(loop: PyTree, step: Any) -> tuple[Any, None]:
         sums, slot, (total, count, gain) = loop
         done, of_score, present, reward = step
         total, count, gain = total + of_score, count + present, gain + reward

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxrl.learning.networks import ACTIVATIONS, orthogonal_gates
-from jaxrl.pytrees import Memory, Params, State
+from jaxrl.pytrees import Memory, Params, PyTree, State
 
 __all__ = ["LRU", "S5", "MinGRU", "linear_recurrence"]
 
@@ -69,7 +69,7 @@ class LRU(nn.Module):
         real, imaginary = linear_recurrence(_decay(weights), _input(weights, features), start, reset)
         return self._features(weights, (real, imaginary), features), {"real": real, "imaginary": imaginary}
 
-    def _features(self, weights: Any, memory: Parts, features: jax.Array) -> jax.Array:
+    def _features(self, weights: Params, memory: Parts, features: jax.Array) -> jax.Array:
         return ACTIVATIONS[self.activation](
             jnp.concatenate(memory, axis=-1) @ weights["output_kernel"] + weights["skip"] * features
         )
@@ -82,12 +82,12 @@ class LRU(nn.Module):
         return jnp.log(self.max_phase * jax.random.uniform(key, shape, minval=1e-3))
 
 
-def _decay(weights: Any) -> Parts:
+def _decay(weights: Params) -> Parts:
     size, phase = jnp.exp(-jnp.exp(weights["nu"])), jnp.exp(weights["theta"])
     return size * jnp.cos(phase), size * jnp.sin(phase)
 
 
-def _input(weights: Any, features: jax.Array) -> Parts:
+def _input(weights: Params, features: jax.Array) -> Parts:
     gamma = jnp.sqrt(-jnp.expm1(-2.0 * jnp.exp(weights["nu"])))
     real, imaginary = jnp.split(features @ weights["input_kernel"], 2, axis=-1)
     return gamma * real, gamma * imaginary
@@ -144,7 +144,7 @@ class S5(nn.Module):
         real, imaginary = linear_recurrence(*self._held(weights, features), start, reset)
         return self._features(weights, (real, imaginary), features), {"real": real, "imaginary": imaginary}
 
-    def _held(self, weights: Any, features: jax.Array) -> tuple[Parts, Parts]:
+    def _held(self, weights: Params, features: jax.Array) -> tuple[Parts, Parts]:
         """Factors of the memory `[size]`, and inputs `[..., size]`, of steps with constant inputs."""
         rate, frequency, step = -jnp.exp(weights["log_rate"]), weights["frequency"], jnp.exp(weights["log_step"])
         size, phase = jnp.exp(rate * step), frequency * step
@@ -155,7 +155,7 @@ class S5(nn.Module):
         real, imaginary = jnp.split(features @ weights["input_kernel"], 2, axis=-1)
         return decay, _times(_times(change, inverse), (real, imaginary))
 
-    def _features(self, weights: Any, memory: Parts, features: jax.Array) -> jax.Array:
+    def _features(self, weights: Params, memory: Parts, features: jax.Array) -> jax.Array:
         return ACTIVATIONS[self.activation](
             2.0 * jnp.concatenate(memory, axis=-1) @ weights["output_kernel"] + weights["skip"] * features
         )
@@ -203,7 +203,7 @@ class MinGRU(nn.Module):
         return hidden, {"hidden": hidden}
 
 
-def _gated(weights: Any, features: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gated(weights: Params, features: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Share of the memory that is kept, and what is added to it, `[..., size]` each."""
     gate, candidate = jnp.split(features @ weights["input_kernel"] + weights["bias"], 2, axis=-1)
     return nn.sigmoid(-gate), nn.sigmoid(gate) * candidate  # 1 - sigmoid(gate) without cancellation
@@ -248,7 +248,7 @@ def _forward(decay: Parts, inputs: Parts, start: Parts, reset: jax.Array) -> tup
     return states, (decay, start, reset, states)
 
 
-def _backward(saved: Any, slope: Parts) -> tuple[Parts, Parts, Parts, None]:
+def _backward(saved: PyTree, slope: Parts) -> tuple[Parts, Parts, Parts, None]:
     """The same recurrence backwards: the gradient of a step collects those of all later steps."""
     decay, start, reset, states = saved
     conjugate = _conjugate(decay)
@@ -278,7 +278,7 @@ def _in_blocks(decay: Parts, values: Parts, linked: jax.Array) -> Parts:
         padded = jnp.pad(leaf, [(0, length * count - num_steps), *[(0, 0)] * (leaf.ndim - 1)])
         return padded.reshape(count, length, *leaf.shape[1:]).swapaxes(0, 1)
 
-    def step(state: State, now: Any) -> tuple[Any, Any]:
+    def step(state: State, now: PyTree) -> tuple[Any, Any]:
         (value, power, joined), (inputs, linked, *own) = state, now
         factor = own[0] if own else decay
         value = _plus(_kept(linked[:, None], _times(factor, value)), inputs)
@@ -322,13 +322,13 @@ def _shifted(leaf: jax.Array, span: int, first: jax.Array) -> jax.Array:
     return jnp.concatenate([jnp.broadcast_to(first, (span, *leaf.shape[1:])), leaf[:-span]])
 
 
-def _times(a: Any, b: Any) -> Parts:
+def _times(a: PyTree, b: PyTree) -> Parts:
     if len(a) == 1:
         return (a[0] * b[0],)
     return a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]
 
 
-def _plus(a: Any, b: Any) -> Parts:
+def _plus(a: PyTree, b: PyTree) -> Parts:
     return tuple(one + other for one, other in zip(a, b, strict=True))
 
 
@@ -336,5 +336,5 @@ def _conjugate(a: Parts) -> Parts:
     return a if len(a) == 1 else (a[0], -a[1])
 
 
-def _kept(flag: jax.Array, a: Any) -> Parts:
+def _kept(flag: jax.Array, a: PyTree) -> Parts:
     return tuple(jnp.where(flag, leaf, 0.0) for leaf in a)

@@ -8,6 +8,7 @@ import jax
 
 from envs.loops import scan
 from jaxrl.learning.shards import EnvShards, own_key
+from jaxrl.pytrees import PyTree
 
 Samples = Any
 
@@ -53,7 +54,7 @@ def over_epochs(
     num_epochs: int,
     minibatches: Callable[[jax.Array], Samples],
     one_epoch: Callable[[Any, Samples], tuple[Any, Any]],
-    start: Any,
+    start: PyTree,
     shards: EnvShards | None = None,
 ) -> tuple[Any, Any]:
     """Scan over epochs, each with its own minibatches.
@@ -71,7 +72,7 @@ def over_epochs(
     """
     chex.assert_rank(key, {0, 1}, custom_message="key")
 
-    def epoch(carry: Any, key: jax.Array) -> tuple[Any, Any]:
+    def epoch(carry: PyTree, key: jax.Array) -> tuple[Any, Any]:
         return one_epoch(carry, minibatches(own_key(key, shards)))
 
     return scan(epoch, start, jax.random.split(key, num_epochs), steps_of_turn=1)

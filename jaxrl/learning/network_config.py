@@ -38,6 +38,7 @@ from jaxrl.learning.networks import (
 )
 from jaxrl.learning.recurrent import Heads, RecurrentActorCritic, RecurrentNetwork
 from jaxrl.learning.relation import POOLINGS, RelationActorCritic
+from jaxrl.pytrees import Action, Observation, PyTree
 
 __all__ = ["NetworkConfig"]
 
@@ -179,7 +180,7 @@ class NetworkConfig(Settings):
         for name in ("own_scale", "neighbour_scale"):
             check_range(name, getattr(self, name), Range(0, math.inf, "()"))
 
-    def encoder(self, obs: Any, with_action: bool = False) -> Module:
+    def encoder(self, obs: Observation, with_action: bool = False) -> Module:
         """The network without its last layers, which gives the features of one observation, `[width]`.
 
         Args:
@@ -204,7 +205,7 @@ class NetworkConfig(Settings):
         after = MLPActorCritic(None, self.memory_hidden, self.activation, layer_norm=self.layer_norm)
         return RecurrentNetwork(encoder, self.memory_cell(), head(after))
 
-    def actor_critic(self, obs: Any, num_outputs: int, num_values: int | None) -> Module:
+    def actor_critic(self, obs: Observation, num_outputs: int, num_values: int | None) -> Module:
         """Network of an actor and a critic.
 
         Args:
@@ -222,7 +223,9 @@ class NetworkConfig(Settings):
         cell = self.memory_cell()
         return RecurrentActorCritic(encoder, cell, Heads(num_outputs, self.memory_hidden, self.activation, num_values))
 
-    def centralised(self, obs: Any, global_obs: Any, num_outputs: int, num_values: int | None) -> Module:
+    def centralised(
+        self, obs: Observation, global_obs: Observation, num_outputs: int, num_values: int | None
+    ) -> Module:
         """Network of an actor of an agent's own observation and of a centralised critic, without a memory.
 
         Args:
@@ -246,7 +249,9 @@ class NetworkConfig(Settings):
         scales = (self.own_scale, self.neighbour_scale)
         return CentralisedActorCritic(actor, critic, num_outputs, num_values, *scales, choices_of(obs))
 
-    def asymmetric(self, obs: Any, facts: Any, view: View, num_outputs: int, num_values: int | None) -> Module:
+    def asymmetric(
+        self, obs: Observation, facts: Observation, view: View, num_outputs: int, num_values: int | None
+    ) -> Module:
         """Network of an actor, and of a critic that sees more.
 
         Args:
@@ -268,7 +273,9 @@ class NetworkConfig(Settings):
         heads = AsymmetricHeads(num_outputs, self.memory_hidden, self.activation, num_values)
         return AsymmetricRecurrentActorCritic(actor, cell, heads, critic, view)
 
-    def two_encoders(self, obs: Any, seen: Any, action: Any = None, scaled: bool = False) -> tuple[Module, Module]:
+    def two_encoders(
+        self, obs: Observation, seen: PyTree, action: Action = None, scaled: bool = False
+    ) -> tuple[Module, Module]:
         """Encoders of an actor, and of a critic that sees more, which has the same kind of network where that fits.
 
         Args:
@@ -340,7 +347,7 @@ class NetworkConfig(Settings):
                 f"memory_heads must divide memory_size={self.memory_size} with memory='gtrxl', got {self.memory_heads}"
             )
 
-    def _kind(self, obs: Any, critic: str | None = None, seen: Any = None) -> tuple[str, bool]:
+    def _kind(self, obs: Observation, critic: str | None = None, seen: PyTree = None) -> tuple[str, bool]:
         """The kind of network, and whether observations have neighbours; rejects fields that have no effect.
 
         Args:
@@ -368,7 +375,7 @@ class NetworkConfig(Settings):
         there = set(entries) if isinstance(entries, dict) else set()
         return {entry: kind for entry, kind in self._encoders.items() if entry in there}
 
-    def _dictionary(self, seen: Any) -> tuple[Any, bool]:
+    def _dictionary(self, seen: PyTree) -> tuple[Any, bool]:
         """The dictionary with entries in a critic's input, and whether privileged facts are beside it."""
         both = isinstance(seen, dict) and set(seen) == {"observation", "privileged"} and not self._present(seen)
         return (seen["observation"], True) if both else (seen, False)
@@ -380,7 +387,7 @@ class NetworkConfig(Settings):
                 "leave one of them out"
             )
 
-    def _check_entries(self, obs: Any, seen: Any) -> None:
+    def _check_entries(self, obs: Observation, seen: PyTree) -> None:
         """Reject encoders that do not fit the shapes of an observation, and of what the critic sees.
 
         Raises:
@@ -412,7 +419,7 @@ class NetworkConfig(Settings):
         self,
         kind: str,
         relational: bool,
-        obs: Any,
+        obs: Observation,
         num_outputs: int | None,
         num_values: int | None,
         with_action: bool = False,
@@ -529,6 +536,6 @@ def _checked_encoders(encoders: Any) -> tuple[str, ...]:
     return tuple(sorted(encoders))
 
 
-def _is_relational(obs: Any) -> bool:
+def _is_relational(obs: Observation) -> bool:
     """Whether an observation has neighbours."""
     return isinstance(obs, dict) and {"neighbours", "neighbours_present"} <= set(obs)

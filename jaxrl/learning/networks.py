@@ -12,12 +12,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from flax.errors import InvalidRngError
+from jax.typing import DTypeLike
 
 from envs.base import Environment
 from envs.choices import Choices, encoded, with_choices
 from envs.errors import UserTypeError, UserValueError
 from envs.loops import traced_platform
-from jaxrl.pytrees import Params
+from jaxrl.pytrees import Action, Observation, Params, PyTree
 
 # flax's module under another name: only this file and others of its folder import flax.linen.
 Module = nn.Module
@@ -33,7 +34,7 @@ ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 _EXPANSION = 4  # width within a block, in widths of the block
 
 
-def flatten_observation(obs: Any) -> jax.Array:
+def flatten_observation(obs: Observation) -> jax.Array:
     """One observation, an array or a dictionary of arrays, as a float32 vector."""
     return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(obs)])
 
@@ -64,7 +65,7 @@ class MLPActorCritic(nn.Module):
     choices: Choices = ()
 
     @nn.compact
-    def __call__(self, obs: Any) -> Any:
+    def __call__(self, obs: Observation) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         features = flatten_observation(encoded(obs, self.choices))
         if self.num_outputs is None:
@@ -120,7 +121,7 @@ class CNNActorCritic(nn.Module):
     with_action: bool = False
 
     @nn.compact
-    def __call__(self, obs: Any) -> Any:
+    def __call__(self, obs: Observation) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation.
 
         Unsigned integers of 8 bits, such as pixels, are divided by 255.
@@ -199,7 +200,7 @@ class EntriesActorCritic(nn.Module):
         parts = [self._part(kinds.get(entry, "flat"), leaf, name, entry) for entry, leaf in sorted(obs.items())]
         return perceptron(jnp.concatenate([*parts, *others]), self.hidden, self.activation, name, self.layer_norm)
 
-    def _part(self, kind: str, leaf: Any, name: str, entry: str) -> jax.Array:
+    def _part(self, kind: str, leaf: PyTree, name: str, entry: str) -> jax.Array:
         if kind == "flat":
             return flatten_observation(leaf)
         name = f"{name}_{kind}_{entry}"
@@ -352,7 +353,7 @@ def last_of_critic(features: jax.Array, num_values: int | None) -> jax.Array:
     return values[0] if num_values is None else values
 
 
-def _convolution_init(key: jax.Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> jax.Array:
+def _convolution_init(key: jax.Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> jax.Array:
     return np.sqrt(2) * orthogonal(key, math.prod(shape[:-1]), shape[-1]).reshape(shape).astype(dtype)
 
 
@@ -364,7 +365,7 @@ def dense(width: int, gain: float, name: str) -> nn.Dense:
 def dense_init(gain: float) -> Callable[..., jax.Array]:
     """Orthogonal initial weights of a gain."""
 
-    def kernel_init(key: jax.Array, shape: tuple[int, int], dtype: Any = jnp.float32) -> jax.Array:
+    def kernel_init(key: jax.Array, shape: tuple[int, int], dtype: DTypeLike = jnp.float32) -> jax.Array:
         return gain * orthogonal(key, *shape).astype(dtype)
 
     return kernel_init
@@ -427,17 +428,17 @@ def observation_shapes(env: Environment, agents: tuple[int, ...]) -> Any:
     return with_choices(env.observation_space(env.default_params), shapes)
 
 
-def zeros(shapes: Any) -> Any:
+def zeros(shapes: PyTree) -> Any:
     """Arrays of zeros, to initialise a network with."""
     return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
 
-def leading_axes(obs: Any, shapes: Any) -> int:
+def leading_axes(obs: Observation, shapes: PyTree) -> int:
     """Number of leading axes of observations, from the shapes of one."""
     return jax.tree.leaves(obs)[0].ndim - len(jax.tree.leaves(shapes)[0].shape)
 
 
-def apply_over(network: nn.Module, params: Params, obs: Any, num_axes: int, *others: Any) -> Any:
+def apply_over(network: nn.Module, params: Params, obs: Observation, num_axes: int, *others: Any) -> Any:
     """Apply a network to observations, and to other arguments if any, with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
@@ -484,7 +485,7 @@ def returned(name: str, network: Any, inputs: Mapping[str, Any]) -> Any:
         ) from None
 
 
-def with_action(obs: Any, action: Any) -> Any:
+def with_action(obs: Observation, action: Action) -> Any:
     """One observation joined with an action, in the form that an encoder of such observations takes.
 
     Args:
@@ -497,7 +498,7 @@ def with_action(obs: Any, action: Any) -> Any:
     return rows | {"own": with_action({name: leaf for name, leaf in obs.items() if name not in rows}, action)}
 
 
-def check_network(network: nn.Module, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
+def check_network(network: nn.Module, obs: Observation, num_outputs: int, num_values: int | None = None) -> None:
     """Reject a network whose outputs the algorithm cannot use, before anything is compiled.
 
     Args:

@@ -10,6 +10,7 @@ from flax import struct
 from envs.choices import ChoiceShape
 from envs.loops import scan
 from jaxrl.learning.shards import EnvShards, summed
+from jaxrl.pytrees import Number, PyTree
 
 
 @struct.dataclass
@@ -26,14 +27,14 @@ class RunningStatistics:
     variance: Any
 
 
-def init_statistics(sample: Any) -> RunningStatistics:
+def init_statistics(sample: PyTree) -> RunningStatistics:
     """Statistics of no samples: mean 0, variance 1.
 
     Args:
       sample: Pytree with the shapes of one sample.
     """
 
-    def zeros_of(leaf: Any) -> jax.Array | None:
+    def zeros_of(leaf: PyTree) -> jax.Array | None:
         return None if isinstance(leaf, ChoiceShape) else jnp.zeros(leaf.shape, jnp.float32)
 
     zeros = jax.tree.map(zeros_of, sample)
@@ -41,7 +42,7 @@ def init_statistics(sample: Any) -> RunningStatistics:
 
 
 def update_statistics(
-    statistics: RunningStatistics, batch: Any, weight: jax.Array, shards: EnvShards | None = None
+    statistics: RunningStatistics, batch: PyTree, weight: jax.Array, shards: EnvShards | None = None
 ) -> RunningStatistics:
     """Statistics after one more batch, by the parallel form of Welford's update.
 
@@ -94,8 +95,8 @@ def scale_rewards(
     reward: jax.Array,
     done: jax.Array,
     active: jax.Array,
-    rate: Any,
-    clip: Any,
+    rate: Number,
+    clip: Number,
     shards: EnvShards | None = None,
 ) -> tuple[jax.Array, RewardScale]:
     """Rewards divided by the running standard deviation of their exponentially discounted sum.
@@ -133,7 +134,7 @@ def scale_rewards(
 FORMULA = "clip((x - mean) / sqrt(variance + 1e-8), -observation_clip, observation_clip)"
 
 
-def normalise(statistics: RunningStatistics | None, sample: Any, clip: jax.Array | float | None) -> Any:
+def normalise(statistics: RunningStatistics | None, sample: PyTree, clip: jax.Array | float | None) -> Any:
     """(sample - mean) / standard deviation, clipped to [-clip, clip]; with any leading axes.
 
     If the statistics or the bound are None, the sample is returned unchanged; so are its choices.
@@ -147,7 +148,7 @@ def normalise(statistics: RunningStatistics | None, sample: Any, clip: jax.Array
         return sample
     chex.assert_rank(clip, 0, custom_message="clip")
 
-    def leaf(mean: jax.Array | None, variance: Any, x: jax.Array) -> jax.Array:
+    def leaf(mean: jax.Array | None, variance: Number, x: jax.Array) -> jax.Array:
         if mean is None:
             return x
         chex.assert_shape(x, (..., *mean.shape), custom_message="sample")
@@ -156,5 +157,5 @@ def normalise(statistics: RunningStatistics | None, sample: Any, clip: jax.Array
     return jax.tree.map(leaf, statistics.mean, statistics.variance, sample, is_leaf=_is_none)
 
 
-def _is_none(node: Any) -> bool:
+def _is_none(node: PyTree) -> bool:
     return node is None

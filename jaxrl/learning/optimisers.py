@@ -13,7 +13,7 @@ from envs.arguments import described
 from envs.errors import UserTypeError
 from jaxrl.checks import check_function
 from jaxrl.importing import imported
-from jaxrl.pytrees import HParams
+from jaxrl.pytrees import HParams, Number
 
 _EXAMPLE = "lambda lr: optax.adamw(lr, weight_decay=1e-3)"
 
@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 
-def adam(hparams: HParams, lr: Any) -> optax.GradientTransformation:
+def adam(hparams: HParams, lr: Number) -> optax.GradientTransformation:
     """Adam with gradients clipped by their global norm.
 
     It runs on one long vector instead of many small arrays: a third of the operations of a minibatch on a CPU.
@@ -52,7 +52,7 @@ def adam(hparams: HParams, lr: Any) -> optax.GradientTransformation:
     )
 
 
-def custom(optimiser: Callable[[jax.Array], Any] | str, lr: Any) -> optax.GradientTransformation:
+def custom(optimiser: Callable[[jax.Array], Any] | str, lr: Number) -> optax.GradientTransformation:
     """Transformation of a custom factory.
 
     Args:
@@ -63,7 +63,7 @@ def custom(optimiser: Callable[[jax.Array], Any] | str, lr: Any) -> optax.Gradie
     return factory(jnp.asarray(lr, jnp.float32))
 
 
-def transformation(optimiser: Optimiser, hparams: HParams, lr: Any) -> optax.GradientTransformation:
+def transformation(optimiser: Optimiser, hparams: HParams, lr: Number) -> optax.GradientTransformation:
     """Adam, or the transformation of a custom factory, of gradients clipped by their global norm.
 
     A custom transformation gets parameters and gradients as the network has them, not as one vector.
@@ -160,12 +160,12 @@ def _problem(optimiser: Callable[[jax.Array], Any] | str, lr: jax.Array) -> User
     return None
 
 
-def _transforms(value: Any) -> bool:
+def _transforms(value: object) -> bool:
     """Whether a value has the functions of an `optax.GradientTransformation`."""
     return callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))
 
 
-def linear_share(env_steps: jax.Array, end: Any, anneal_env_steps: Any) -> jax.Array:
+def linear_share(env_steps: jax.Array, end: Number, anneal_env_steps: Number) -> jax.Array:
     """Factor that falls linearly from 1 to `end`, and stays there.
 
     Args:
@@ -177,7 +177,7 @@ def linear_share(env_steps: jax.Array, end: Any, anneal_env_steps: Any) -> jax.A
     return 1 + (end - 1) * jnp.minimum(env_steps / anneal_env_steps, 1.0)
 
 
-def tenth_share(env_steps: jax.Array, decay_env_steps: Any) -> jax.Array:
+def tenth_share(env_steps: jax.Array, decay_env_steps: Number) -> jax.Array:
     """Factor that falls exponentially from 1.
 
     Args:

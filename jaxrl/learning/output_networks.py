@@ -12,6 +12,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.learning.networks import ACTIVATIONS, Module, dense, perceptron, returned
 from jaxrl.learning.q_targets import of_branches
 from jaxrl.learning.recurrent import check_remembering, is_recurrent
+from jaxrl.pytrees import Observation
 
 __all__ = ["Networks", "OutputNetwork", "PolicyHead", "QNetwork", "check_outputs"]
 
@@ -82,7 +83,7 @@ class OutputNetwork(nn.Module):
     with_value: bool = False
 
     @nn.compact
-    def __call__(self, obs: Any) -> Any:
+    def __call__(self, obs: Observation) -> Any:
         """Outputs `[num_outputs]` of one observation; with a value, the pair of them."""
         features = self.encoder(obs)
         if self.with_value:
@@ -116,7 +117,7 @@ class QNetwork(nn.Module):
     branches: tuple[int, ...] | None = None
 
     @nn.compact
-    def __call__(self, obs: Any) -> jax.Array:
+    def __call__(self, obs: Observation) -> jax.Array:
         """Outputs for every action, `[num_actions, num_values]`, of one observation."""
         features = self.encoder(obs)
         chex.assert_rank(features, 1, custom_message="features")

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxrl.learning.advantages import rate_returns
+from jaxrl.pytrees import Mask, Number
 
 __all__ = [
     "best_actions",
@@ -37,7 +38,7 @@ def mixture_values(values: jax.Array, shares: jax.Array) -> jax.Array:
     return jnp.sum(values * shares, axis=-1)
 
 
-def masked_values(values: jax.Array, mask: Any) -> jax.Array:
+def masked_values(values: jax.Array, mask: Mask) -> jax.Array:
     """Values of actions, `[*B, num_actions]`, with the lowest finite number where a mask forbids the action."""
     if mask is None:
         return values
@@ -78,7 +79,7 @@ def of_actions(values: jax.Array, index: jax.Array, branches: tuple[int, ...] | 
     return jnp.take_along_axis(values, index + first[(..., *[None] * len(after))], axis=axis)
 
 
-def best_actions(values: jax.Array, mask: Any, branches: tuple[int, ...] | None) -> jax.Array:
+def best_actions(values: jax.Array, mask: Mask, branches: tuple[int, ...] | None) -> jax.Array:
     """Allowed actions of the highest value, int32 `[*B]`; of several choices the best of each part, `[*B, D]`.
 
     Args:
@@ -95,7 +96,7 @@ def best_actions(values: jax.Array, mask: Any, branches: tuple[int, ...] | None)
 def bootstrap_actions(
     values: jax.Array,
     shares: jax.Array,
-    mask: Any,
+    mask: Mask,
     heads: Literal["single", "own", "joint"],
     branches: tuple[int, ...] | None = None,
 ) -> jax.Array:
@@ -121,7 +122,7 @@ def bootstrap_actions(
     return jnp.broadcast_to(best[..., None], (*best.shape, shares.shape[0]))
 
 
-def _over_rates(mask: Any, by_rate: jax.Array) -> Any:
+def _over_rates(mask: Mask, by_rate: jax.Array) -> Any:
     return None if mask is None else jnp.broadcast_to(mask[..., None, :], by_rate.shape)
 
 
@@ -147,7 +148,7 @@ def n_step_targets(
 
 
 def lambda_targets(
-    lam: Any,
+    lam: Number,
     reward: jax.Array,
     next_values: jax.Array,
     terminated: jax.Array,
@@ -176,7 +177,7 @@ def lambda_targets(
     return rate_returns(rates, lam, reward, next_values * sizes, terminated, done) / sizes
 
 
-def soft_values(values: jax.Array, mask: Any, temperature: Any) -> tuple[jax.Array, jax.Array]:
+def soft_values(values: jax.Array, mask: Mask, temperature: Number) -> tuple[jax.Array, jax.Array]:
     """Soft value, and the log-probabilities of the softmax policy.
 
     Args:

@@ -13,7 +13,7 @@ from jaxrl.learning.acting import Acted, act_once, agents_of, begin
 from jaxrl.learning.action_probabilities import has_probabilities, probabilities
 from jaxrl.learning.actor import Actor, Policy
 from jaxrl.learning.rollout import PER_AGENT, Carry
-from jaxrl.pytrees import EnvParams, Memory
+from jaxrl.pytrees import EnvParams, Memory, Observation, PyTree
 
 __all__ = ["Recorded", "Recorder", "Recording"]
 
@@ -98,7 +98,7 @@ class Recorder(NamedTuple):
         return Recording(carry, jnp.ones(self.num_envs, bool))
 
     def record(
-        self, policy: Policy, params: EnvParams, key: jax.Array, recording: Recording, first: Any, num_steps: int
+        self, policy: Policy, params: EnvParams, key: jax.Array, recording: Recording, first: PyTree, num_steps: int
     ) -> tuple[Recording, Recorded]:
         """Next steps of a recording.
 
@@ -147,7 +147,7 @@ class Recorder(NamedTuple):
 
         return jax.tree.map(leaf, Carry(state, obs, carry.memory), carry)
 
-    def _recorded(self, policy: Policy, obs: Any, acted: Acted) -> tuple[Carry, Recorded]:
+    def _recorded(self, policy: Policy, obs: Observation, acted: Acted) -> tuple[Carry, Recorded]:
         """Environment after a step, and the step; `alive` is set by the caller."""
         scores, mask, info = acted.scores, acted.mask, acted.info
         per_agent = {name: jnp.broadcast_to(info[name], acted.reward.shape) for name in PER_AGENT if name in info}

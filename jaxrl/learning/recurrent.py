@@ -21,7 +21,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.loops import scan
 from jaxrl.learning.networks import last_layers, perceptron, returned
 from jaxrl.learning.rollout import remembered
-from jaxrl.pytrees import Memory, Params
+from jaxrl.pytrees import Memory, Observation, Params, PyTree
 
 __all__ = [
     "Heads",
@@ -79,13 +79,15 @@ class RecurrentActorCritic(nn.Module):
         """Memory of one agent at the start of an episode."""
         return self.cell.initial_memory()
 
-    def __call__(self, obs: Any, memory: Memory) -> tuple[jax.Array, jax.Array, Memory]:
+    def __call__(self, obs: Observation, memory: Memory) -> tuple[jax.Array, jax.Array, Memory]:
         """Outputs, value and the memory after one observation."""
         features, memory = self.cell(self.encoder(obs), memory)
         outputs, value = self.heads(features)
         return outputs, value, memory
 
-    def unroll(self, params: Params, obs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, jax.Array, Memory]:
+    def unroll(
+        self, params: Params, obs: Observation, memory: Memory, reset: jax.Array
+    ) -> tuple[jax.Array, jax.Array, Memory]:
         """Outputs, values and memories after each observation of a sequence; only the cell is sequential."""
         chex.assert_rank(reset, 1, custom_message="reset")
         encoded = jax.vmap(self.encoder.apply, in_axes=(None, 0))(part_of(params, "encoder"), obs)
@@ -111,13 +113,13 @@ class RecurrentNetwork(nn.Module):
         """Memory of one agent at the start of an episode."""
         return self.cell.initial_memory()
 
-    def __call__(self, inputs: Any, memory: Memory) -> tuple[jax.Array, Memory]:
+    def __call__(self, inputs: PyTree, memory: Memory) -> tuple[jax.Array, Memory]:
         """Outputs and the memory after one input."""
         features, memory = self.cell(self.encoder(inputs), memory)
         outputs: Any = self.head(features)
         return outputs, memory
 
-    def unroll(self, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> tuple[jax.Array, Memory]:
+    def unroll(self, params: Params, inputs: PyTree, memory: Memory, reset: jax.Array) -> tuple[jax.Array, Memory]:
         """Outputs and memories after each input of a sequence; only the cell is sequential."""
         chex.assert_rank(reset, 1, custom_message="reset")
         encoded = jax.vmap(self.encoder.apply, in_axes=(None, 0))(part_of(params, "encoder"), inputs)
@@ -142,7 +144,7 @@ def is_recurrent(network: Any) -> bool:
     return inspect.isfunction(getattr(type(network), "initial_memory", None))
 
 
-def step_over(network: Any, params: Params, obs: Any, memory: Memory, num_axes: int) -> Any:
+def step_over(network: Any, params: Params, obs: Observation, memory: Memory, num_axes: int) -> Any:
     """Results of a recurrent network for observations and memories with `num_axes` leading axes."""
     function = network.apply
     for _ in range(num_axes):
@@ -150,7 +152,7 @@ def step_over(network: Any, params: Params, obs: Any, memory: Memory, num_axes: 
     return function(params, obs, memory)
 
 
-def unroll_over(network: Any, params: Params, obs: Any, memory: Memory, reset: jax.Array) -> Any:
+def unroll_over(network: Any, params: Params, obs: Observation, memory: Memory, reset: jax.Array) -> Any:
     """Unroll a recurrent network along sequences.
 
     Args:
@@ -166,7 +168,7 @@ def unroll_over(network: Any, params: Params, obs: Any, memory: Memory, reset: j
     chex.assert_tree_shape_prefix(obs, reset.shape, custom_message="obs, reset")
     chex.assert_tree_shape_prefix(memory, reset.shape[1:], custom_message="memory, reset")
 
-    def function(params: Params, obs: Any, memory: Memory, reset: jax.Array) -> Any:
+    def function(params: Params, obs: Observation, memory: Memory, reset: jax.Array) -> Any:
         return unroll(network, params, obs, memory, reset)
 
     for _ in range(reset.ndim - 1):
@@ -174,7 +176,7 @@ def unroll_over(network: Any, params: Params, obs: Any, memory: Memory, reset: j
     return function(params, obs, memory, reset)
 
 
-def unroll(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
+def unroll(module: Any, params: Params, inputs: PyTree, memory: Memory, reset: jax.Array) -> Any:
     """Unroll a network or a cell along one sequence, by its method `unroll` if it has one.
 
     Args:
@@ -189,7 +191,7 @@ def unroll(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.
     return unroll_by_steps(module, params, inputs, memory, reset)
 
 
-def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, reset: jax.Array) -> Any:
+def unroll_by_steps(module: Any, params: Params, inputs: PyTree, memory: Memory, reset: jax.Array) -> Any:
     """Unroll a recurrent network or a cell along one sequence, step by step.
 
     Args:
@@ -206,7 +208,7 @@ def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, re
     chex.assert_tree_shape_prefix(inputs, reset.shape, custom_message="inputs, reset")
     start = module.initial_memory()
 
-    def step(memory: Memory, now: Any) -> tuple[Memory, Any]:
+    def step(memory: Memory, now: PyTree) -> tuple[Memory, Any]:
         inputs, reset = now
         results = module.apply(params, inputs, remembered(memory, start, reset))
         return results[-1], results
@@ -214,7 +216,7 @@ def unroll_by_steps(module: Any, params: Params, inputs: Any, memory: Memory, re
     return scan(step, memory, (inputs, reset))[1]
 
 
-def check_recurrent(network: Any, obs: Any, num_outputs: int, num_values: int | None = None) -> None:
+def check_recurrent(network: Any, obs: Observation, num_outputs: int, num_values: int | None = None) -> None:
     """Reject a recurrent network that the algorithm cannot use, before anything is compiled.
 
     Args:

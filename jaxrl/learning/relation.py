@@ -11,6 +11,7 @@ import numpy as np
 from envs.choices import Choices, encoded
 from envs.loops import traced_platform
 from jaxrl.learning.networks import ACTIVATIONS, dense, dense_init, flatten_observation, last_layers, perceptron
+from jaxrl.pytrees import Observation, PyTree
 
 POOLINGS = ("mean", "masked-mean", "max", "attention")
 INCREASING = ("tanh", "relu", "leaky_relu", "elu")  # activations with which a maximum commutes
@@ -57,7 +58,7 @@ class RelationActorCritic(nn.Module):
     choices: Choices = ()
 
     @nn.compact
-    def __call__(self, obs: Any) -> Any:
+    def __call__(self, obs: Observation) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         chex.assert_rank(obs["neighbours"], 2, custom_message="neighbours")
         chex.assert_shape(obs["neighbours_present"], obs["neighbours"].shape[:1], custom_message="neighbours_present")
@@ -67,7 +68,7 @@ class RelationActorCritic(nn.Module):
         actor, critic = self._features(obs, "actor"), self._features(obs, "critic")
         return last_layers(actor, critic, self.num_outputs, self.num_values)
 
-    def _features(self, obs: Any, name: str) -> jax.Array:
+    def _features(self, obs: Observation, name: str) -> jax.Array:
         rest = {part: leaf for part, leaf in obs.items() if part not in ("neighbours", "neighbours_present")}
         own = self._perceptron(self._scaled(rest), self.own_hidden, f"{name}_own")
         rows, present = self.neighbour_scale * obs["neighbours"], obs["neighbours_present"] > 0.5
@@ -162,7 +163,7 @@ def _largest_product_forward(rows: jax.Array, present: jax.Array, kernel: jax.Ar
     return largest, (rows, present, kernel, products, largest)
 
 
-def _largest_product_backward(residuals: Any, gradient: jax.Array) -> tuple[jax.Array, None, jax.Array]:
+def _largest_product_backward(residuals: PyTree, gradient: jax.Array) -> tuple[jax.Array, None, jax.Array]:
     rows, present, kernel, products, largest = residuals
     attains = jnp.where(present[:, None] & (products == largest), 1.0, 0.0)
     # One product sums the rows that attain each maximum and, by a row of ones, counts them. On a CPU this takes about

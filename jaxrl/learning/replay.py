@@ -14,6 +14,7 @@ from jax.custom_batching import custom_vmap
 from envs.errors import UserValueError
 from envs.threefry import unrolled
 from jaxrl.learning.rollout import Transition, episode_ends, over_agents
+from jaxrl.pytrees import PyTree
 
 __all__ = [
     "Ring",
@@ -109,7 +110,7 @@ class Window(NamedTuple):
     next_critic_obs: Any = None
 
 
-def init_buffer(steps: Any, capacity: int) -> Any:
+def init_buffer(steps: PyTree, capacity: int) -> Any:
     """Empty buffer.
 
     Args:
@@ -122,7 +123,7 @@ def init_buffer(steps: Any, capacity: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.zeros((capacity, *leaf.shape[1:]), leaf.dtype), steps)
 
 
-def write(buffer: Any, steps: Any, start: jax.Array) -> Any:
+def write(buffer: PyTree, steps: PyTree, start: jax.Array) -> Any:
     """Buffer with transitions in the slots from `start` on.
 
     Args:
@@ -156,7 +157,7 @@ def write_slice(buffer: jax.Array, new: jax.Array, start: jax.Array, axis: int =
         return jax.lax.dynamic_update_slice_in_dim(buffer, new, start, axis)
 
     @slice_of.def_vmap
-    def of_runs(size: int, batched: Any, buffer: jax.Array, new: jax.Array, start: jax.Array) -> Any:
+    def of_runs(size: int, batched: PyTree, buffer: jax.Array, new: jax.Array, start: jax.Array) -> Any:
         of_buffer, of_new, of_start = batched
         if of_start:
             raise UserValueError("start is shared by the runs of a block and must not be batched")

@@ -16,7 +16,7 @@ from envs.threefry import rolled, unrolled
 from envs.wrappers.wrapper import limit
 from jaxrl.learning.actor import Actor, Memory, Policy, check_memory, memories, scored
 from jaxrl.learning.shards import EnvShards, own
-from jaxrl.pytrees import EnvParams, State
+from jaxrl.pytrees import Action, EnvParams, PyTree, State
 
 TERMINATED, TRUNCATED = 1, 2
 PER_AGENT = ("agent_terminated", "active")  # entries of `info` of environments with ends of single agents
@@ -66,7 +66,7 @@ class Carry(NamedTuple):
 
 
 def step_once(
-    env: Environment, key: jax.Array, state: State, action: Any, params: EnvParams
+    env: Environment, key: jax.Array, state: State, action: Action, params: EnvParams
 ) -> tuple[Any, Any, jax.Array, jax.Array, jax.Array, dict[Any, Any]]:
     """One step of one environment without a reset: obs, state, reward, terminated, truncated, info.
 
@@ -196,7 +196,7 @@ def rollout(
     policy: Policy,
     key: jax.Array,
     carry: Carry,
-    noise: Any,
+    noise: PyTree,
     reset_pool: int | None = None,
     shards: EnvShards | None = None,
     *,
@@ -269,7 +269,7 @@ def rollout(
     # An unsigned index needs no code for negative values.
     first_slots = jnp.arange(num_envs, dtype=jnp.uint32)
 
-    def step(key: jax.Array, state: State, action: Any) -> tuple[Any, ...]:
+    def step(key: jax.Array, state: State, action: Action) -> tuple[Any, ...]:
         obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
         # Each array written in a step is costly on a CPU: the two flags are one number until the loop is over, and the
         # defaults of missing entries are made after it.
@@ -282,7 +282,7 @@ def rollout(
     def critic_observations(state: State) -> Any:
         return None if critic_sees is None else jax.vmap(critic_sees, in_axes=(0, None))(state, params)
 
-    def one_step(loop: tuple[Carry, jax.Array, jax.Array], noise: Any) -> tuple[Any, Any]:
+    def one_step(loop: tuple[Carry, jax.Array, jax.Array], noise: PyTree) -> tuple[Any, Any]:
         (state, obs, before), used, t = loop
         mask = jax.vmap(env.action_mask, in_axes=(0, None))(state, params)
         scores, memory = scored(actor, policy, before, obs, mask)

@@ -12,7 +12,7 @@ from jaxrl.learning.priorities import Priorities, init_priorities, open_prioriti
 from jaxrl.learning.replay import Ring, Rows, init_buffer, write
 from jaxrl.learning.rollout import Transition, episode_ends, remembered
 from jaxrl.learning.sequences import Sequences, in_order
-from jaxrl.pytrees import Memory
+from jaxrl.pytrees import Memory, PyTree
 
 __all__ = ["Memories", "Recall", "SequenceReplay", "start_stride"]
 
@@ -121,7 +121,7 @@ class SequenceReplay(NamedTuple):
         slot = (ring.end - ring.filled + which // self.num_envs * self.stride) % self.capacity
         return Starts(Rows(slot, which % self.num_envs, jnp.ones(self.count)), slot // self.stride, None)
 
-    def steps(self, buffer: Any, rows: Rows) -> Any:
+    def steps(self, buffer: PyTree, rows: Rows) -> Any:
         """Steps of sequences, across the ends of episodes, leaves `[length, W, ...]`.
 
         Args:
@@ -142,7 +142,7 @@ class SequenceReplay(NamedTuple):
     # Memories from which sequences begin.
 
     def of_rollout(
-        self, steps: Transition, before: Memories | None, seen: Any = None, recall: Recall | None = None
+        self, steps: Transition, before: Memories | None, seen: PyTree = None, recall: Recall | None = None
     ) -> Memories:
         """Memories at the starts within a rollout, and those of the critics after it.
 

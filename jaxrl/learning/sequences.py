@@ -9,7 +9,7 @@ from flax import struct
 
 from jaxrl.learning.recurrent import first_memory, step_over, unroll_over
 from jaxrl.learning.rollout import remembered
-from jaxrl.pytrees import Memory, Params
+from jaxrl.pytrees import Action, Memory, Params, PyTree
 
 __all__ = ["Recalled", "Sequences", "after_windows", "in_order", "recalled_outputs", "unroll_rows"]
 
@@ -52,10 +52,10 @@ class Recalled(NamedTuple):
 
 
 def in_order(
-    steps: Any,
+    steps: PyTree,
     done: jax.Array,
     memory: Memory,
-    action: Any = None,
+    action: Action = None,
     burn_in: int = 0,
     last: jax.Array | None = None,
 ) -> Sequences:
@@ -109,7 +109,7 @@ def unroll_rows(network: Any, params: Params, sequences: Sequences) -> tuple[Any
     return outputs, before, after
 
 
-def recalled_outputs(network: Any, params: Params, inputs: Any, num_axes: int) -> tuple[Any, Memory]:
+def recalled_outputs(network: Any, params: Params, inputs: PyTree, num_axes: int) -> tuple[Any, Memory]:
     """Outputs of a recurrent network, and the memories after each input, leaves `[*B, ...]`.
 
     Args:

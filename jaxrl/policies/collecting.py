@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -15,6 +15,7 @@ from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.recording import Recorded, Recorder, Recording
 from jaxrl.policies.labelling import labelled
 from jaxrl.policies.runs import Runs, runs_of
+from jaxrl.pytrees import EnvParams, Policy, PyTree
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.machine.memory import available, size
@@ -37,7 +38,7 @@ def collect(
     num_envs: int | None = None,
     key: int | jax.Array = 0,
     greedy: bool = True,
-    env_params: Any = None,
+    env_params: EnvParams = None,
 ) -> xarray.Dataset:
     """Steps of a policy, or of all policies of a result, as labelled arrays.
 
@@ -93,8 +94,8 @@ def collect(
 
 
 @partial(jax.jit, static_argnums=0)
-def _start(recorder: Recorder, policies: Any, params: Any, keys: Any) -> Recording:
-    def one(policy: Any, params: Any, words: Any) -> Recording:
+def _start(recorder: Recorder, policies: Policy, params: EnvParams, keys: jax.Array) -> Recording:
+    def one(policy: Policy, params: EnvParams, words: jax.Array) -> Recording:
         return jax.vmap(lambda each: recorder.start(policy, each, jax.random.wrap_key_data(words)))(params)
 
     return jax.vmap(one)(policies, params, keys)
@@ -102,10 +103,16 @@ def _start(recorder: Recorder, policies: Any, params: Any, keys: Any) -> Recordi
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _record(
-    recorder: Recorder, num_steps: int, policies: Any, params: Any, keys: Any, recording: Recording, first: Any
+    recorder: Recorder,
+    num_steps: int,
+    policies: Policy,
+    params: EnvParams,
+    keys: jax.Array,
+    recording: Recording,
+    first: PyTree,
 ) -> tuple[Recording, Recorded]:
-    def one(policy: Any, params: Any, words: Any, recording: Recording) -> tuple[Recording, Recorded]:
-        def under(params: Any, recording: Recording) -> tuple[Recording, Recorded]:
+    def one(policy: Policy, params: EnvParams, words: jax.Array, recording: Recording) -> tuple[Recording, Recorded]:
+        def under(params: EnvParams, recording: Recording) -> tuple[Recording, Recorded]:
             return recorder.record(policy, params, jax.random.wrap_key_data(words), recording, first, num_steps)
 
         return jax.vmap(under)(params, recording)

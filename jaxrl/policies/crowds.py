@@ -22,7 +22,7 @@ from envs.wrappers.asymmetric import seen_from
 from envs.wrappers.wrapper import Wrapper, params_for
 from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.actor import memories
-from jaxrl.pytrees import EnvParams, Memory
+from jaxrl.pytrees import EnvParams, Memory, Observation
 from jaxrl.results.policy import TrainedPolicy
 
 
@@ -64,7 +64,9 @@ def walk(
 def _walker(policy: TrainedPolicy, greedy: bool) -> Callable[..., tuple[jax.Array, Any]]:
     crowd = for_any_number(policy)
 
-    def act(key: jax.Array, obs: Any, state: CrowdState, memory: Memory, ended: jax.Array) -> tuple[jax.Array, Any]:
+    def act(
+        key: jax.Array, obs: Observation, state: CrowdState, memory: Memory, ended: jax.Array
+    ) -> tuple[jax.Array, Any]:
         del state
         return crowd.act(obs, policy.remembered(memory, ended), None if greedy else key)
 
@@ -168,7 +170,7 @@ def for_any_number(policy: TrainedPolicy) -> Walkers:
     def initial_memory(count: int) -> Any:
         return memories(policy.algo.actor.initial_memory(policy.params), (count,))
 
-    def act(obs: Any, memory: Memory, key: jax.Array | None = None) -> tuple[jax.Array, Any]:
+    def act(obs: Observation, memory: Memory, key: jax.Array | None = None) -> tuple[jax.Array, Any]:
         count = jax.tree.leaves(obs)[0].shape[0]
 
         def ungrouped(leaf: jax.Array) -> jax.Array:

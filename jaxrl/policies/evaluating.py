@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -12,6 +12,7 @@ from envs.settings import in_own_settings, require_compilation
 from jaxrl.checks import check_count
 from jaxrl.learning.evaluation import evaluate_episodes
 from jaxrl.policies.runs import runs_of
+from jaxrl.pytrees import EnvParams
 from jaxrl.results.description import return_range
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -30,7 +31,7 @@ def evaluate(
     episodes: int = 100,
     key: int | jax.Array = 0,
     *,
-    env_params: Any = None,
+    env_params: EnvParams = None,
 ) -> xarray.Dataset:
     """Metrics of whole episodes of a policy, or of all policies of a result, episode by episode.
 

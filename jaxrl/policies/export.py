@@ -24,6 +24,7 @@ from envs.spelling import near
 from jaxrl.learning.rollout import first_observation
 from jaxrl.policies.export_program import MEMORY, NEXT_MEMORY, Program, greedy_program, named, named_parameters, spec_of
 from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, needs_extra, open_exported, spec_file
+from jaxrl.pytrees import Policy, PyTree
 from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.format import reason
@@ -138,7 +139,7 @@ def check_format(file: Path, named: str | None) -> str:
     return told_by_name
 
 
-def _chosen(policy: Any, seed: int | None, at: Mapping[str, Any] | None) -> TrainedPolicy:
+def _chosen(policy: Policy, seed: int | None, at: Mapping[str, Any] | None) -> TrainedPolicy:
     if isinstance(policy, Result):
         check_exportable(policy)
         return policy.policy(seed=seed, **dict(at or {}))
@@ -200,7 +201,7 @@ def _onnx(to_onnx: Callable[..., Any], program: Program, spec: str) -> bytes:
         repeated.append(id(value) in seen)
         seen.add(id(value))
 
-    def distinct(*leaves: Any) -> list[Any]:
+    def distinct(*leaves: PyTree) -> list[Any]:
         outputs = flat(*leaves)
         return [jnp.copy(leaf) if again else leaf for leaf, again in zip(outputs, repeated, strict=True)]
 

@@ -74,14 +74,14 @@ def greedy_program(algo: Algorithm, params: Params) -> Program:
     return Program(function, tuple(shapes), arguments, jax.eval_shape(function, *arguments), start)
 
 
-def _symbolic_arguments(algo: Algorithm, start: Any) -> dict[str, Any]:
+def _symbolic_arguments(algo: Algorithm, start: PyTree) -> dict[str, Any]:
     """The shapes of the program's arguments by name."""
     env, env_params = algo.env, algo.env.default_params
     agents = check_abstractly(env)
     names = ["batch", *(f"agents_{axis}" if axis else "agents" for axis in range(len(agents)))]
     symbols = jax.export.symbolic_shape(", ".join(names))
 
-    def batched(leaf: Any, num_axes: int) -> jax.ShapeDtypeStruct:
+    def batched(leaf: PyTree, num_axes: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((*symbols, *leaf.shape[num_axes:]), leaf.dtype)
 
     obs, mask = jax.eval_shape(functools.partial(first_observation, env), jax.random.key(0), env_params)
@@ -146,7 +146,7 @@ def spec_of(policy: TrainedPolicy, program: Program, file_format: str) -> dict[s
     )
 
 
-def _port(name: str, leaf: Any) -> dict[str, Any]:
+def _port(name: str, leaf: PyTree) -> dict[str, Any]:
     shape = [size if isinstance(size, int) else str(size) for size in leaf.shape]
     return {"name": name, "shape": shape, "dtype": str(leaf.dtype)}
 
@@ -154,7 +154,7 @@ def _port(name: str, leaf: Any) -> dict[str, Any]:
 def _normalisation(params: Params) -> dict[str, str]:
     """The parameters that are running statistics, and their use; empty without normalisation."""
 
-    def is_statistics(node: Any) -> bool:
+    def is_statistics(node: PyTree) -> bool:
         return isinstance(node, RunningStatistics)
 
     return {path: FORMULA for path, node in leaves(params, is_statistics) if is_statistics(node)}

@@ -19,6 +19,7 @@ from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.policies.export_program import ACTION, MEMORY, NEXT_MEMORY, greedy_program, named
+from jaxrl.pytrees import Mask, Observation
 from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read_sealed
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.format import reason
@@ -95,12 +96,12 @@ class ExportedPolicy:
             after[name] = np.where(over.reshape((*over.shape, *[1] * (leaf.ndim - over.ndim))), first, leaf)
         return after
 
-    def __call__(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> Any:
+    def __call__(self, obs: Observation, mask: Mask = None, memory: Mapping[str, Any] | None = None) -> Any:
         """The action for one observation or a batch, see `respond`; `(action, memory)` for a policy with a memory."""
         response = self.respond(obs, mask, memory)
         return (response[ACTION], response[MEMORY]) if self.remembers else response[ACTION]
 
-    def respond(self, obs: Any, mask: Any = None, memory: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def respond(self, obs: Observation, mask: Mask = None, memory: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The action and the numbers from which it is chosen.
 
         Args:

@@ -10,7 +10,7 @@ from envs.base import Environment, agent_axes, spaces
 from envs.crowd.crowd import Crowd
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.policies.crowds import for_any_number
-from jaxrl.pytrees import EnvParams, Memory
+from jaxrl.pytrees import EnvParams, Mask, Memory, Observation
 from jaxrl.results.policy import TrainedPolicy
 
 
@@ -44,7 +44,7 @@ def player_of(env: Environment, policy: Callable[..., Any]) -> Player:
             policy.remembered,
         )
 
-    def act(obs: Any, mask: Any, memory: Memory) -> tuple[Any, Any]:
+    def act(obs: Observation, mask: Mask, memory: Memory) -> tuple[Any, Any]:
         masked = {} if mask is None else {"mask": mask}
         if isinstance(policy, TrainedPolicy) and policy.remembers:
             return policy(obs, memory=memory, **masked)

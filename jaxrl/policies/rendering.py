@@ -21,7 +21,7 @@ from jaxrl.learning.rollout import agents_ended, step_once
 from jaxrl.policies.crowds import params_in
 from jaxrl.policies.playing import Player, check_fit, player_of, random_actions
 from jaxrl.policies.rendering_crowd import EPISODES, write_episode
-from jaxrl.pytrees import EnvParams, State
+from jaxrl.pytrees import Action, EnvParams, State
 from jaxrl.results.policy import TrainedPolicy
 
 __all__ = ["render"]
@@ -116,7 +116,7 @@ def _play(env: Any, player: Player | None, params: EnvParams, num_steps: int | N
     drawn = jax.jit(random_actions(env, params))
 
     @jax.jit
-    def step(key: jax.Array, state: State, action: Any) -> tuple[Any, Any, jax.Array, jax.Array]:
+    def step(key: jax.Array, state: State, action: Action) -> tuple[Any, Any, jax.Array, jax.Array]:
         obs, state, reward, terminated, truncated, info = step_once(env, key, state, action, params)
         done = terminated | truncated
         return obs, state, done, agents_ended(reward, done, info)

@@ -14,7 +14,7 @@ from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.policies.playing import Player, random_actions
-from jaxrl.pytrees import Memory, State
+from jaxrl.pytrees import Memory, Observation, State
 
 
 def write_episode(
@@ -41,7 +41,7 @@ def write_episode(
         raise UserValueError(f"num_steps is {num_steps}; {file.suffix} shows one episode, of {longest} steps at most.")
     draw = random_actions(env, params)
 
-    def act(key: jax.Array, obs: Any, state: State, memory: Memory, ended: jax.Array) -> tuple[jax.Array, Any]:
+    def act(key: jax.Array, obs: Observation, state: State, memory: Memory, ended: jax.Array) -> tuple[jax.Array, Any]:
         del state
         return (draw(key), memory) if player is None else player.act(obs, None, player.remembered(memory, ended))
 

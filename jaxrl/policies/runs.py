@@ -75,7 +75,7 @@ class _NoHParams:
     """Base of a grid of environment parameters alone."""
 
 
-def runs_of(policy: Any, env: Environment | None, env_params: Any, key: Any) -> Runs:
+def runs_of(policy: Policy, env: Environment | None, env_params: EnvParams, key: int | jax.Array) -> Runs:
     """The runs of a policy, or of a result, in an environment.
 
     Args:
@@ -164,7 +164,7 @@ def _of_result(result: Result) -> _Trained:
     )
 
 
-def _values(env_params: Any) -> dict[str, Sequence[Any]]:
+def _values(env_params: EnvParams) -> dict[str, Sequence[Any]]:
     """Values of parameters by path, such as "env.gravity"; empty for parameters or None."""
     if not isinstance(env_params, Mapping):
         return {}
@@ -181,7 +181,7 @@ def _at_end(env: Environment, params: EnvParams, env_steps: int | None) -> EnvPa
     return params if env_steps is None else jax.device_get(env.params_at(params, np.float32(env_steps)))
 
 
-def _words(key: Any, seeds: Sequence[int]) -> np.ndarray:
+def _words(key: int | jax.Array, seeds: Sequence[int]) -> np.ndarray:
     """Random words of runs, `[num_seeds, 2]`."""
     if isinstance(key, int | np.integer) and not isinstance(key, bool):
         if not 0 <= key < 2**32:

@@ -18,6 +18,7 @@ from envs.files import replacing
 from envs.settings import in_own_settings
 from jaxrl.policies.labelling import LENGTH
 from jaxrl.policies.playing import not_an_environment
+from jaxrl.pytrees import PyTree
 
 if TYPE_CHECKING:
     import pandas
@@ -166,7 +167,7 @@ def _episodes(data: xarray.Dataset) -> Iterator[dict[str, np.ndarray]]:
                 yield {name: array[first:last] for name, array in steps.items()}
 
 
-def _tree(like: Any, steps: dict[str, np.ndarray], name: str) -> Any:
+def _tree(like: PyTree, steps: dict[str, np.ndarray], name: str) -> Any:
     """Arrays of the variables of an observation or an action, in the environment's structure."""
     arrays = []
     for path, leaf in jax.tree.leaves_with_path(like):

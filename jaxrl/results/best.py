@@ -67,7 +67,7 @@ def better(best: Best, policy: Policy, value: jax.Array, iteration: jax.Array) -
     return jax.tree.map(lambda one, other: jnp.where(value > best.return_then, one, other), new, best)
 
 
-def complete(policies: Any) -> Kept:
+def complete(policies: Policy) -> Kept:
     """Policies of a result, in which returns of a further evaluation are NaN where there was none.
 
     Args:

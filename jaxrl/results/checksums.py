@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxrl.pytrees import PyTree
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import parsed, to_json
 
@@ -18,7 +19,7 @@ UNSEALED = "crc32-of-this-file:00000000"
 _SEAL = re.compile(rb"crc32-of-this-file:[0-9a-f]{8}")
 
 
-def checksum(content: Any) -> str:
+def checksum(content: PyTree) -> str:
     """The checksum of bytes, or of an array.
 
     Args:

@@ -156,14 +156,14 @@ def _hparams(described: Description, algo: Algorithm) -> dict[str, Any]:
     return entries
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A hyper-parameter as a number, a discount or curve as a string; None for a discount that is already resolved."""
     if isinstance(value, int | float | np.ndarray | np.generic | jax.Array):
         return float(np.format_float_positional(np.float32(value)))
     return str(value) if isinstance(value, Family | Composite) else None
 
 
-def attribute(value: Any) -> Any:
+def attribute(value: object) -> Any:
     """A value that netCDF can store: strings and numbers unchanged, anything else as JSON."""
     value = value.item() if isinstance(value, np.generic) else value
     if isinstance(value, bool):
@@ -252,7 +252,7 @@ def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple
         return None
 
 
-def _takes(default: Any, value: Any) -> bool:
+def _takes(default: Any, value: object) -> bool:
     """Whether a value read from JSON is valid for a hyper-parameter with this default."""
     if isinstance(value, str):
         return isinstance(default, Discount) or is_composite_text(value)

@@ -1,7 +1,5 @@
 """Numbers and values as text for sentences, labels and pages."""
 
-from typing import Any
-
 import numpy as np
 
 
@@ -22,6 +20,6 @@ def reason(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300].rstrip(".")
 
 
-def short(value: Any) -> str:
+def short(value: object) -> str:
     """A coordinate in a label, floats to six digits."""
     return f"{value:g}" if isinstance(value, float | np.floating) else str(value)

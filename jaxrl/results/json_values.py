@@ -23,7 +23,7 @@ def versions() -> dict[str, str]:
     return ours | {name: metadata.version(name) for name in PACKAGES}
 
 
-def to_json(value: Any) -> Any:
+def to_json(value: object) -> Any:
     """Plain values, with a string for every number that JSON cannot represent."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(float(value))
@@ -45,7 +45,7 @@ def parsed(text: str) -> Any:
     return from_json(value)
 
 
-def from_json(value: Any, depth: int = 0) -> Any:
+def from_json(value: object, depth: int = 0) -> Any:
     """The inverse of `to_json`, with lists in place of tuples.
 
     Raises:
@@ -60,6 +60,6 @@ def from_json(value: Any, depth: int = 0) -> Any:
     return float(value) if value in ("inf", "-inf", "nan") else value
 
 
-def as_read(value: Any) -> Any:
+def as_read(value: object) -> Any:
     """A value as read back from JSON: plain values, lists for tuples, text for other types."""
     return from_json(json.loads(json.dumps(to_json(value), default=str)))

@@ -8,11 +8,14 @@ import numpy as np
 from envs.arguments import described
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import is_concrete
+from jaxrl.pytrees import Observation, PyTree
 
 __all__ = ["checked_observation"]
 
 
-def checked_observation(obs: Any, shapes: Any, like: str = "like the environment's") -> tuple[Any, tuple[int, ...]]:
+def checked_observation(
+    obs: Observation, shapes: PyTree, like: str = "like the environment's"
+) -> tuple[Any, tuple[int, ...]]:
     """An observation whose lists are arrays, and its further leading axes.
 
     Args:
@@ -46,7 +49,7 @@ def checked_observation(obs: Any, shapes: Any, like: str = "like the environment
     return structure.unflatten(got), tuple(batch)
 
 
-def _array(leaf: Any, like: Any) -> Any:
+def _array(leaf: PyTree, like: PyTree) -> Any:
     """A list of numbers, or labelled ones, as an array of the environment's type; an array of numbers unchanged."""
     if isinstance(leaf, jax.Array) or (isinstance(leaf, np.ndarray | np.generic) and leaf.dtype.kind not in "OUSMm"):
         return leaf

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from envs.base import Environment, optimum_of
+from jaxrl.pytrees import PyTree
 from jaxrl.results.format import reason
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def as_recorded(values: np.ndarray) -> list[float | None]:
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-def _recorded(recorded: Any, metric: str, num_settings: int) -> np.ndarray | None:
+def _recorded(recorded: PyTree, metric: str, num_settings: int) -> np.ndarray | None:
     """The optima that a `config.json` records, None if it has none of that form."""
     values = recorded.get(metric) if isinstance(recorded, dict) else None
     if not isinstance(values, list) or len(values) != num_settings:
@@ -105,7 +106,7 @@ def _recorded(recorded: Any, metric: str, num_settings: int) -> np.ndarray | Non
     return numbers if np.isfinite(numbers).any() else None
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     """A finite number of a file that anyone may have written, otherwise nan."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return float("nan")
@@ -146,11 +147,11 @@ def _optimum(task: _Task) -> float:
     return float("nan") if value is None or not np.isfinite(value) else float(value)
 
 
-def _at(tree: Any, setting: int) -> Any:
+def _at(tree: PyTree, setting: int) -> Any:
     return jax.tree.map(itemgetter(setting), tree)
 
 
-def _key(tree: Any) -> tuple[Any, ...]:
+def _key(tree: PyTree) -> tuple[Any, ...]:
     """Hashable contents of a pytree of numbers."""
     leaves, structure = jax.tree.flatten(tree)
     arrays = [np.asarray(leaf) for leaf in leaves]

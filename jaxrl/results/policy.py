@@ -18,7 +18,7 @@ from jaxrl.checks import random_key
 from jaxrl.learning.action_probabilities import has_probabilities, probabilities
 from jaxrl.learning.actor import Actor, Scores, memories
 from jaxrl.learning.rollout import first_observation, remembered
-from jaxrl.pytrees import EnvParams, Memory, Params
+from jaxrl.pytrees import EnvParams, Mask, Memory, Observation, Params
 from jaxrl.results.observations import checked_observation
 
 Q_VALUES = "q"  # entry of the scores
@@ -31,7 +31,14 @@ NO_MEMORY = (
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _act(
-    actor: Actor, agents: tuple[int, ...], greedy: bool, key: Any, params: Params, memory: Memory, obs: Any, mask: Any
+    actor: Actor,
+    agents: tuple[int, ...],
+    greedy: bool,
+    key: jax.Array,
+    params: Params,
+    memory: Memory,
+    obs: Observation,
+    mask: Mask,
 ) -> tuple[Any, Any]:
     """The action for one observation, and the memory after it."""
     scores, memory = actor.scores(params, memory, obs, mask)
@@ -42,23 +49,32 @@ def _act(
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
 def _act_batch(
-    actor: Actor, agents: tuple[int, ...], greedy: bool, keys: Any, params: Params, memory: Memory, obs: Any, mask: Any
+    actor: Actor,
+    agents: tuple[int, ...],
+    greedy: bool,
+    keys: jax.Array,
+    params: Params,
+    memory: Memory,
+    obs: Observation,
+    mask: Mask,
 ) -> tuple[Any, Any]:
-    def one(key: Any, memory: Memory, obs: Any, mask: Any) -> tuple[Any, Any]:
+    def one(key: jax.Array, memory: Memory, obs: Observation, mask: Mask) -> tuple[Any, Any]:
         return _act(actor, agents, greedy, key, params, memory, obs, mask)
 
     return jax.vmap(one)(keys, memory, obs, mask)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))
-def _scored(env: Environment, actor: Actor, shares: bool, params: Params, memory: Memory, obs: Any, mask: Any) -> Any:
+def _scored(
+    env: Environment, actor: Actor, shares: bool, params: Params, memory: Memory, obs: Observation, mask: Mask
+) -> Any:
     """Scores of actions, or probabilities of all actions."""
     scores, _ = actor.scores(params, memory, obs, mask)
     return probabilities(env, actor, scores, memory, mask) if shares else scores
 
 
 @partial(jax.jit, static_argnums=0)
-def _valued(value: Callable[..., Any], params: Params, memory: Memory, obs: Any) -> Any:
+def _valued(value: Callable[..., Any], params: Params, memory: Memory, obs: Observation) -> Any:
     return value(params, memory, obs)
 
 
@@ -152,7 +168,12 @@ class TrainedPolicy:
         return remembered(memory, self.algo.actor.initial_memory(self.params), jnp.broadcast_to(ended, shape))
 
     def __call__(
-        self, obs: Any, key: jax.Array | None = None, greedy: bool = True, mask: Any = None, memory: Memory = None
+        self,
+        obs: Observation,
+        key: jax.Array | None = None,
+        greedy: bool = True,
+        mask: Mask = None,
+        memory: Memory = None,
     ) -> Any:
         """The action for an observation, or for a batch of them.
 
@@ -188,7 +209,7 @@ class TrainedPolicy:
         action, memory = jax.tree.map(lambda x: x.reshape(*batch, *x.shape[1:]), after)
         return (action, memory) if self.remembers else action
 
-    def scores(self, obs: Any, mask: Any = None, memory: Memory = None) -> Scores:
+    def scores(self, obs: Observation, mask: Mask = None, memory: Memory = None) -> Scores:
         """The numbers by which the policy chooses its actions, `{name: [*batch, *A, ...]}`.
 
         They are `logits`; `mean` and `std` of continuous actions, before bounds; or the action values `q` with the
@@ -206,7 +227,7 @@ class TrainedPolicy:
         """
         return self._scored(False, obs, mask, memory)
 
-    def q_values(self, obs: Any, mask: Any = None, memory: Memory = None) -> jax.Array:
+    def q_values(self, obs: Observation, mask: Mask = None, memory: Memory = None) -> jax.Array:
         """The values of all actions under the run's discount, `[*batch, *A, num_actions]`.
 
         Args:
@@ -223,7 +244,7 @@ class TrainedPolicy:
             )
         return scores[Q_VALUES]
 
-    def probabilities(self, obs: Any, mask: Any = None, memory: Memory = None) -> Any:
+    def probabilities(self, obs: Observation, mask: Mask = None, memory: Memory = None) -> Any:
         """The probability of each action when actions are sampled (`greedy=False`), `[*batch, *A, num_actions]`.
 
         Args:
@@ -243,7 +264,7 @@ class TrainedPolicy:
             )
         return self._scored(True, obs, mask, memory)
 
-    def values(self, obs: Any, memory: Memory = None) -> jax.Array:
+    def values(self, obs: Observation, memory: Memory = None) -> jax.Array:
         """The values of observations by the policy's own critic, `[*batch, *A]`.
 
         They are in units of the rewards that the algorithm learned from, which `normalise_reward` divides.
@@ -266,12 +287,12 @@ class TrainedPolicy:
         where = ", ".join([*(f"{path}={value}" for path, value in self.setting.items()), f"seed={self.seed}"])
         return f"TrainedPolicy({self.algo.name} on {type(self.algo.env).__name__}; {where})"
 
-    def _scored(self, shares: bool, obs: Any, mask: Any, memory: Memory) -> Any:
+    def _scored(self, shares: bool, obs: Observation, mask: Mask, memory: Memory) -> Any:
         obs, batch, memory = self._checked(obs, memory)
         self._check_mask(mask, batch)
         return _scored(self.algo.env, self.algo.actor, shares, self.params, memory, obs, mask)
 
-    def _checked(self, obs: Any, memory: Memory) -> tuple[Any, tuple[int, ...], Any]:
+    def _checked(self, obs: Observation, memory: Memory) -> tuple[Any, tuple[int, ...], Any]:
         """The observation as arrays, its further leading axes and the memory; raises an error if one does not fit."""
         if memory is None and self.remembers:
             raise UserValueError(NO_MEMORY)
@@ -280,7 +301,7 @@ class TrainedPolicy:
         obs, batch = checked_observation(obs, self._obs_shape, like)
         return obs, batch, self._checked_memory(memory, batch)
 
-    def _check_mask(self, mask: Any, batch: tuple[int, ...]) -> None:
+    def _check_mask(self, mask: Mask, batch: tuple[int, ...]) -> None:
         if mask is None and self._mask_shape is not None:
             raise UserValueError(
                 f"mask is None, but {type(self.algo.env).__name__} forbids actions; "

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from envs.arguments import check_flag
 from envs.errors import ExistsError
 from envs.files import replacing, writing
+from jaxrl.pytrees import PyTree
 from jaxrl.results.best import PREFIX
 from jaxrl.results.checksums import checksum_of_file, sealed_json
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
@@ -194,7 +195,7 @@ def _refuse_result(directory: Path, force: bool, checkpoints: bool) -> None:
         )
 
 
-def _named(tree: Any, prefix: str = "") -> dict[str, np.ndarray]:
+def _named(tree: PyTree, prefix: str = "") -> dict[str, np.ndarray]:
     """Arrays of a pytree by their paths."""
     return {f"{prefix}{jax.tree_util.keystr(at)}": np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(tree)}
 

@@ -174,11 +174,11 @@ def estimates(
     return value, low, high, mean, int(runs.size)
 
 
-def _finite(value: Any) -> bool:
+def _finite(value: object) -> bool:
     return isinstance(value, float | int) and bool(np.isfinite(value))
 
 
-def _text(value: Any, decimals: int | None) -> str:
+def _text(value: object, decimals: int | None) -> str:
     if value is None and decimals is not None:
         return NO_INTERVAL
     if not isinstance(value, float):

@@ -32,7 +32,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool], least: int = 1
     ]
 
 
-def spreadsheet_cell(value: Any) -> Any:
+def spreadsheet_cell(value: object) -> Any:
     """A value of a CSV file; text that a spreadsheet would compute as a formula gets an apostrophe in front.
 
     Args:

@@ -249,7 +249,7 @@ def assembled(shape: tuple[int, int], parts: Sequence[tuple[Part, Result]]) -> A
         raise ResultError("the parts have no evaluation at the same env step: a result needs at least one")
     kept = [np.isin(at, env_steps) for at in points]
 
-    def whole(*leaves: Any) -> np.ndarray:
+    def whole(*leaves: PyTree) -> np.ndarray:
         every = np.zeros((*shape, *leaves[0].shape[2:]), leaves[0].dtype)
         for (part, _), leaf in zip(parts, leaves, strict=True):
             every[np.ix_(part.settings, part.seeds)] = leaf

@@ -183,7 +183,7 @@ def compiler_options(device: Any) -> dict[str, Any]:
     (bench/NOTES.md).
 
     Args:
-      device: Device, or an absent one.
+      device: Any, or an absent one.
     """
     if (target := target_of(device)) is not None:
         return compiler_options_of(target)

@@ -95,7 +95,7 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
         return Run(state, sums, jnp.zeros((), jnp.int32), best)
 
     def advance(
-        run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any, num_iterations: Any
+        run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: jax.Array, num_iterations: Any
     ) -> Run:
         iterations_key, first = keys(key)[1], jnp.asarray(iteration, jnp.int32)
 
@@ -109,7 +109,7 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
         return jax.lax.fori_loop(first, first + num_iterations, body, run)
 
     def evaluate_run(
-        run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any
+        run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: jax.Array
     ) -> tuple[Run, Metrics]:
         policy = algo.policy(run.state, hparams)
         episodes = episodes_of(policy, jax.random.fold_in(keys(key)[2], iteration), hparams, env_params, iteration)
@@ -126,7 +126,9 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
             started = started._replace(best=better(run.best, policy, jnp.mean(metrics["return"]), iteration))
         return started, metrics
 
-    def episodes_of(policy: Policy, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any) -> Metrics:
+    def episodes_of(
+        policy: Policy, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: jax.Array
+    ) -> Metrics:
         params = params_at(env_params, iteration)
         weight = None if algo.discount is None else algo.discount(hparams).next_weight
         return evaluate(algo.env, params, algo.actor, policy, key, eval_episodes, weight)
@@ -135,7 +137,7 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
         policy = algo.policy(run.state, hparams)
         return policy if run.best is None else Kept(policy, run.best)
 
-    def again(run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: Any) -> Kept:
+    def again(run: Run, key: jax.Array, hparams: HParams, env_params: EnvParams, iteration: jax.Array) -> Kept:
         last, best = kept(run, hparams)
         assert best is not None
         fresh = jax.random.fold_in(jax.random.fold_in(keys(key)[2], iteration), 1)

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from envs.arguments import check_flag
-from jaxrl.pytrees import HParams
+from jaxrl.pytrees import HParams, PyTree
 from jaxrl.results.dataset import RETURN_RANGE, RUN_DIMS, ResultError, metrics_dataset
 from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
@@ -227,7 +227,7 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     ]
     joined = assembled(shards[0].shape, list(zip(parts, results, strict=True)))
 
-    def of_settings(*leaves: Any) -> np.ndarray:
+    def of_settings(*leaves: PyTree) -> np.ndarray:
         every = np.zeros((shards[0].shape[0], *np.shape(leaves[0])[1:]), np.asarray(leaves[0]).dtype)
         for shard, leaf in zip(shards, leaves, strict=True):
             every[shard.settings] = leaf

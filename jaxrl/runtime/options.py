@@ -167,7 +167,7 @@ class Options:
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"there is no option {name}")
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{name} cannot be changed to {value!r}: options of a call are fixed")
 
 

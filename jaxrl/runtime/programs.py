@@ -12,6 +12,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from envs.loops import traced_for, traced_platform
+from jaxrl.pytrees import PyTree
 from jaxrl.runtime.layout import compile_programs, shapes_on
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.machine.memory import give_back
@@ -84,7 +85,7 @@ def room_for(count: int) -> Iterator[None]:
         _CACHE.most = before
 
 
-def cached(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
+def cached(key: Hashable, arguments: PyTree, compile: Callable[[], T]) -> T:
     """Programs compiled under the precision in force, or those of an earlier call.
 
     Args:
@@ -108,7 +109,7 @@ def cached(key: Hashable, arguments: Any, compile: Callable[[], T]) -> T:
 
 
 def compiled_programs(
-    loop: Loop, identity: Hashable, block: int, devices: Sequence[Any], arguments: Any, reserved: Collection[str]
+    loop: Loop, identity: Hashable, block: int, devices: Sequence[Any], arguments: PyTree, reserved: Collection[str]
 ) -> Programs:
     """Programs of a block of runs, compiled under the precision in force, or cached from an earlier call.
 
@@ -173,15 +174,15 @@ def refuse_clashes(metric_names: Collection[str], reserved: Collection[str]) -> 
 def functions_of(loop: Loop) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """The functions of one run that programs compile, see `Programs.executables`: init, advance and evaluate."""
 
-    def init(arguments: Any) -> Any:
+    def init(arguments: PyTree) -> Any:
         seed, hparams, env_params = arguments
         return loop.init(jax.random.key(seed), hparams, env_params)
 
-    def advance(run: Any, arguments: Any, iteration: jax.Array, count: jax.Array) -> Any:
+    def advance(run: PyTree, arguments: PyTree, iteration: jax.Array, count: jax.Array) -> Any:
         seed, hparams, env_params = arguments
         return loop.advance(run, jax.random.key(seed), hparams, env_params, iteration, count)
 
-    def evaluate(run: Any, arguments: Any, iteration: jax.Array) -> Any:
+    def evaluate(run: PyTree, arguments: PyTree, iteration: jax.Array) -> Any:
         seed, hparams, env_params = arguments
         run, metrics = loop.evaluate(run, jax.random.key(seed), hparams, env_params, iteration)
         return run, metrics, loop.keep(run, hparams)
@@ -220,12 +221,12 @@ def over_runs(function: Callable[..., Any], block: int, num_mapped: int) -> Call
     return of_block
 
 
-def _compile(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
+def _compile(loop: Loop, devices: Sequence[Any], arguments: PyTree, reserved: Collection[str]) -> Programs:
     with traced_for(devices[0].platform):
         return _compiled(loop, devices, arguments, reserved)
 
 
-def _compiled(loop: Loop, devices: Sequence[Any], arguments: Any, reserved: Collection[str]) -> Programs:
+def _compiled(loop: Loop, devices: Sequence[Any], arguments: PyTree, reserved: Collection[str]) -> Programs:
     init, advance, evaluate = functions_of(loop)
     block = len(jax.tree.leaves(arguments)[0])
     jit_init = jax.jit(over_runs(init, block, 1))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserValueError
-from jaxrl.pytrees import State
+from jaxrl.pytrees import PyTree, State
 from jaxrl.runtime.call import Call
 from jaxrl.runtime.layout import Layout, over_blocks, run_on_devices
 from jaxrl.runtime.programs import cached, compiled_programs, over_runs
@@ -106,7 +106,7 @@ class Runs:
         evaluated = self._call.loop.again
         assert evaluated is not None
 
-        def of_one(run: Any, arguments: Any, iteration: Any) -> Any:
+        def of_one(run: PyTree, arguments: PyTree, iteration: jax.Array) -> Any:
             seed, hparams, env_params = arguments
             return evaluated(run, jax.random.key(seed), hparams, env_params, iteration)
 
@@ -143,7 +143,7 @@ class Runs:
             (words, dict(self._programs.evaluated_shapes[0])),
         )
 
-    def _mapped(self, name: str, function: Callable[..., Any], arguments: Any) -> Callable[..., Any]:
+    def _mapped(self, name: str, function: Callable[..., Any], arguments: PyTree) -> Callable[..., Any]:
         """Map a function of one run over a block; the compiled function is cached between calls."""
         key = (name, self._call.identity, self.layout.block)
         return cached(key, arguments, lambda: jax.jit(jax.vmap(function)))
@@ -152,7 +152,7 @@ class Runs:
         """Number repeated for every device."""
         return [np.int32(number)] * len(self.layout.devices)
 
-    def _warmed(self, runs: Any) -> Any:
+    def _warmed(self, runs: PyTree) -> Any:
         """Initialised runs with the policies that they start from."""
         assert self._call.loop.warm is not None
         policies = self.layout.spread(self._start)
@@ -182,16 +182,16 @@ def in_force(precision: str) -> contextlib.AbstractContextManager[Any]:
     return contextlib.nullcontext() if precision == "default" else jax.default_matmul_precision(precision)
 
 
-def _is_key(leaf: Any) -> bool:
+def _is_key(leaf: PyTree) -> bool:
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def key_words(leaf: Any) -> Any:
+def key_words(leaf: PyTree) -> Any:
     """Key data (`jax.random.key_data`) of a typed key; other leaves unchanged."""
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
-def like_shape(leaf: Any, shape: Any) -> Any:
+def like_shape(leaf: PyTree, shape: Any) -> Any:
     """Inverse of `key_words`: a typed key from its key data, if `shape` is that of a key."""
     if not _is_key(shape):
         return leaf

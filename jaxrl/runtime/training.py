@@ -22,7 +22,7 @@ from jaxrl.algorithms.off_policy_config import OffPolicyConfig
 from jaxrl.algorithms.registry import randomised
 from jaxrl.checks import check_count, check_flag, random_key
 from jaxrl.discounts.parsing import Prepared
-from jaxrl.pytrees import EnvParams, HParams, Policy, State
+from jaxrl.pytrees import EnvParams, HParams, Number, Policy, PyTree, State
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit
@@ -92,7 +92,7 @@ def make_train(
         hparams = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), prepared)
         env_params = jax.tree.map(_strong, env_params)
 
-        def until(run: Any, chunk: jax.Array) -> Any:
+        def until(run: PyTree, chunk: jax.Array) -> Any:
             start, end = chunk
             run = loop.advance(run, key, hparams, env_params, start, end - start)
             return loop.evaluate(run, key, hparams, env_params, end)
@@ -204,7 +204,7 @@ def _of_names(algorithm: str, environment: str, env_steps: int | None, show: boo
 
 
 def with_env_steps(
-    caller: str, algo: Any, second: Any, env_steps: int | None, *, show: bool
+    caller: str, algo: Any, second: Number, env_steps: int | None, *, show: bool
 ) -> tuple[Algorithm, Any, int]:
     """The first two arguments of a function that trains, and its number of environment steps.
 
@@ -308,7 +308,7 @@ def _notes(algo: Algorithm) -> dict[str, str]:
     return {} if one_hot is None else {"one_hot": one_hot}
 
 
-def _with_defaults(settings: Any, prepared: Any) -> Any:
+def _with_defaults(settings: Any, prepared: HParams) -> Any:
     """Hyper-parameters with the prepared values in place of None, so that a result states them."""
     missing = {name: getattr(prepared, name) for name in fields_of(settings) if getattr(settings, name) is None}
     return dataclasses.replace(settings, **missing)
@@ -325,7 +325,7 @@ def _warn_if_bootstrap_double_counts(algo: Algorithm, env_params: EnvParams) -> 
         )
 
 
-def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: EnvParams) -> None:
+def _check_discount_is_known(algo: Algorithm, prepared: HParams, env_params: EnvParams) -> None:
     """Reject episodes that are longer than the curve of a discount without a closed form."""
     discount = None if algo.discount is None else algo.discount(prepared)
     if not isinstance(discount, Prepared) or discount.form is not None:
@@ -339,7 +339,7 @@ def _check_discount_is_known(algo: Algorithm, prepared: Any, env_params: EnvPara
         )
 
 
-def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> None:
+def _refuse_to_learn_nothing(algo: Algorithm, prepared: HParams, env_steps: int) -> None:
     """Reject to extend a run that has stopped learning, such as by a step size of 0.
 
     Args:
@@ -358,7 +358,7 @@ def _refuse_to_learn_nothing(algo: Algorithm, prepared: Any, env_steps: int) -> 
         )
 
 
-def _warn_of_schedules(run_length: int, prepared: Any, longer: Any) -> None:
+def _warn_of_schedules(run_length: int, prepared: HParams, longer: Number) -> None:
     """Warn about schedules over a run that then became longer: values that differ when prepared for that length."""
     values = dict(leaves(prepared))
     changed = [path for path, other in leaves(longer) if np.any(values[path] != other)]
@@ -449,11 +449,11 @@ def _say_if_sizes_are_rounded(config: Any) -> None:
             )
 
 
-def _strong(leaf: Any) -> Any:
+def _strong(leaf: PyTree) -> Any:
     """Convert a number to an array without a weak type; float64 becomes float32, int64 int32."""
     return jnp.asarray(leaf, jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)) if np.isscalar(leaf) else leaf
 
 
-def _prepare(algo: Algorithm, batched: Any, num_settings: int, run_length: int) -> Any:
+def _prepare(algo: Algorithm, batched: PyTree, num_settings: int, run_length: int) -> Any:
     prepared = algo.prepare(batched, num_settings, run_length)
     return jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), prepared)

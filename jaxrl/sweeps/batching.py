@@ -12,7 +12,7 @@ from envs.base import Environment, entries, spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
 from jaxrl.checks import carried_over, check_count, extends
-from jaxrl.pytrees import EnvParams, HParams
+from jaxrl.pytrees import EnvParams, HParams, PyTree
 from jaxrl.sweeps.paths import leaves, place, replaced
 from jaxrl.sweeps.sweep import Sweep
 
@@ -69,7 +69,7 @@ def batched_env_params(env: Environment, env_params: EnvParams, sweep: Sweep | N
         raise UserTypeError(f"env_params must be {kind} of {env.name}, got {got}{hint}")
     num_settings = 1 if sweep is None else len(sweep)
 
-    def repeat(leaf: Any) -> np.ndarray:
+    def repeat(leaf: PyTree) -> np.ndarray:
         array = np.asarray(leaf)
         array = array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
         return np.repeat(array[None], num_settings, axis=0)
@@ -124,7 +124,7 @@ def _bounds(space: spaces.Space) -> list[np.ndarray]:
     return own + [bound for part in entries(space).values() for bound in _bounds(part)]
 
 
-def _check_action_space(env: Environment, batched: Any, num_settings: int) -> None:
+def _check_action_space(env: Environment, batched: PyTree, num_settings: int) -> None:
     """Reject parameters, the first `num_settings`, that change the action space for which a policy has been built."""
 
     def bounds(params: EnvParams) -> list[np.ndarray]:

@@ -26,7 +26,7 @@ class Place(NamedTuple):
     known: list[str]
 
 
-def fields_of(node: Any) -> list[str]:
+def fields_of(node: PyTree) -> list[str]:
     """The fields of a dataclass that are leaves or hold leaves; none of anything else."""
     if not dataclasses.is_dataclass(node):
         return []

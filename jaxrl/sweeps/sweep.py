@@ -16,7 +16,7 @@ from envs.spelling import near
 from jaxrl.checks import check_count, with_example
 from jaxrl.discounts.parsing import GAMMA_HINT, as_discount, stack
 from jaxrl.learning.composites import Composite, Curve, as_composite
-from jaxrl.pytrees import HParams
+from jaxrl.pytrees import HParams, PyTree
 from jaxrl.sweeps.choosing import choose_setting
 from jaxrl.sweeps.distributions import Choice, Distribution, LogUniform, Uniform, several_of
 from jaxrl.sweeps.paths import fields_of, place, replaced
@@ -92,7 +92,7 @@ class Sweep:
 
 
 @with_example("grid(hparams, {'lr': [3e-4, 1e-3]})")
-def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
+def grid(base: HParams, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
     """Every combination of values.
 
     Args:
@@ -128,7 +128,7 @@ def grid(base: Any, values: Mapping[str, Sequence[Any] | np.ndarray]) -> Sweep:
 
 
 @with_example("sample(hparams, 100, {'lr': LogUniform(1e-5, 1e-2)})")
-def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: int = 0) -> Sweep:
+def sample(base: HParams, n: int, distributions: Mapping[str, Distribution], seed: int = 0) -> Sweep:
     """A random design of `n` settings.
 
     Args:
@@ -161,7 +161,7 @@ def sample(base: Any, n: int, distributions: Mapping[str, Distribution], seed: i
     return _sweep(base, columns, ("setting",), (n,), coords)
 
 
-def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> Sweep:
+def swept(base: HParams, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, ...], np.ndarray]]) -> Sweep:
     """The sweep that `grid` or `sample` returned for a base, from the names and values of its axes.
 
     Args:
@@ -178,7 +178,7 @@ def swept(base: Any, dims: Sequence[str], coords: Mapping[str, tuple[tuple[str, 
     return _sweep(_checked_base(base, list(columns)), columns, tuple(dims), shape, dict(coords))
 
 
-def _checked_base(base: Any, paths: Sequence[str]) -> Any:
+def _checked_base(base: HParams, paths: Sequence[str]) -> Any:
     """The base, with its discount as an object, after a check that it has these paths."""
     if not dataclasses.is_dataclass(base) or isinstance(base, type):
         raise UserTypeError(f"base takes hyper-parameters, such as algo.hparams, got {type(base).__name__}.")
@@ -194,7 +194,7 @@ def _checked_base(base: Any, paths: Sequence[str]) -> Any:
 
 
 def _sweep(
-    base: Any,
+    base: HParams,
     columns: dict[str, list[Any]],
     dims: tuple[str, ...],
     shape: tuple[int, ...],
@@ -220,7 +220,7 @@ def _batched(members: list[Any]) -> Any:
     return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *members)
 
 
-def _check_path(base: Any, path: str) -> None:
+def _check_path(base: HParams, path: str) -> None:
     """Reject a path that leads neither to a number nor to a discount of the base."""
     at = place(base, path)
     if at.there:
@@ -236,7 +236,7 @@ def _check_path(base: Any, path: str) -> None:
     raise UserValueError(f"There is no hyper-parameter {path!r}{hint}")
 
 
-def _checked(path: str, value: Any) -> Any:
+def _checked(path: str, value: object) -> Any:
     """The value in the form in which it is used: a discount or curve as an object, others a number that is not nan."""
     if path == "discount":
         return as_discount(value)
@@ -270,11 +270,11 @@ def _alike(path: str, values: list[Any]) -> list[Any]:
     return values
 
 
-def _label(path: str, value: Any) -> Any:
+def _label(path: str, value: object) -> Any:
     return str(as_discount(value)) if path == "discount" else str(value) if isinstance(value, Composite) else value
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(one: PyTree, other: PyTree) -> bool:
     """Whether values are equal as typed, or equal as floats in float32, the precision in which they are used."""
     if one == other:
         return True

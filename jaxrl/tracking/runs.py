@@ -310,7 +310,7 @@ def _numbers(prefix: str, params: PyTree, setting: int) -> dict[str, Any]:
     return entries
 
 
-def _flat(prefix: str, value: Any) -> dict[str, Any]:
+def _flat(prefix: str, value: object) -> dict[str, Any]:
     """Nested dictionaries flattened to paths, with sequences as JSON and without None."""
     if isinstance(value, Mapping):
         return {path: at for name, inner in value.items() for path, at in _flat(f"{prefix}.{name}", inner).items()}

@@ -25,6 +25,7 @@ from envs.adapters.incoming.their_spaces import as_space, value_of
 from envs.arguments import check_count, check_flag
 from envs.base import spaces
 from envs.errors import UserTypeError
+from envs.pytrees import Action, Params, State
 from envs.settings import in_own_settings
 
 __all__ = ["AdaptedEnvironment", "AdaptedParams", "adapt"]
@@ -108,29 +109,29 @@ class AdaptedEnvironment(Adapter):
             return dataclasses.replace(own, **{LIMIT: self.time_limit})
         return AdaptedParams(inner=own, max_steps_in_episode=self.time_limit)
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The object's reset."""
         obs, inner = INTERFACES[self.interface][0](self.task, key, _theirs(params))
         obs, mask = without_mask(obs, self.actions, self.name)
         return obs, Held(inner, mask, jnp.zeros((), bool))
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
         """The object's step."""
         step = INTERFACES[self.interface][1](self.task, key, inner.state, action, _theirs(params))
         obs, mask = without_mask(step.obs, self.actions, self.name)
         held = Held(step.inner, mask, jnp.asarray(step.truncated, bool).reshape(()))
         return Transition(obs, held, step.reward, step.terminated)
 
-    def is_truncated(self, state: Any, params: Any) -> jax.Array:
+    def is_truncated(self, state: State, params: Params) -> jax.Array:
         """The time limit, or the end of an episode that the object reports as one."""
         return super().is_truncated(state, params) | state.inner.truncated
 
-    def action_mask(self, state: Any, params: Any) -> Any:
+    def action_mask(self, state: State, params: Params) -> Any:
         """The entry `action_mask` of the object's observations; None without one."""
         del params
         return state.inner.mask
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """The object's action space."""
         return self.actions
 
@@ -183,7 +184,7 @@ def adapt(
     return adapted
 
 
-def _theirs(params: Any) -> Any:
+def _theirs(params: Params) -> Any:
     """The parameters in the object's interface."""
     if isinstance(params, SuiteParams):
         return None

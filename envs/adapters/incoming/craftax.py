@@ -5,7 +5,7 @@ import dataclasses
 import functools
 import io
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,7 +16,11 @@ from envs.adapters.incoming import suite
 from envs.adapters.incoming.gymnax_like import GymnaxLikeEnvironment
 from envs.adapters.incoming.suite import Transition
 from envs.base import MetricRule
+from envs.pytrees import Observation, Params, PyTree, State
 from envs.settings import own_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "craftax", "craftax>=1.6.1,<1.7"
 _NAMES = "Craftax-Classic-Symbolic-v1", "Craftax-Symbolic-v1"
@@ -96,21 +100,23 @@ class CraftaxEnvironment(GymnaxLikeEnvironment):
         """The last values of an episode."""
         return dict.fromkeys((*self._achievements, "achievements"), "last")
 
-    def own(self, params: Any) -> Any:
+    def own(self, params: Params) -> Any:
         """The suite's parameters, without a time limit."""
         fields = (field.name for field in dataclasses.fields(params) if field.name != "max_steps_in_episode")
         return self.inner.default_params.replace(
             max_timesteps=suite.NO_LIMIT, **{name: getattr(params, name) for name in fields}
         )
 
-    def transition(self, obs: Any, inner: Any, reward: Any, done: Any, info: Any, params: Any) -> Transition:
+    def transition(
+        self, obs: Observation, inner: Any, reward: Any, done: Any, info: PyTree, params: Params
+    ) -> Transition:
         """The step; `done` leaves the time limit out, which `own` removes."""
         del info, params
         reached = inner.achievements
         metrics = {name: reached[place] for name, place in self._achievements.items()}
         return Transition(obs, inner, reward, done, {**metrics, "achievements": reached.sum()})
 
-    def return_range(self, params: Any) -> tuple[Any, Any]:
+    def return_range(self, params: Params) -> tuple[Any, Any]:
         """From a loss of all health, 0.1 for each of 9, to all achievements, and more health by strength."""
         if self._classic:
             return -0.9, float(len(self._achievements))
@@ -118,7 +124,7 @@ class CraftaxEnvironment(GymnaxLikeEnvironment):
             rewards = float(np.sum(_craftax("craftax.craftax.constants").ACHIEVEMENT_REWARD_MAP))
         return -0.9, rewards + 0.1 * np.maximum(np.asarray(params.max_attribute, np.float64) - 1, 0)
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The suite's own image."""
         del params
         suite.show(ax, np.asarray(_renderer(self)(state.inner), np.float32) / 255)

@@ -13,11 +13,13 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from gymnasium import spaces as theirs
 
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
+from envs.pytrees import Action, PyTree
 
 __all__ = ["action_space", "action_value", "observation_space", "observation_value"]
 
@@ -50,7 +52,7 @@ def observation_space(space: Any, name: str) -> spaces.Space:
     raise UserValueError(f"{name}: the observation space is a {type(space).__name__}; supported spaces are {_TAKES}.")
 
 
-def observation_value(space: Any, value: Any, module: Any = np) -> Any:
+def observation_value(space: Any, value: PyTree, module: Any = np) -> Any:
     """An observation as an element of the space of `envs`.
 
     Args:
@@ -101,7 +103,7 @@ def action_space(space: Any, name: str) -> spaces.Space:
     raise UserValueError(f"{name}: the action space is a {type(space).__name__}; supported spaces are {_TAKES}.")
 
 
-def action_value(space: Any, action: Any, module: Any = np) -> Any:
+def action_value(space: Any, action: Action, module: Any = np) -> Any:
     """An action of `envs` in the form that the Gymnasium environment takes.
 
     Args:
@@ -144,7 +146,7 @@ def _discrete(count: int, name: str) -> spaces.Discrete:
     return spaces.Discrete(count)
 
 
-def _box(low: Any, high: Any, dtype: Any, name: str) -> spaces.Box:
+def _box(low: npt.ArrayLike, high: npt.ArrayLike, dtype: Any, name: str) -> spaces.Box:
     own, dtype = np.dtype(dtype), _narrow(dtype)
     bounds = [np.asarray(bound) for bound in (low, high)]
     if np.issubdtype(dtype, np.integer):

@@ -18,6 +18,7 @@ from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Observation, State
 from envs.settings import own_settings
 from envs.spelling import near
 
@@ -110,7 +111,7 @@ class JaxMARLEnvironment(base.Environment):
         return obs, JaxMARLState(jnp.zeros((), jnp.int32), inner, jnp.zeros(self.inner.num_agents, bool))
 
     def step_env(
-        self, key: jax.Array, state: JaxMARLState, action: Any, params: JaxMARLParams
+        self, key: jax.Array, state: JaxMARLState, action: Action, params: JaxMARLParams
     ) -> tuple[Any, JaxMARLState, jax.Array, jax.Array, dict[Any, Any]]:
         """JaxMARL's step, without its reset."""
         del params
@@ -155,7 +156,7 @@ class JaxMARLEnvironment(base.Environment):
             return MultiDiscrete(np.asarray(theirs.num_categories))
         return spaces.Box(-jnp.inf, jnp.inf, theirs.shape, jnp.float32)
 
-    def _outward(self, obs: Any, inner: Any) -> tuple[jax.Array, Any]:
+    def _outward(self, obs: Observation, inner: Any) -> tuple[jax.Array, Any]:
         """Observations of all agents and JaxMARL's state, cast to the fixed types that a scan requires."""
         obs_type, state_types, _ = _types(self)
         return cast(_stacked(self.inner, obs), obs_type), cast(inner, state_types)
@@ -213,7 +214,7 @@ def _stacked(inner: Any, of_agents: Any) -> Any:
     return jnp.stack([jnp.asarray(of_agents[agent]) for agent in inner.agents])
 
 
-def _step(env: JaxMARLEnvironment, key: jax.Array, inner: Any, action: Any) -> Any:
+def _step(env: JaxMARLEnvironment, key: jax.Array, inner: Any, action: Action) -> Any:
     return env.inner.step_env(key, inner, {agent: action[i] for i, agent in enumerate(env.inner.agents)})
 
 
@@ -242,7 +243,7 @@ def _inner(env: JaxMARLEnvironment) -> tuple[Any, int]:
     return inner, own + 1
 
 
-def _value(name: str, value: Any) -> Any:
+def _value(name: str, value: object) -> Any:
     if name == "scenario" and isinstance(value, str):
         return importlib.import_module("jaxmarl.environments.smax").map_name_to_scenario(value)
     return value
@@ -274,7 +275,7 @@ def _types(env: JaxMARLEnvironment) -> tuple[Any, Any, bool]:
         def reset(key: jax.Array) -> Any:
             return env.inner.reset(key)[1]
 
-        def step(state: Any, key: jax.Array) -> Any:
+        def step(state: State, key: jax.Array) -> Any:
             actions = jax.vmap(env.action_space().sample)(jax.random.split(key, env.inner.num_agents))
             return _step(env, key, state, actions)[1]
 

@@ -19,6 +19,7 @@ from envs.adapters.incoming.suite import LIMIT, params_with
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Params, PyTree, State
 from envs.settings import own_settings
 from envs.spelling import near
 
@@ -87,13 +88,13 @@ class FunctionalEnvironment(base.Environment):
         time_limit = numbers.pop(LIMIT, self.time_limit)
         return params_with(numbers, time_limit)
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, FunctionalState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, FunctionalState]:
         """`initial`, then `observation`."""
         inner = cast(self.func_env.initial(key, **self._inner(params)), _types(self)[0])
         return self._observe(key, inner, params), FunctionalState(jnp.zeros((), jnp.int32), inner)
 
     def step_env(
-        self, key: jax.Array, state: FunctionalState, action: Any, params: Any
+        self, key: jax.Array, state: FunctionalState, action: Action, params: Params
     ) -> tuple[Any, FunctionalState, jax.Array, jax.Array, dict[Any, Any]]:
         """`transition`, then `observation`, `reward` and `terminal`."""
         theirs = from_gymnasium.action_value(self.func_env.action_space, action, jnp)
@@ -104,19 +105,19 @@ class FunctionalEnvironment(base.Environment):
         state = FunctionalState(state.time + 1, inner)
         return self._observe(key, inner, params), state, reward, terminated, {}
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """Gymnasium's action space."""
         return from_gymnasium.action_space(self.func_env.action_space, self.name)
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """Gymnasium's observation space."""
         return from_gymnasium.observation_space(self.func_env.observation_space, self.name)
 
-    def _observe(self, key: jax.Array, inner: Any, params: Any) -> Any:
+    def _observe(self, key: jax.Array, inner: Any, params: Params) -> Any:
         obs = self.func_env.observation(inner, key, **self._inner(params))
         return from_gymnasium.observation_value(self.func_env.observation_space, obs, jnp)
 
-    def _inner(self, params: Any) -> dict[str, Any]:
+    def _inner(self, params: Params) -> dict[str, Any]:
         """The argument `params` of the environment's functions, which some environments do not take."""
         own: Any = self.func_env.default_params
         if own is None:
@@ -183,18 +184,18 @@ def _types(env: FunctionalEnvironment) -> tuple[Any]:
         key = jax.eval_shape(lambda: jax.random.key(0))
         first = jax.eval_shape(lambda key: env.func_env.initial(key, **env._inner(params)), key)
 
-        def step(state: Any, key: jax.Array) -> Any:
+        def step(state: State, key: jax.Array) -> Any:
             action = from_gymnasium.action_value(theirs, env.action_space().sample(key), jnp)
             return env.func_env.transition(state, action, key, **env._inner(params))
 
         return (held_types(first, lambda state: jax.eval_shape(step, state, key)),)
 
 
-def _with_fields(own: Any, fields: Any) -> Any:
+def _with_fields(own: PyTree, fields: Any) -> Any:
     return dataclasses.replace(own, **fields)
 
 
-def _traced(own: Any) -> list[str]:
+def _traced(own: PyTree) -> list[str]:
     """The names of the traced parameters: floats, and a time limit if it is called `max_steps_in_episode`."""
     if not dataclasses.is_dataclass(own):
         return []
@@ -202,11 +203,11 @@ def _traced(own: Any) -> list[str]:
     return [name for name in names if name == LIMIT or jnp.issubdtype(_dtype(getattr(own, name)), np.inexact)]
 
 
-def _dtype(value: Any) -> Any:
+def _dtype(value: object) -> Any:
     return np.asarray(value).dtype
 
 
-def _hashable(env: FunctionalEnvironment, name: str, value: Any) -> Hashable:
+def _hashable(env: FunctionalEnvironment, name: str, value: object) -> Hashable:
     """A key that is equal for equal values; arrays are compared by number."""
     if isinstance(value, np.ndarray | jax.Array):
         return np.shape(value), np.asarray(value).tobytes()

@@ -14,6 +14,7 @@ from envs.adapters.incoming.their_spaces import value_of
 from envs.arguments import check_count, described
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Params, State
 from envs.settings import in_own_settings
 
 
@@ -63,28 +64,28 @@ class FunctionEnvironment(Adapter):
         """The default parameters and the time limit."""
         return params_with(dict(self.numbers), self.time_limit)
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """`reset`."""
         return unpacked(self._call(self.reset_of, (key,), params), _name(self.reset_of), ("obs", "state"))
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
         """`step`."""
         returned = self._call(self.step_of, (key, inner, action), params)
         return Transition(*unpacked(returned, _name(self.step_of), ("obs", "state", "reward", "terminated")))
 
-    def action_mask(self, state: Any, params: Any) -> Any:
+    def action_mask(self, state: State, params: Params) -> Any:
         """`action_mask`, or None."""
         return None if self.action_mask_of is None else self._call(self.action_mask_of, (state.inner,), params)
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """The action space."""
         return spaces.Discrete(self.actions) if isinstance(self.actions, int) else self.actions
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The observation space."""
         return super().observation_space(params) if self.observations is None else self.observations
 
-    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], params: Any) -> Any:
+    def _call(self, function: Callable[..., Any], arguments: tuple[Any, ...], params: Params) -> Any:
         return function(*arguments, params) if self.numbers else function(*arguments)
 
 
@@ -159,7 +160,7 @@ def _check_function(name: str, function: Any, with_params: bool) -> None:
         pass
 
 
-def _checked_numbers(params: Any) -> tuple[tuple[str, float], ...]:
+def _checked_numbers(params: Params) -> tuple[tuple[str, float], ...]:
     if params is None:
         return ()
     if not isinstance(params, Mapping):

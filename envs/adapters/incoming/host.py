@@ -38,6 +38,7 @@ from envs.adapters.incoming import from_gymnasium
 from envs.adapters.incoming.simulators import Simulators
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Params
 from envs.settings import own_settings
 from envs.spelling import near
 
@@ -101,7 +102,7 @@ class HostEnvironment(base.Environment):
         """The time limit; a simulator in Python has no traced numbers."""
         return base.EnvParams(max_steps_in_episode=self.time_limit)
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject a time limit for which a state has no room."""
         longest = int(np.max(params.max_steps_in_episode))
         if longest > self.time_limit:
@@ -110,7 +111,7 @@ class HostEnvironment(base.Environment):
                 f"a longer episode takes envs.make({self.name!r}, time_limit={longest})."
             )
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, HostState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, HostState]:
         """An episode with a seed drawn from the key."""
         seed = jax.random.randint(key, (), 0, np.iinfo(np.int32).max)
         simulators = _simulators(self)
@@ -121,7 +122,7 @@ class HostEnvironment(base.Environment):
         return obs, HostState(jnp.zeros((), jnp.int32), seed, actions, none, none)
 
     def step_env(
-        self, key: jax.Array, state: HostState, action: Any, params: Any
+        self, key: jax.Array, state: HostState, action: Action, params: Params
     ) -> tuple[Any, HostState, jax.Array, jax.Array, dict[Any, Any]]:
         """The simulator's step; after the end of an episode nothing changes."""
         del key
@@ -138,15 +139,15 @@ class HostEnvironment(base.Environment):
         state = HostState(state.time + 1, state.seed, actions, terminated, truncated)
         return obs, state, reward, terminated, {}
 
-    def is_truncated(self, state: HostState, params: Any) -> jax.Array:
+    def is_truncated(self, state: HostState, params: Params) -> jax.Array:
         """The time limit, or a truncation by the environment itself."""
         return (state.time >= jnp.minimum(params.max_steps_in_episode, self.time_limit)) | state.truncated
 
-    def action_space(self, params: Any = None) -> spaces.Space:
+    def action_space(self, params: Params = None) -> spaces.Space:
         """Gymnasium's action space."""
         return from_gymnasium.action_space(_simulators(self).action_space, self.name)
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """Gymnasium's observation space."""
         return from_gymnasium.observation_space(_simulators(self).observation_space, self.name)
 
@@ -183,7 +184,7 @@ def make(env_id: str, **fields: object) -> HostEnvironment:
     return env
 
 
-def _plain(action: Any) -> Any:
+def _plain(action: Action) -> Any:
     """An action whose dictionaries are plain ones: a space samples an `OrderedDict`, which is another pytree in JAX."""
     if isinstance(action, Mapping):
         return {name: _plain(part) for name, part in action.items()}

@@ -13,6 +13,7 @@ from envs.adapters.incoming import suite
 from envs.adapters.incoming.suite import LIMIT, Transition, unpacked
 from envs.base import spaces
 from envs.errors import UserTypeError
+from envs.pytrees import Action, Observation, Params
 
 __all__ = ["INTERFACES", "interface_of", "own_actions", "own_limit", "own_params", "refuse", "without_mask"]
 
@@ -82,7 +83,7 @@ def _unknown(env: Any, why: str) -> UserTypeError:
     )
 
 
-def _is_timestep(value: Any) -> bool:
+def _is_timestep(value: object) -> bool:
     return all(hasattr(value, name) for name in ("step_type", "reward", "observation", "last"))
 
 
@@ -130,24 +131,24 @@ def own_actions(task: Any, name: str) -> Any:
     raise UserTypeError(f"{name} has no action space; pass actions=, a number of actions or a space of envs.spaces.")
 
 
-def _begin_gymnax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
+def _begin_gymnax(task: Any, key: jax.Array, params: Params) -> tuple[Any, Any]:
     return unpacked(task.reset_env(key, params), f"{type(task).__name__}.reset_env", ("obs", "state"))
 
 
-def _advance_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+def _advance_gymnax(task: Any, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
     wanted = ("obs", "state", "reward", "done", "info")
     returned = task.step_env(key, inner, action, params)
     obs, inner, reward, terminated, _ = unpacked(returned, f"{type(task).__name__}.step_env", wanted)
     return Transition(obs, inner, reward, terminated)
 
 
-def _advance_new_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+def _advance_new_gymnax(task: Any, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
     """The step, and whether the object truncates the episode after it."""
     step = _advance_gymnax(task, key, inner, action, params)
     return step._replace(truncated=task.is_truncated(step.inner, params))
 
 
-def _advance_old_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+def _advance_old_gymnax(task: Any, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
     """The step, of which only `done` comes from the same step with a limit that is far away."""
     step = _advance_gymnax(task, key, inner, action, params)
     if not hasattr(params, LIMIT):
@@ -156,13 +157,13 @@ def _advance_old_gymnax(task: Any, key: jax.Array, inner: Any, action: Any, para
     return step._replace(terminated=_advance_gymnax(task, key, inner, action, later).terminated)
 
 
-def _begin_brax(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
+def _begin_brax(task: Any, key: jax.Array, params: Params) -> tuple[Any, Any]:
     del params
     state = task.reset(key)
     return state.obs, state
 
 
-def _advance_brax(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+def _advance_brax(task: Any, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
     del key, params
     state = task.step(inner, action)
     info = getattr(state, "info", None)
@@ -171,25 +172,25 @@ def _advance_brax(task: Any, key: jax.Array, inner: Any, action: Any, params: An
     return Transition(state.obs, state, state.reward, (state.done > 0) & ~truncated, truncated=truncated)
 
 
-def _begin_jumanji(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
+def _begin_jumanji(task: Any, key: jax.Array, params: Params) -> tuple[Any, Any]:
     del params
     state, timestep = task.reset(key)
     return timestep.observation, state
 
 
-def _advance_jumanji(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+def _advance_jumanji(task: Any, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
     del key, params
     state, timestep = task.step(inner, action)
     return _transition(timestep, state)
 
 
-def _begin_timestep(task: Any, key: jax.Array, params: Any) -> tuple[Any, Any]:
+def _begin_timestep(task: Any, key: jax.Array, params: Params) -> tuple[Any, Any]:
     del params
     timestep = task.reset(key)
     return timestep.observation, timestep
 
 
-def _advance_timestep(task: Any, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+def _advance_timestep(task: Any, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
     del key, params
     timestep = task.step(inner, action)
     return _transition(timestep, timestep)
@@ -202,7 +203,7 @@ def _transition(timestep: Any, inner: Any) -> Transition:
     return Transition(timestep.observation, inner, timestep.reward, terminated, truncated=last & ~terminated)
 
 
-def without_mask(obs: Any, actions: spaces.Space, name: str) -> tuple[Any, Any]:
+def without_mask(obs: Observation, actions: spaces.Space, name: str) -> tuple[Any, Any]:
     """An observation as dictionaries, without its entry `action_mask`, and that entry.
 
     Args:

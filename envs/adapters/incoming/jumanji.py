@@ -4,7 +4,7 @@ import functools
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +19,11 @@ from envs.adapters.incoming.jumanji_tasks import REFUSED
 from envs.adapters.incoming.suite import SuiteEnvironment, SuiteParams, Transition
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import Action, DiscountLike, Params, State
 from envs.settings import own_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "jumanji", "jumanji>=1.1.2,<1.2"
 
@@ -84,12 +88,12 @@ class JumanjiEnvironment(SuiteEnvironment):
         """The last value of each of the suite's `extras`."""
         return dict.fromkeys(_inner(self)[2], "last")
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The suite's reset."""
         state, timestep = tasks.with_numbers(self.inner, params).reset(key)
         return _entries(timestep), Held(state, _mask(timestep))
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
         """The suite's step."""
         del key
         task = tasks.with_numbers(self.inner, params)
@@ -101,7 +105,7 @@ class JumanjiEnvironment(SuiteEnvironment):
         held = Held(state, _mask(timestep))
         return Transition(_entries(timestep), held, timestep.reward, timestep.last(), timestep.extras)
 
-    def action_mask(self, state: Any, params: Any) -> Any:
+    def action_mask(self, state: State, params: Params) -> Any:
         """The suite's mask; all actions where it allows none."""
         del params
         mask = state.inner.mask
@@ -111,14 +115,14 @@ class JumanjiEnvironment(SuiteEnvironment):
         mask = mask | ~jnp.any(mask, axis=-1, keepdims=True)
         return mask if isinstance(self.action_space(), spaces.Discrete) else tuple(mask)
 
-    def action_space(self, params: Any = None) -> spaces.Discrete | choices.MultiDiscrete:
+    def action_space(self, params: Params = None) -> spaces.Discrete | choices.MultiDiscrete:
         """The suite's actions; one number for all combinations where the mask is joint."""
         counts = np.asarray(self.inner.action_spec.num_values)
         if counts.ndim and type(self.inner).__name__ not in tasks.JOINT:
             return choices.MultiDiscrete(counts)
         return spaces.Discrete(int(np.prod(counts)))
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The suite's bounds, and codes of things as choices."""
         task = self.inner
         space = space_of("", task.observation_spec, tasks.CODES.get(type(task).__name__, ()))
@@ -129,13 +133,13 @@ class JumanjiEnvironment(SuiteEnvironment):
             space.spaces["position"] = spaces.Box(-1, task.num_cities - 1, (), jnp.int32)
         return space
 
-    def return_range(self, params: Any) -> tuple[Any, Any] | None:
+    def return_range(self, params: Params) -> tuple[Any, Any] | None:
         """The bounds that follow from the rules, for the task's own rewards."""
         bounds = tasks.RETURNS.get(type(self.inner).__name__)
         return None if bounds is None or "reward_fn" in dict(self.fields) else bounds(self.inner)
 
     def optimum(
-        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
         """1 in Maze and on cubes of 3 x 3 x 3 without a discount, if the time limit is long enough; else None.
 
@@ -146,7 +150,7 @@ class JumanjiEnvironment(SuiteEnvironment):
         limit = (self.default_params if params is None else params).max_steps_in_episode
         return 1.0 if discount is None and within is not None and int(limit) >= within else None
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The suite's own image."""
         del params
         import matplotlib

@@ -7,6 +7,7 @@ from typing import Any
 from flax import struct
 
 from envs import base
+from envs.pytrees import Params
 
 _EACH = "it rewards each of its agents"
 
@@ -132,7 +133,7 @@ def holder(task: Any) -> Any:
     return getattr(task, PARAMS[type(task).__name__][1] or "unwrapped")
 
 
-def with_numbers(task: Any, params: Any) -> Any:
+def with_numbers(task: Any, params: Params) -> Any:
     """A copy of a task with the numbers of these parameters, or the task if it has none."""
     kind = type(task).__name__
     if kind not in PARAMS:

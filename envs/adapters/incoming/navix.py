@@ -2,7 +2,7 @@
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -15,8 +15,12 @@ from envs.arguments import check_count
 from envs.base import spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserValueError
+from envs.pytrees import Action, DiscountLike, Params, State
 from envs.settings import own_settings
 from envs.spelling import near_or_all
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "navix", "navix>=0.7.4,<0.8"
 # The static fields, and the module of the suite whose functions they name; None for numbers.
@@ -78,25 +82,25 @@ class NavixEnvironment(SuiteEnvironment):
         """The suite's time limit."""
         return NavixParams(max_steps_in_episode=self.time_limit)
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The suite's reset."""
         del params
         timestep = self.inner.reset(key)
         return timestep.observation, _held(timestep)
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: NavixParams) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: NavixParams) -> Transition:
         """The suite's step without its reset; the type 2 of a step is a termination, and 1 its time limit."""
         del key
         task = self.inner.replace(penality_coeff=params.penality_coeff)
         timestep = task._step(inner.replace(state=_drawable(inner.state)), action)
         return Transition(timestep.observation, _held(timestep), timestep.reward, timestep.step_type == 2)
 
-    def action_space(self, params: Any = None) -> spaces.Discrete:
+    def action_space(self, params: Params = None) -> spaces.Discrete:
         """Left, right, forward, pick up, drop, toggle, done; or the actions of another `action_set`."""
         del params
         return spaces.Discrete(len(self.inner.action_set))
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """By default the kinds, colours and states of all cells, `[height, width, 3]`; an image with "rgb"."""
         space: Any = super().observation_space(params)
         kind = dict(self.fields).get("observation_fn", "symbolic")
@@ -107,7 +111,7 @@ class NavixEnvironment(SuiteEnvironment):
             return MultiDiscrete(np.full(space.shape, most + 2), low=-1, dtype=space.dtype)
         return space
 
-    def return_range(self, params: Any) -> tuple[Any, Any] | None:
+    def return_range(self, params: Params) -> tuple[Any, Any] | None:
         """From 0 to 1, moved by the penalty; None for other functions of reward and termination."""
         if any(name in _RULES for name, _ in self.fields):
             return None
@@ -116,7 +120,7 @@ class NavixEnvironment(SuiteEnvironment):
         return np.minimum(0.0, -most), 1 + np.maximum(0.0, -most)
 
     def optimum(
-        self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted"
+        self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float | None:
         """The best return where start and goal are fixed and nothing is in the way; see `envs.Environment.optimum`.
 
@@ -144,7 +148,7 @@ class NavixEnvironment(SuiteEnvironment):
             return None
         return max(0.0, float(np.max(curve[steps - 1] * rewards)))
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The suite's own image."""
         del params
         suite.show(ax, _navix().observations.rgb(_drawable(state.inner.state)))
@@ -183,7 +187,7 @@ def _inner(env: NavixEnvironment) -> Any:
         return navix.make(env.env_id, **{name: _value(navix, name, value) for name, value in env.fields})
 
 
-def _value(navix: Any, name: str, value: Any) -> Any:
+def _value(navix: Any, name: str, value: object) -> Any:
     """The value of a field, with the suite's function in place of its name."""
     if name == "max_steps":
         check_count(f"{name} of NAVIX", value)
@@ -205,7 +209,7 @@ def _held(timestep: Any) -> Any:
     return timestep.replace(state=state, observation=None, action=None, reward=None, step_type=None, info={})
 
 
-def _drawable(state: Any) -> Any:
+def _drawable(state: State) -> Any:
     """A state with the images of its cells, which follow from its grid."""
     return state.replace(cache=_navix().rendering.cache.RenderingCache.init(state.grid))
 

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,11 @@ import jax.numpy as jnp
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.suite import SuiteEnvironment, Transition
 from envs.base import MetricRule, spaces
+from envs.pytrees import Action, Params, State
 from envs.settings import own_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "octax", "octax>=0.1.1,<0.2"
 _FIELDS = ("fps", "frame_skip", "instruction_frequency")
@@ -51,24 +55,24 @@ class OctaxEnvironment(SuiteEnvironment):
         """The last score of an episode."""
         return {"score": "last"}
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The suite's reset: the game after its first instructions."""
         del params
         inner, obs, _ = self.inner.reset(key)
         return _image(obs), inner
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
         """The suite's step; the game draws random numbers from its state."""
         del key, params
         with _quiet():
             inner, obs, reward, terminated, _, info = self.inner.step(inner, action)
         return Transition(_image(obs), inner, reward, terminated, {"score": info["score"]})
 
-    def action_space(self, params: Any = None) -> spaces.Discrete:
+    def action_space(self, params: Params = None) -> spaces.Discrete:
         """The game's keys, and none."""
         return spaces.Discrete(self.inner.num_actions)
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The suite's own image."""
         del params
         suite.show(ax, self.inner.render(state.inner))

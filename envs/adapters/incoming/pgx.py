@@ -4,7 +4,7 @@ import copy
 import functools
 import inspect
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,11 @@ from envs.adapters.incoming.suite import SuiteEnvironment, Transition
 from envs.arguments import check_at_least, check_choice, check_count, check_flag
 from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Params, State
 from envs.settings import own_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "pgx", "pgx>=2.6,<2.7"
 _FREEWAY = 2500  # steps before the one at which Freeway ends
@@ -65,20 +69,20 @@ class PgxEnvironment(SuiteEnvironment):
             return MinAtarParams(sticky_action_prob=self.inner.sticky_action_prob, max_steps_in_episode=self.time_limit)
         return super().default_params
 
-    def check_params(self, params: Any) -> None:
+    def check_params(self, params: Params) -> None:
         """Reject a `sticky_action_prob` outside [0, 1]."""
         if isinstance(params, MinAtarParams):
             check_at_least(params, sticky_action_prob=0)
             if np.any(np.asarray(params.sticky_action_prob) > 1):
                 raise UserValueError(f"env.sticky_action_prob must be at most 1, got {params.sticky_action_prob}")
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """Pgx's `init`."""
         del params
         game = self.inner.init(key)
         return game.observation, held(game)
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
         """Pgx's step with this key; Freeway's clock stands still."""
         task = copy.copy(self.inner)
         if isinstance(params, MinAtarParams):
@@ -88,17 +92,17 @@ class PgxEnvironment(SuiteEnvironment):
         game = task.step(inner, action, key)
         return Transition(game.observation, held(game), game.rewards[0], game.terminated)
 
-    def action_space(self, params: Any = None) -> spaces.Discrete:
+    def action_space(self, params: Params = None) -> spaces.Discrete:
         """The actions of the game."""
         del params
         return spaces.Discrete(num_actions(self))
 
-    def action_mask(self, state: Any, params: Any) -> jax.Array | None:
+    def action_mask(self, state: State, params: Params) -> jax.Array | None:
         """The legal actions, bool `[num_actions]`; None in MinAtar, where all are."""
         del params
         return None if self.env_id.startswith("minatar") else state.inner.legal_action_mask
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The last channel that is on in each cell, in a colour of its own."""
         import matplotlib as mpl
 

@@ -12,6 +12,7 @@ import numpy as np
 from envs.adapters.incoming.suite import SuiteEnvironment, Transition
 from envs.base import MetricRule, spaces
 from envs.casting import cast, strong
+from envs.pytrees import Action, Observation, Params, PyTree, State
 from envs.settings import own_settings
 
 # The most turns that a player of a game for several can have by its rules.
@@ -69,7 +70,7 @@ class PlayersEnvironment(SuiteEnvironment):
             return -(-int(self.inner._game.max_termination_steps) // 2)
         return _TURNS.get(self.env_id, super().time_limit)
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """Pgx's `init`, and the moves of the others before our first turn."""
         del params
         own, others = jax.random.split(key)
@@ -84,7 +85,7 @@ class PlayersEnvironment(SuiteEnvironment):
         game, _ = self._answered(others, game, player)
         return self.inner._observe(game, player), Seated(held(game), player)
 
-    def advance(self, key: jax.Array, inner: Seated, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Seated, action: Action, params: Params) -> Transition:
         """Pgx's step, and the moves of the others until our next turn."""
         del params
         own, others = jax.random.split(key)
@@ -96,35 +97,35 @@ class PlayersEnvironment(SuiteEnvironment):
         now = Seated(held(game), inner.player)
         return Transition(self.inner._observe(game, inner.player), now, reward, game.terminated, metrics)
 
-    def action_space(self, params: Any = None) -> spaces.Discrete:
+    def action_space(self, params: Params = None) -> spaces.Discrete:
         """The actions of the game."""
         del params
         return spaces.Discrete(num_actions(self))
 
-    def action_mask(self, state: Any, params: Any) -> jax.Array:
+    def action_mask(self, state: State, params: Params) -> jax.Array:
         """The legal actions, bool `[num_actions]`."""
         del params
         return state.inner.game.legal_action_mask
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """Planes of a board; in backgammon the numbers of pieces, the other's negative, and of dice of each kind."""
         if self.env_id == "backgammon":
             ends = np.array([15] * 28 + [4] * 6)
             return spaces.Box(jnp.int32(np.append(-ends[:28], [0] * 6)), jnp.int32(ends), (34,), jnp.int32)
         return super().observation_space(params)
 
-    def return_range(self, params: Any) -> tuple[Any, Any] | None:
+    def return_range(self, params: Params) -> tuple[Any, Any] | None:
         """The stakes lost and won, and None for three players."""
         del params
         stakes = {"kuhn_poker": 2.0, "leduc_holdem": 13.0, "backgammon": 3.0}.get(self.env_id, 1.0)
         return (-stakes, stakes) if self.inner.num_players == 2 else None
 
-    def _answered(self, key: jax.Array, game: Any, player: jax.Array) -> tuple[Any, jax.Array]:
+    def _answered(self, key: jax.Array, game: State, player: jax.Array) -> tuple[Any, jax.Array]:
         """The game after the moves of the others, until it is our turn or over, and our reward for them."""
         opponent: Any = dict(self.fields).get("opponent", "random")
         types = jax.tree.map(strong, game)
 
-        def move(carry: Any) -> Any:
+        def move(carry: PyTree) -> Any:
             key, game, reward = carry
             key, choice, own = jax.random.split(key, 3)
             choose = _uniform if opponent == "random" else opponent
@@ -132,7 +133,7 @@ class PlayersEnvironment(SuiteEnvironment):
             game = cast(self.inner.step(game, action, own), types)
             return key, game, reward + game.rewards[player]
 
-        def waiting(carry: Any) -> jax.Array:
+        def waiting(carry: PyTree) -> jax.Array:
             return ~carry[1].terminated & (carry[1].current_player != player)
 
         return jax.lax.while_loop(waiting, move, (key, cast(game, types), jnp.float32(0)))[1:]
@@ -150,13 +151,13 @@ def num_actions(env: SuiteEnvironment) -> int:
         return env.inner.num_actions
 
 
-def _uniform(key: jax.Array, obs: Any, mask: jax.Array) -> jax.Array:
+def _uniform(key: jax.Array, obs: Observation, mask: jax.Array) -> jax.Array:
     """One of the legal actions, all equally likely."""
     del obs
     return jax.random.categorical(key, jnp.where(mask, 0.0, -jnp.inf))
 
 
-def held(game: Any) -> Any:
+def held(game: State) -> Any:
     """What the next step needs of a game: all but the observation.
 
     Args:

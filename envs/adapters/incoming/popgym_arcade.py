@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -17,7 +17,11 @@ from envs.adapters.incoming.suite import SuiteParams, Transition
 from envs.arguments import check_choice, check_flag
 from envs.base import spaces
 from envs.errors import MissingPackageError, installing
+from envs.pytrees import Observation, Params, PyTree, State
 from envs.settings import own_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "popgym-arcade", "popgym-arcade>=0.0.7,<0.1"
 INSTALLING = f"{installing(_EXTRA)}, then pip install --no-deps '{REQUIREMENT}'"
@@ -80,7 +84,7 @@ class PopgymArcadeEnvironment(GymnaxLikeEnvironment):
             return ArcadeCartPoleParams(max_steps_in_episode=self.time_limit)
         return SuiteParams(max_steps_in_episode=self.time_limit)
 
-    def own(self, params: Any) -> Any:
+    def own(self, params: Params) -> Any:
         """The suite's parameters, without a time limit."""
         own = self.inner.default_params
         if not isinstance(params, ArcadeCartPoleParams):
@@ -92,17 +96,19 @@ class PopgymArcadeEnvironment(GymnaxLikeEnvironment):
             **{name: getattr(params, name) for name in fields},
         )
 
-    def transition(self, obs: Any, inner: Any, reward: Any, done: Any, info: Any, params: Any) -> Transition:
+    def transition(
+        self, obs: Observation, inner: Any, reward: Any, done: Any, info: PyTree, params: Params
+    ) -> Transition:
         """The step; `done` has the time limit in it, and `info["terminated"]` has not."""
         del done, params
         return Transition(obs, inner, reward, info["terminated"])
 
-    def observation_space(self, params: Any) -> spaces.Box:
+    def observation_space(self, params: Params) -> spaces.Box:
         """An image, uint8 `[obs_size, obs_size, 3]`."""
         size = self.inner.obs_size
         return spaces.Box(0, 255, (size, size, 3), np.dtype(np.uint8))
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The observation."""
         suite.show(ax, self.inner.get_obs(state.inner, self.own(params), jax.random.key(0)))
 

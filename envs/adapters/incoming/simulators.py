@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from envs.adapters.incoming import from_gymnasium
 from envs.base import spaces
 from envs.errors import UserValueError
+from envs.pytrees import Action, PyTree
 from envs.settings import called_back
 
 __all__ = ["Simulators"]
@@ -86,7 +87,7 @@ class Simulators:
         return _stack(observations, seeds.shape)
 
     @called_back
-    def step(self, over: Any, last: Any, seed: Any, time: Any, actions: Any) -> Any:
+    def step(self, over: Any, last: Any, seed: Any, time: Any, actions: Action) -> Any:
         """Observations, rewards and both flags after the last of `time + 1` actions; leaves `[*B, ...]`.
 
         Args:
@@ -109,7 +110,7 @@ class Simulators:
                 results.append(self._step(lasts[i], seeds[i], times[i], taken, structure))
         return _stack(results, shape)
 
-    def _step(self, last: bool, seed: int, time: int, taken: list[np.ndarray], structure: Any) -> Any:
+    def _step(self, last: bool, seed: int, time: int, taken: list[np.ndarray], structure: PyTree) -> Any:
         def play(simulator: Any, step: int) -> tuple[Any, ...]:
             action = jax.tree.unflatten(structure, [history[step] for history in taken])
             action = from_gymnasium.action_value(self.action_space, action)
@@ -177,7 +178,7 @@ def _bytes(taken: list[np.ndarray], steps: int) -> bytes:
     return b"".join(history[:steps].tobytes() for history in taken)
 
 
-def _clipped(space: Any, action: Any) -> Any:
+def _clipped(space: Any, action: Action) -> Any:
     if isinstance(space, gymnasium.spaces.Tuple):
         return tuple(map(_clipped, space.spaces, action))
     if isinstance(space, gymnasium.spaces.Dict):

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +23,12 @@ from envs.arguments import described
 from envs.base import spaces
 from envs.casting import cast, held_types
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
+from envs.pytrees import Action, Observation, Params, PyTree
 from envs.settings import own_settings
 from envs.spelling import near
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Kind = TypeVar("Kind", bound="SuiteEnvironment")
 LIMIT = "max_steps_in_episode"
@@ -85,21 +89,21 @@ class Adapter(base.Environment):
     and from a step.
     """
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """First observation, and first state of their own."""
         raise NotImplementedError
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
         """Their step, without a reset and a time limit."""
         raise NotImplementedError
 
-    def reset_env(self, key: jax.Array, params: Any) -> tuple[Any, SuiteState]:
+    def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, SuiteState]:
         """Their reset."""
         obs, inner = cast(self.begin(key, params), types_of(self))
         return obs, SuiteState(jnp.zeros((), jnp.int32), inner)
 
     def step_env(
-        self, key: jax.Array, state: SuiteState, action: Any, params: Any
+        self, key: jax.Array, state: SuiteState, action: Action, params: Params
     ) -> tuple[Any, SuiteState, jax.Array, jax.Array, dict[Any, Any]]:
         """Their step, without a reset and a time limit."""
         step = self.advance(key, state.inner, action, params)
@@ -109,7 +113,7 @@ class Adapter(base.Environment):
         terminated = jnp.asarray(step.terminated, bool).reshape(())
         return obs, SuiteState(state.time + 1, inner), reward, terminated, info
 
-    def observation_space(self, params: Any) -> spaces.Space:
+    def observation_space(self, params: Params) -> spaces.Space:
         """The space of the observations' types: whole numbers have the bounds of their type, real ones have none."""
         del params
         return space_of(types_of(self)[0])
@@ -130,7 +134,7 @@ def check_returned(env: Adapter, reset: str, step: str, flag: str = "terminated"
     params, key = env.default_params, jax.eval_shape(lambda: jax.random.key(0))
     first = jax.eval_shape(env.begin, key, params)
 
-    def advance(held: Any, key: jax.Array) -> Transition:
+    def advance(held: PyTree, key: jax.Array) -> Transition:
         return env.advance(key, held[1], env.action_space(params).sample(key), params)
 
     taken = jax.eval_shape(advance, first, key)
@@ -163,7 +167,7 @@ def unpacked(returned: Any, function: str, wanted: tuple[str, ...]) -> tuple[Any
     raise UserTypeError(f"{function} must return ({', '.join(wanted)}), got {got}")
 
 
-def _shapes(tree: Any) -> Any:
+def _shapes(tree: PyTree) -> Any:
     leaves, structure = jax.tree.flatten(tree)
     return structure, [np.shape(leaf) for leaf in leaves]
 
@@ -289,7 +293,7 @@ def space_of(types: Any) -> spaces.Space:
     return spaces.Box(-jnp.inf, jnp.inf, types.shape, types.dtype)
 
 
-def as_dictionaries(obs: Any) -> Any:
+def as_dictionaries(obs: Observation) -> Any:
     """An observation of mappings, named tuples and dataclasses as nested dictionaries.
 
     Args:
@@ -302,7 +306,7 @@ def as_dictionaries(obs: Any) -> Any:
     return {name: as_dictionaries(part) for name, part in obs.items()} if isinstance(obs, Mapping) else obs
 
 
-def show(ax: Any, image: Any) -> None:
+def show(ax: "Axes", image: Any) -> None:
     """Draw a suite's own image of a state on Matplotlib axes, as `draw` of an environment does."""
     image = np.asarray(image)
     ax.imshow(image, interpolation="nearest")
@@ -310,7 +314,7 @@ def show(ax: Any, image: Any) -> None:
     ax.set_ylim(image.shape[0] - 0.5, -0.5)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
 
 
@@ -332,7 +336,7 @@ def _params_class(names: tuple[str, ...]) -> Any:
     return struct.dataclass(type("NumberedParams", (base.EnvParams,), body))
 
 
-def _reduced(params: Any) -> tuple[Any, ...]:
+def _reduced(params: Params) -> tuple[Any, ...]:
     """The reduction for `pickle`, which cannot find a class created here by its name."""
     fields = {each.name: getattr(params, each.name) for each in dataclasses.fields(params)}
     time_limit = fields.pop(LIMIT)
@@ -347,7 +351,7 @@ def types_of(env: Adapter) -> tuple[Any, Any]:
         params = env.default_params
         key = jax.eval_shape(lambda: jax.random.key(0))
 
-        def step(held: Any, key: jax.Array) -> Any:
+        def step(held: PyTree, key: jax.Array) -> Any:
             taken = env.advance(key, held[1], env.action_space(params).sample(key), params)
             return taken.obs, taken.inner
 

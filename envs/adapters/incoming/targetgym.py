@@ -6,7 +6,7 @@ import inspect
 import os
 import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -18,8 +18,12 @@ from envs.adapters.incoming.suite import Transition
 from envs.arguments import check_flag
 from envs.base import MetricRule
 from envs.errors import UserValueError
+from envs.pytrees import Observation, Params, PyTree, State
 from envs.settings import own_settings
 from envs.spelling import near
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "targetgym", "target-gym>=0.6.1,<0.7"
 # Weights of costs that the suite limits before it multiplies them, or the tracking of one more target.
@@ -55,25 +59,27 @@ class TargetGymEnvironment(GymnaxLikeEnvironment):
         """Means over an episode."""
         return {name: "mean" for name in self._errors}
 
-    def own(self, params: Any) -> Any:
+    def own(self, params: Params) -> Any:
         """The same parameters, with the suite's unit of the time limit."""
         if self._period == 1:
             return params
         return params.replace(max_steps_in_episode=params.max_steps_in_episode * self._period)
 
-    def transition(self, obs: Any, inner: Any, reward: Any, done: Any, info: Any, params: Any) -> Transition:
+    def transition(
+        self, obs: Observation, inner: Any, reward: Any, done: Any, info: PyTree, params: Params
+    ) -> Transition:
         """The step, with the observation under these parameters."""
         del info
         obs = self.inner.get_obs(inner, self.own(params))
         errors = {name: abs(obs[value] - obs[target]) for name, (value, target) in self._errors.items()}
         return Transition(obs, inner, reward, done, errors)
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The suite's reset, with the observation under these parameters."""
         _, inner = super().begin(key, params)
         return self.inner.get_obs(inner, self.own(params)), inner
 
-    def return_range(self, params: Any) -> tuple[Any, Any] | None:
+    def return_range(self, params: Params) -> tuple[Any, Any] | None:
         """From 0 to the number of steps, as each reward lies between 0 and 1; None with a larger weight of a cost."""
         defaults = self.default_params
         for field in dataclasses.fields(defaults):
@@ -83,7 +89,7 @@ class TargetGymEnvironment(GymnaxLikeEnvironment):
                     return None
         return 0.0, np.asarray(params.max_steps_in_episode, np.float64)
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The suite's own image, without the history of the episode and without a window."""
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
         values = jax.tree.map(_number, state.inner)
@@ -173,7 +179,7 @@ def _arguments(kind: Any) -> dict[str, Any]:
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
-def _number(leaf: Any) -> Any:
+def _number(leaf: PyTree) -> Any:
     """A number as one of Python, which the suite's images format."""
     array = jnp.asarray(leaf)
     return array.item() if array.ndim == 0 and not jnp.issubdtype(array.dtype, jax.dtypes.prng_key) else leaf

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.extend
@@ -17,7 +17,11 @@ from envs.adapters.incoming.suite import SuiteEnvironment, SuiteParams, Transiti
 from envs.arguments import check_count
 from envs.base import spaces
 from envs.choices import MultiDiscrete
+from envs.pytrees import Action, Params, State
 from envs.settings import own_settings
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _EXTRA, REQUIREMENT = "xminigrid", "xminigrid>=0.9.3,<0.10"
 
@@ -73,13 +77,13 @@ class XMiniGridEnvironment(SuiteEnvironment):
         """Whether an episode ended at its goal."""
         return {"success": "last"}
 
-    def begin(self, key: jax.Array, params: Any) -> tuple[Any, Any]:
+    def begin(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
         """The suite's reset."""
         task, own = self._with(params)
         timestep = task.reset(own, key)
         return timestep.observation, _without(timestep, self._rules(params))
 
-    def advance(self, key: jax.Array, inner: Any, action: Any, params: Any) -> Transition:
+    def advance(self, key: jax.Array, inner: Any, action: Action, params: Params) -> Transition:
         """The suite's step; an end with a discount of 1 is its time limit."""
         del key
         task, own = self._with(params)
@@ -89,12 +93,12 @@ class XMiniGridEnvironment(SuiteEnvironment):
         held = _without(timestep, rules)
         return Transition(timestep.observation, held, timestep.reward, terminated, {"success": terminated})
 
-    def action_space(self, params: Any = None) -> spaces.Discrete:
+    def action_space(self, params: Params = None) -> spaces.Discrete:
         """Forward, right, left, pick up, put down, toggle."""
         task, own = self.inner
         return spaces.Discrete(task.num_actions(own))
 
-    def observation_space(self, params: Any) -> MultiDiscrete:
+    def observation_space(self, params: Params) -> MultiDiscrete:
         """The kinds and colours of the visible cells, `[view_size, view_size, 2]`."""
         from xminigrid.core.constants import NUM_COLORS, NUM_TILES
 
@@ -102,12 +106,12 @@ class XMiniGridEnvironment(SuiteEnvironment):
         counts = np.broadcast_to((NUM_TILES, NUM_COLORS), task.observation_shape(own))
         return MultiDiscrete(counts, dtype=np.uint8)
 
-    def draw(self, ax: Any, state: Any, params: Any) -> None:
+    def draw(self, ax: "Axes", state: State, params: Params) -> None:
         """The suite's own image."""
         task, own = self._with(params)
         suite.show(ax, task.render(own, state.inner))
 
-    def _rules(self, params: Any) -> dict[str, Any]:
+    def _rules(self, params: Params) -> dict[str, Any]:
         """The goal and the rules that no episode changes, which are not held in its state.
 
         As constants they leave one of the suite's branches for all kinds of goals, and those of a ruleset may be of
@@ -117,7 +121,7 @@ class XMiniGridEnvironment(SuiteEnvironment):
             return {"goal_encoding": params.ruleset.goal, "rule_encoding": params.ruleset.rules}
         return _constants(self)
 
-    def _with(self, params: Any) -> Any:
+    def _with(self, params: Params) -> Any:
         """The suite's environment, and its parameters with the traced ones of these."""
         task, own = self.inner
         return task, own.replace(ruleset=params.ruleset) if hasattr(own, "ruleset") else own

@@ -11,11 +11,12 @@ from envs import base
 from envs.abstract_checking import check_abstractly, sample
 from envs.arguments import class_names
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Params, PyTree, State
 
 __all__ = ["agent_names", "broken_up", "crowd", "known_params", "present", "sample"]
 
 
-def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
+def crowd(env: base.Environment, params: Params, what: str) -> tuple[Any, int]:
     """The parameters of a crowd, and its largest number of agents.
 
     Args:
@@ -36,7 +37,7 @@ def crowd(env: base.Environment, params: Any, what: str) -> tuple[Any, int]:
     return params, agents[0]
 
 
-def known_params(env: base.Environment, params: Any, what: str) -> Any:
+def known_params(env: base.Environment, params: Params, what: str) -> Any:
     """Check that parameters belong to an environment and, where concrete, are in range, and return them.
 
     Args:
@@ -66,12 +67,12 @@ def agent_names(count: int) -> list[str]:
     return [f"agent_{i}" for i in range(count)]
 
 
-def broken_up(tree: Any, names: list[str]) -> dict[str, Any]:
+def broken_up(tree: PyTree, names: list[str]) -> dict[str, Any]:
     """Leaves `[N, ...]` as a dictionary by agent."""
     return {name: jax.tree.map(lambda leaf, i=i: leaf[i], tree) for i, name in enumerate(names)}
 
 
-def present(env: base.Environment, state: Any, params: Any, count: int) -> jax.Array:
+def present(env: base.Environment, state: State, params: Params, count: int) -> jax.Array:
     """The agents that take part in the next transition, for any actions, bool `[count]`.
 
     It is taken from a step, whose other results a compiled program omits.

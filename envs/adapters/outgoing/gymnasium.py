@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import MissingPackageError
+from envs.pytrees import Params
 from envs.registry import ROWS
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ __all__ = ["as_func_env", "as_gymnasium", "as_gymnasium_vector", "ids", "make_ve
 NAMESPACE = "jaxrl"
 
 
-def as_gymnasium(env: Any, params: Any = None, render_mode: str | None = None) -> SingleEnv:
+def as_gymnasium(env: Any, params: Params = None, render_mode: str | None = None) -> SingleEnv:
     """An environment as a `gymnasium.Env`.
 
     Args:
@@ -65,7 +66,7 @@ def as_gymnasium(env: Any, params: Any = None, render_mode: str | None = None) -
 def as_gymnasium_vector(
     env: Any,
     num_envs: int,
-    params: Any = None,
+    params: Params = None,
     *,
     autoreset_mode: str | AutoresetMode = "NextStep",
     device_arrays: bool = False,
@@ -96,7 +97,7 @@ def as_gymnasium_vector(
     return VectorEnv(env, num_envs, params, autoreset_mode, device_arrays, render_mode)
 
 
-def as_func_env(env: Any, params: Any = None) -> FunctionalEnv:
+def as_func_env(env: Any, params: Params = None) -> FunctionalEnv:
     """An environment in Gymnasium's functional form, `gymnasium.experimental.functional.FuncEnv`.
 
     Args:
@@ -162,7 +163,7 @@ def register() -> tuple[str, ...]:
 def make_vector(
     name: str,
     num_envs: int,
-    params: Any = None,
+    params: Params = None,
     autoreset_mode: str | AutoresetMode = "NextStep",
     device_arrays: bool = False,
     render_mode: str | None = None,

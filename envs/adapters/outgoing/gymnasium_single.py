@@ -18,6 +18,7 @@ from envs.adapters.outgoing.gymnasium_spaces import (
     to_gymnasium,
 )
 from envs.errors import UserValueError
+from envs.pytrees import Action, Observation, Params, PyTree, State
 from envs.registry import make
 from envs.settings import methods_in_own_settings
 
@@ -32,7 +33,7 @@ class SingleEnv(gymnasium.Env):
 
     metadata = METADATA
 
-    def __init__(self, env: Any, params: Any = None, render_mode: str | None = None) -> None:
+    def __init__(self, env: Any, params: Params = None, render_mode: str | None = None) -> None:
         known = settled(env, params, "as_gymnasium")
         if render_mode not in (None, *METADATA["render_modes"]):
             raise UserValueError(f"render_mode is {render_mode!r}; it takes None, 'human' or 'rgb_array'.")
@@ -64,7 +65,7 @@ class SingleEnv(gymnasium.Env):
             self._show()
         return self._observed(obs), _scalars(info)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Action) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """One step of the episode."""
         if self.state is None:
             raise gymnasium.error.ResetNeeded("step was called before reset; call env.reset() first.")
@@ -97,7 +98,7 @@ class SingleEnv(gymnasium.Env):
             self._window.close()
             self._window = None
 
-    def _observed(self, obs: Any) -> Any:
+    def _observed(self, obs: Observation) -> Any:
         """Whole numbers in Gymnasium's types, and writable arrays."""
         if isinstance(self.observation_space, gymnasium.spaces.Discrete):
             return np.int64(obs)
@@ -121,7 +122,7 @@ class SingleEnv(gymnasium.Env):
 class MadeEnv(SingleEnv):
     """An environment by its name in `envs.names()`, for Gymnasium's registry; `static` are its static fields."""
 
-    def __init__(self, name: str, params: Any = None, render_mode: str | None = None, **static: Any) -> None:
+    def __init__(self, name: str, params: Params = None, render_mode: str | None = None, **static: Any) -> None:
         super().__init__(make(name, **static), params, render_mode)
 
 
@@ -136,7 +137,7 @@ def check_seed(seed: Any) -> int:
     return int(seed) if seed <= MOST_SEED else int(np.random.SeedSequence(int(seed)).generate_state(1)[0])
 
 
-def masks(env: Any, state: Any, params: Any) -> dict[str, Any]:
+def masks(env: Any, state: State, params: Params) -> dict[str, Any]:
     """The allowed actions as masks for sampling from Gymnasium's spaces, int8, where the environment forbids some."""
     mask = env.action_mask(state, params)
     return {} if mask is None else {"action_mask": jax.tree.map(lambda leaf: leaf.astype(np.int8), mask)}
@@ -149,23 +150,23 @@ def _split(seed: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _reset(env: Any, key: Any, count: Any, params: Any) -> Any:
+def _reset(env: Any, key: jax.Array, count: Any, params: Params) -> Any:
     obs, state = env.reset_env(jax.random.fold_in(key, count), params)
     return state, (shown(env.observation_space(params), obs), masks(env, state, params))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step(env: Any, key: Any, count: Any, state: Any, action: Any, params: Any) -> Any:
+def _step(env: Any, key: jax.Array, count: Any, state: State, action: Action, params: Params) -> Any:
     action = native_action(env.action_space(params), action)
     obs, state, reward, terminated, info = env.step_env(jax.random.fold_in(key, count), state, action, params)
     obs = shown(env.observation_space(params), obs)
     return state, (obs, reward, terminated, env.is_truncated(state, params), {**info, **masks(env, state, params)})
 
 
-def _scalars(info: Any) -> Any:
+def _scalars(info: PyTree) -> Any:
     """Scalars as NumPy's or Python's own, which Gymnasium's vector forms gather; arrays are left unchanged."""
 
-    def scalar(leaf: Any) -> Any:
+    def scalar(leaf: PyTree) -> Any:
         leaf = np.asarray(leaf)
         return leaf if leaf.ndim else bool(leaf) if leaf.dtype == bool else leaf[()]
 

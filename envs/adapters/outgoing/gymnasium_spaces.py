@@ -15,6 +15,7 @@ from envs.adapters.outgoing.agents import known_params
 from envs.base import agent_axes, spaces
 from envs.choices import MultiDiscrete
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Action, Params, PyTree
 
 __all__ = ["METADATA", "checked_action", "native_action", "settled", "shown", "to_gymnasium"]
 
@@ -55,7 +56,7 @@ def to_gymnasium(space: Any, what: str = "space") -> gymnasium.Space:
     )
 
 
-def shown(space: Any, value: Any) -> Any:
+def shown(space: Any, value: PyTree) -> Any:
     """A value of a space in Gymnasium's form, traced; leaves may have any leading axes."""
     if _multi_discrete(space):
         return jnp.stack([shown(part, leaf) for part, leaf in zip(space.spaces, value, strict=True)], axis=-1)
@@ -66,7 +67,7 @@ def shown(space: Any, value: Any) -> Any:
     return jnp.asarray(value, space.dtype)  # in JAX's 64-bit mode values may have more bits than their space
 
 
-def native_action(space: Any, action: Any) -> Any:
+def native_action(space: Any, action: Action) -> Any:
     """A Gymnasium action in the form that the environment takes, traced; leaves may have any leading axes."""
     if _multi_discrete(space):
         return tuple(action[..., i].astype(part.dtype) for i, part in enumerate(space.spaces))
@@ -77,7 +78,7 @@ def native_action(space: Any, action: Any) -> Any:
     return action.astype(space.dtype)
 
 
-def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
+def checked_action(space: Any, action: Action, front: tuple[int, ...] = ()) -> Any:
     """An action from outside as NumPy arrays of at most 32 bits, after a check of its shapes and choices.
 
     Args:
@@ -117,7 +118,7 @@ def checked_action(space: Any, action: Any, front: tuple[int, ...] = ()) -> Any:
     return array.astype(np.int32)
 
 
-def settled(env: Any, params: Any, name: str) -> Any:
+def settled(env: Any, params: Params, name: str) -> Any:
     """The parameters of an environment with one agent: concrete arrays of strong types.
 
     Args:

@@ -13,6 +13,7 @@ import numpy as np
 from envs.adapters.outgoing.gymnasium_single import masks
 from envs.adapters.outgoing.gymnasium_spaces import native_action, shown
 from envs.adapters.outgoing.packing import Layout, pack
+from envs.pytrees import Action, Params, PyTree
 from envs.threefry import rolled, unrolled
 
 __all__ = ["Known", "Programs", "Shown", "known", "programs"]
@@ -106,7 +107,7 @@ class Known(NamedTuple):
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def known(params: Any) -> Known:
+def known(params: Params) -> Known:
     """Parameters as a hashable value."""
     leaves, structure = jax.tree.flatten(params)
     return Known(structure, tuple((leaf.shape, leaf.dtype.str, leaf.tobytes()) for leaf in map(np.asarray, leaves)))
@@ -156,7 +157,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
         mask = zeroed(chosen, masked(carry.state))
         return carry, pool, Shown(outward(pool.obs), None, None, None, None, mask, None, None)
 
-    def step(carry: Carry, pool: jax.Array, action: Any) -> tuple[Carry, jax.Array, Shown]:
+    def step(carry: Carry, pool: jax.Array, action: Action) -> tuple[Carry, jax.Array, Shown]:
         action = jax.vmap(lambda one: native_action(env.action_space(params), one))(action)
         read = layouts["pool"].unpack(pool)
         keys = rolled(jax.vmap(jax.random.fold_in)(unrolled(read.step_key), carry.steps))
@@ -198,7 +199,7 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
         new = reset(layouts["carry"].unpack(carry), layouts["pool"].unpack(pool), chosen)
         return pack(new[0]), pack(new[1]), as_output(new[2])
 
-    def step_packed(carry: jax.Array, pool: jax.Array, action: Any) -> Any:
+    def step_packed(carry: jax.Array, pool: jax.Array, action: Action) -> Any:
         # Without the barrier the environment's step would be computed again for every packed number.
         new = step(jax.lax.optimization_barrier(layouts["carry"].unpack(carry)), pool, action)
         new_carry, new_shown = jax.lax.optimization_barrier((new[0], new[2]))
@@ -218,13 +219,13 @@ def programs(env: Any, values: Known, num_envs: int, mode: str, packed: bool) ->
     )
 
 
-def outward_action(env: Any, params: Any, key: jax.Array, num_envs: int) -> Any:
+def outward_action(env: Any, params: Params, key: jax.Array, num_envs: int) -> Any:
     """Actions `[N, ...]` in Gymnasium's form, of which only the shapes are used."""
     space = env.action_space(params)
     return jax.vmap(lambda key: shown(space, space.sample(key)))(jax.random.split(key, num_envs))
 
 
-def picked(chosen: jax.Array, new: Any, old: Any) -> Any:
+def picked(chosen: jax.Array, new: PyTree, old: PyTree) -> Any:
     """The new leaves `[N, ...]` where chosen, bool `[N]`, and the old ones elsewhere."""
 
     def pick(a: jax.Array, b: jax.Array) -> jax.Array:
@@ -233,6 +234,6 @@ def picked(chosen: jax.Array, new: Any, old: Any) -> Any:
     return jax.tree.map(pick, new, old)
 
 
-def zeroed(chosen: jax.Array, tree: Any) -> Any:
+def zeroed(chosen: jax.Array, tree: PyTree) -> Any:
     """The leaves where chosen, zeros elsewhere."""
     return picked(chosen, tree, jax.tree.map(jnp.zeros_like, tree))

@@ -16,6 +16,7 @@ from envs.adapters.outgoing.gymnasium_single import MOST_SEED, check_seed
 from envs.adapters.outgoing.gymnasium_spaces import METADATA, checked_action, settled, to_gymnasium
 from envs.arguments import check_flag
 from envs.errors import UserValueError
+from envs.pytrees import Action, Observation, Params, PyTree
 from envs.settings import methods_in_own_settings
 
 __all__ = ["VectorEnv"]
@@ -31,7 +32,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         self,
         env: Any,
         num_envs: int,
-        params: Any = None,
+        params: Params = None,
         autoreset_mode: str | AutoresetMode = AutoresetMode.NEXT_STEP,
         device_arrays: bool = False,
         render_mode: str | None = None,
@@ -101,7 +102,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         obs = shown.obs if self.device_arrays else jax.tree.map(np.array, shown.obs)
         return obs, _with_rows(shown.mask, chosen)
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Action) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """One step of every environment; with "NextStep" those whose episode has ended are reset instead."""
         if self._carry is None:
             raise gymnasium.error.ResetNeeded("step was called before reset; call envs.reset() first.")
@@ -153,7 +154,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         final_info = _with_rows(shown.final_info, ended)
         return {**infos, "final_obs": final_obs, "_final_obs": ended, "final_info": final_info, "_final_info": ended}
 
-    def _merged(self, chosen: np.ndarray, obs: Any) -> Any:
+    def _merged(self, chosen: np.ndarray, obs: Observation) -> Any:
         """New observations where chosen, the last ones elsewhere."""
         last, layout = self._last
         last = last if layout is None else layout.view(np.array(last)).obs
@@ -187,7 +188,7 @@ class VectorEnv(gymnasium.vector.VectorEnv):
         return (check_seed(seed) + np.arange(self.num_envs, dtype=np.int64)) % (MOST_SEED + 1)
 
 
-def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
+def _with_rows(info: PyTree, rows: Any) -> dict[str, Any]:
     """Arrays `[N, ...]`, each with a mask `[N]` of the rows that have it; empty if it is known that no row has any.
 
     Tuples, on the host, become an array `[N]` of each environment's tuple, as Gymnasium gathers them.
@@ -204,7 +205,7 @@ def _with_rows(info: Any, rows: Any) -> dict[str, Any]:
     return gathered
 
 
-def _rows_alone(tree: Any, rows: np.ndarray) -> np.ndarray:
+def _rows_alone(tree: PyTree, rows: np.ndarray) -> np.ndarray:
     """An object array `[N]` of the trees of some rows of leaves `[N, ...]`; None in all other rows."""
     leaves, structure = jax.tree.flatten(tree)
     alone, chosen = np.full(rows.shape[0], None, object), np.flatnonzero(rows)
@@ -213,5 +214,5 @@ def _rows_alone(tree: Any, rows: np.ndarray) -> np.ndarray:
     return alone
 
 
-def _picked(chosen: np.ndarray, new: Any, old: Any) -> Any:
+def _picked(chosen: np.ndarray, new: PyTree, old: PyTree) -> Any:
     return jax.tree.map(lambda a, b: np.where(chosen.reshape(chosen.shape + (1,) * (b.ndim - 1)), a, b), new, old)

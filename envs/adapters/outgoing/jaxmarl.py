@@ -17,6 +17,7 @@ from envs import base
 from envs.adapters.outgoing.agents import agent_names, broken_up, crowd
 from envs.base import agent_axes, spaces
 from envs.errors import UserTypeError, UserValueError
+from envs.pytrees import Params, PyTree
 from envs.settings import methods_in_own_settings
 
 __all__ = ["JaxMARLEnv", "State", "as_jaxmarl"]
@@ -58,7 +59,7 @@ class JaxMARLEnv:
       observation_spaces, action_spaces: Spaces by agent.
     """
 
-    def __init__(self, env: base.Environment, params: Any = None) -> None:
+    def __init__(self, env: base.Environment, params: Params = None) -> None:
         """See `as_jaxmarl`."""
         self.env = env
         self.params, self.num_agents = crowd(env, params, "as_jaxmarl")
@@ -141,7 +142,7 @@ class JaxMARLEnv:
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _reset(env: base.Environment, key: jax.Array, params: Any) -> tuple[dict[str, Any], State]:
+def _reset(env: base.Environment, key: jax.Array, params: Params) -> tuple[dict[str, Any], State]:
     obs, env_state = env.reset_env(key, params)
     agents = agent_axes(env.observation_space(params), obs)
     state = State(env_state, obs, jnp.zeros(agents, bool), jnp.zeros((), jnp.int32))
@@ -150,7 +151,7 @@ def _reset(env: base.Environment, key: jax.Array, params: Any) -> tuple[dict[str
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step(
-    env: base.Environment, key: jax.Array, state: State, actions: dict[str, Any], params: Any, reset_state: Any
+    env: base.Environment, key: jax.Array, state: State, actions: dict[str, Any], params: Params, reset_state: PyTree
 ) -> Any:
     step_key, reset_key = jax.random.split(key)
     _, state, reward, done, info = _step_env(env, step_key, state, actions, params)
@@ -160,7 +161,7 @@ def _step(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step_env(env: base.Environment, key: jax.Array, state: State, actions: dict[str, Any], params: Any) -> Any:
+def _step_env(env: base.Environment, key: jax.Array, state: State, actions: dict[str, Any], params: Params) -> Any:
     names = agent_names(state.done.size)
     action = jax.tree.map(lambda *parts: jnp.stack(parts), *(actions[name] for name in names))
     obs, env_state, reward, ended, info = env.step_env(key, state.env_state, action, params)
@@ -176,7 +177,7 @@ def _step_env(env: base.Environment, key: jax.Array, state: State, actions: dict
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _mask(env: base.Environment, state: Any, params: Any) -> Any:
+def _mask(env: base.Environment, state: PyTree, params: Params) -> Any:
     return env.action_mask(state, params)
 
 
@@ -184,7 +185,7 @@ def _seen(state: State) -> dict[str, Any]:
     return broken_up(state.obs, agent_names(state.done.size))
 
 
-def as_jaxmarl(env: base.Environment, params: Any = None) -> JaxMARLEnv:
+def as_jaxmarl(env: base.Environment, params: Params = None) -> JaxMARLEnv:
     """Adapt a crowd to JaxMARL's interface.
 
     Args:

@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from envs.pytrees import PyTree
+
 __all__ = ["Layout", "pack"]
 
 
@@ -34,7 +36,7 @@ class Layout(NamedTuple):
     parts: tuple[Part, ...]
 
     @classmethod
-    def of(cls, tree: Any) -> Layout:
+    def of(cls, tree: PyTree) -> Layout:
         """The layout of a tree of arrays, or of their shapes and types."""
         leaves, structure = jax.tree.flatten(tree)
         parts, begin = [], 0
@@ -58,7 +60,7 @@ class Layout(NamedTuple):
         return jax.tree.unflatten(self.structure, leaves)
 
 
-def pack(tree: Any) -> jax.Array:
+def pack(tree: PyTree) -> jax.Array:
     """Concatenate the leaves of a tree in one buffer of 32-bit words, traced.
 
     A leaf's bits are unchanged; leaves of one or two bytes per number are padded to whole words.

@@ -11,11 +11,12 @@ from typing import Any
 
 from envs import base
 from envs.errors import MissingPackageError, UserValueError, installing
+from envs.pytrees import Params
 
 __all__ = ["as_pettingzoo"]
 
 
-def as_pettingzoo(env: base.Environment, params: Any = None, render_mode: str | None = None) -> Any:
+def as_pettingzoo(env: base.Environment, params: Params = None, render_mode: str | None = None) -> Any:
     """A crowd as PettingZoo's `ParallelEnv`.
 
     The agents of an episode are those that take part in it. One that finishes is terminated and leaves; the time

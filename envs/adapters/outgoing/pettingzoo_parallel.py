@@ -14,6 +14,7 @@ from envs.adapters.outgoing.agents import agent_names, crowd, present
 from envs.adapters.outgoing.gymnasium_single import check_seed, masks
 from envs.adapters.outgoing.gymnasium_spaces import checked_action, native_action, shown, to_gymnasium
 from envs.errors import UserValueError
+from envs.pytrees import Action, Params, PyTree, State
 from envs.settings import methods_in_own_settings
 
 __all__ = ["MODES", "Parallel"]
@@ -29,7 +30,7 @@ class Parallel(ParallelEnv):
     the first is kept for the next split.
     """
 
-    def __init__(self, env: base.Environment, params: Any, render_mode: str | None) -> None:
+    def __init__(self, env: base.Environment, params: Params, render_mode: str | None) -> None:
         self._env = env
         self._params, self._count = crowd(env, params, "as_pettingzoo")
         self.metadata = {"render_modes": [*MODES], "name": env.name, "is_parallelizable": True, "render_fps": 10}
@@ -119,7 +120,7 @@ class Parallel(ParallelEnv):
         except ValueError as error:
             raise UserValueError(f"{agent}'s {error}") from None
 
-    def _of(self, tree: Any) -> dict[str, Any]:
+    def _of(self, tree: PyTree) -> dict[str, Any]:
         """The parts of the remaining agents."""
         held = jax.tree.map(np.array, tree)
         numbers = [(agent, self.possible_agents.index(agent)) for agent in self.agents]
@@ -127,14 +128,14 @@ class Parallel(ParallelEnv):
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3))
-def _reset(env: base.Environment, key: jax.Array, params: Any, count: int) -> Any:
+def _reset(env: base.Environment, key: jax.Array, params: Params, count: int) -> Any:
     obs, state = env.reset_env(key, params)
     obs = shown(env.observation_space(params), obs)
     return obs, state, masks(env, state, params), present(env, state, params, count)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _step(env: base.Environment, key: jax.Array, state: Any, action: Any, params: Any) -> Any:
+def _step(env: base.Environment, key: jax.Array, state: State, action: Action, params: Params) -> Any:
     action = native_action(env.action_space(params), action)
     obs, state, reward, ended, info = env.step_env(key, state, action, params)
     cut = env.is_truncated(state, params) & ~ended

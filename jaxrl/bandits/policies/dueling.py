@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.checks import Settings, ranged
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Number
 
 __all__ = ["DoubleThompsonHParams", "check_pairs", "double_thompson", "record"]
 
@@ -77,7 +76,7 @@ def double_thompson() -> BanditAlgorithm:
     return BanditAlgorithm("double-thompson", DoubleThompsonHParams(), init, choose, update, recommend, check)
 
 
-def intervals(wins: jax.Array, time: jax.Array, exploration: Any) -> tuple[jax.Array, jax.Array]:
+def intervals(wins: jax.Array, time: jax.Array, exploration: Number) -> tuple[jax.Array, jax.Array]:
     """Confidence bounds of every preference after `time` comparisons.
 
     Args:

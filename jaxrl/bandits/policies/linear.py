@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from jaxrl.bandits.arms import NOT_NEGATIVE, POSITIVE
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.checks import check_features, check_unit_rewards
 from jaxrl.checks import Settings, ranged
-from jaxrl.pytrees import EnvParams, HParams
+from jaxrl.pytrees import EnvParams, HParams, Number
 
 # Number of steps of a bracketed Newton's method for the mode after one more reward; see `_pull_towards`.
 NEWTON_STEPS = 8
@@ -194,7 +194,7 @@ def _along(theta: jax.Array, root: jax.Array, x: jax.Array) -> tuple[jax.Array, 
     return along, towards, added(x[i] * theta[i] for i in range(size)), added(along[i] ** 2 for i in range(size))
 
 
-def _seen(root: jax.Array, along: jax.Array, towards: jax.Array, variance: jax.Array, weight: Any) -> jax.Array:
+def _seen(root: jax.Array, along: jax.Array, towards: jax.Array, variance: jax.Array, weight: Number) -> jax.Array:
     """The root `[d, d]` after features x were observed with a weight; the other arguments are those of `_along`.
 
     Source: Potter's form of the update of Sherman and Morrison; Bierman (1977), section II.3.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from jaxrl.bandits.arms import POSITIVE, Tally
 from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.policies.dueling import check_pairs, record
 from jaxrl.checks import Settings, ranged
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Number
 
 
 class Preferences(NamedTuple):
@@ -93,7 +93,7 @@ def pilaf_weighted() -> BanditAlgorithm:
     return _sampler("pilaf-weighted", functools.partial(_draw_interpolated, weigh=_by_mass))
 
 
-def fit_rewards(wins: jax.Array, scale: Any, start: jax.Array, num_steps: int) -> jax.Array:
+def fit_rewards(wins: jax.Array, scale: Number, start: jax.Array, num_steps: int) -> jax.Array:
     """The most probable rewards of a Bradley-Terry model, by damped steps of Newton's, which cannot diverge.
 
     Args:
@@ -123,7 +123,7 @@ def fit_rewards(wins: jax.Array, scale: Any, start: jax.Array, num_steps: int) -
     return jax.lax.fori_loop(0, num_steps, step, start)
 
 
-def interpolated_logits(logits: jax.Array, reference_logits: jax.Array, beta: Any) -> tuple[jax.Array, jax.Array]:
+def interpolated_logits(logits: jax.Array, reference_logits: jax.Array, beta: Number) -> tuple[jax.Array, jax.Array]:
     """The optimistic and the pessimistic policy between a policy and its reference.
 
     With the implied reward r = beta log(pi / pi_ref) they are proportional to pi exp(r) and pi exp(-r).

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax
 from jaxrl.bandits.beta import beta
 from jaxrl.bandits.checks import check_arms, check_unit_rewards
 from jaxrl.checks import Range, Settings, ranged
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import EnvParams, Number
 
 NEWTON_STEPS = 16
 ANY = Range(-float("inf"), float("inf"), "()")
@@ -159,7 +159,7 @@ def thompson_laplace() -> BanditAlgorithm:
     return BanditAlgorithm("thompson-laplace", LaplaceThompsonHParams(), init, choose, update, recommend, check)
 
 
-def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Any, scale: Any) -> jax.Array:
+def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Number, scale: Number) -> jax.Array:
     """The most probable log-odds after a number of rewards of 0 and 1, under a normal prior.
 
     The root of pulls sigmoid(x) + (x - mean) / scale^2 = sums, by Newton's method from the inflection
@@ -182,5 +182,5 @@ def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Any, scale: Any) -> j
 
 
 @runs_last
-def _posterior(state: ArmSums, alpha: Any, beta: Any) -> tuple[jax.Array, jax.Array]:
+def _posterior(state: ArmSums, alpha: Number, beta: Number) -> tuple[jax.Array, jax.Array]:
     return alpha + state.sums, beta + jnp.maximum(state.pulls - state.sums, 0.0)

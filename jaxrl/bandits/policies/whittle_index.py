@@ -16,7 +16,7 @@ from envs.bandits.restless import BudgetBandit
 from envs.errors import UserValueError
 from jaxrl.bandits.base import BanditAlgorithm, Task, View
 from jaxrl.checks import Range, Settings, check_range, ranged
-from jaxrl.pytrees import EnvParams, HParams, State
+from jaxrl.pytrees import Action, EnvParams, HParams, Number, State
 
 __all__ = ["WhittleHParams", "WhittleIndices", "highest", "require_indexable", "stay", "whittle", "whittle_indices"]
 
@@ -160,7 +160,7 @@ def whittle() -> BanditAlgorithm:
     return BanditAlgorithm("whittle", WhittleHParams(), init, choose, stay, recommend, check, measure)
 
 
-def stay(state: State, view: View, action: Any, reward: Any, hparams: HParams) -> Any:
+def stay(state: State, view: View, action: Action, reward: Any, hparams: HParams) -> Any:
     """The state unchanged, the `update` of a policy that does not learn."""
     del view, action, reward, hparams
     return state
@@ -179,7 +179,7 @@ def highest(index: jax.Array, budget: jax.Array | int, order: jax.Array) -> jax.
     return ((rank < budget) & (index > 0)).astype(jnp.int32)
 
 
-def _switches(transitions: jax.Array, rewards: jax.Array, gamma: Any) -> tuple[jax.Array, jax.Array]:
+def _switches(transitions: jax.Array, rewards: jax.Array, gamma: Number) -> tuple[jax.Array, jax.Array]:
     """The subsidies at which states switch to being left alone, `[S]`, and whether no state switches back, `[]`.
 
     A policy's values are affine in the subsidy, and with them the advantage of pulling over
@@ -188,7 +188,7 @@ def _switches(transitions: jax.Array, rewards: jax.Array, gamma: Any) -> tuple[j
     num_states = rewards.shape[-1]
     tolerance = ROUNDING * jnp.max(jnp.abs(rewards)) / (1 - gamma)
 
-    def switch(_: Any, carry: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
+    def switch(_: object, carry: tuple[Any, Any, Any, Any]) -> tuple[Any, Any, Any, Any]:
         alone, switched_at, subsidy, indexable = carry
         law = jnp.where(alone[:, None], transitions[0], transitions[1])
         paid = jnp.stack([jnp.where(alone, rewards[0], rewards[1]), alone.astype(jnp.float32)], axis=1)
@@ -213,7 +213,7 @@ def _switches(transitions: jax.Array, rewards: jax.Array, gamma: Any) -> tuple[j
     return switched_at, indexable
 
 
-def _values(law: jax.Array, paid: jax.Array, gamma: Any) -> jax.Array:
+def _values(law: jax.Array, paid: jax.Array, gamma: Number) -> jax.Array:
     """The discounted sums `[S, R]` of R kinds of rewards under a law `[S, S]`.
 
     By elimination of one state after another. Only the probabilities of leaving a state are used, never that of
@@ -224,7 +224,7 @@ def _values(law: jax.Array, paid: jax.Array, gamma: Any) -> jax.Array:
     num_states = law.shape[0]
     states = jnp.arange(num_states)
 
-    def eliminate(k: Any, system: jax.Array) -> jax.Array:
+    def eliminate(k: Number, system: jax.Array) -> jax.Array:
         row = system[k]
         leaving = row[num_states] + jnp.sum(jnp.where(states > k, row[:num_states], 0.0))
         row = row / leaving

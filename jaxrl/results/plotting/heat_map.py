@@ -16,6 +16,9 @@ from jaxrl.results.plotting.style import new_figure, require_picture, write_pict
 from jaxrl.results.statistics import iqm
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+if TYPE_CHECKING:
     import matplotlib.figure
     import xarray
 
@@ -162,7 +165,7 @@ def _label(axis: Any, array: xarray.DataArray, name: str | None) -> None:
     axis.set_label_text("" if name is None else name.removeprefix(HELD_OUT))
 
 
-def _write_numbers(ax: Any, values: np.ndarray, low: float, high: float) -> None:
+def _write_numbers(ax: Axes, values: np.ndarray, low: float, high: float) -> None:
     """A number in each cell, black on light colours and white on dark ones; "failed" where no run has one."""
     for (line, column), value in np.ndenumerate(values):
         failed = not np.isfinite(value)

@@ -12,6 +12,7 @@ from envs.files import replacing
 if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
+    import numpy.typing as npt
 
 # Okabe and Ito's colours, which colour-blind readers can distinguish, without yellow, which is faint on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -75,7 +76,9 @@ def style(index: int) -> dict[str, Any]:
     }
 
 
-def band(ax: matplotlib.axes.Axes, index: int, x: Any, low: Any, high: Any, num_lines: int) -> None:
+def band(
+    ax: matplotlib.axes.Axes, index: int, x: npt.ArrayLike, low: npt.ArrayLike, high: npt.ArrayLike, num_lines: int
+) -> None:
     """The interval of a line; from four lines on all are fainter and have edges, so that no band hides another.
 
     Args:

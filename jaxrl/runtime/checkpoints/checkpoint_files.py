@@ -315,7 +315,7 @@ def _check_shapes(where: Path, expected: Expected) -> None:
             raise _DamageError(f"evaluations/{name} is {dtype}{list(shape)}", surely=True)
 
 
-def _named(states: Any) -> dict[str, Any]:
+def _named(states: State) -> dict[str, Any]:
     """Leaves of states by the names under which a checkpoint has them."""
     return {f"{i:04d}": leaf for i, leaf in enumerate(jax.tree.leaves(states))}
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import jax
 
+from jaxrl.pytrees import PyTree
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.description import config_of
 from jaxrl.results.json_values import as_read
@@ -129,7 +130,7 @@ def same_runs(begun: Mapping[str, Any], current: Mapping[str, Any], free: Collec
     return bool(names) and all(begun[name] == current[name] for name in names)
 
 
-def difference(saved: Any, current: Any, at: str = "") -> str | None:
+def difference(saved: PyTree, current: PyTree, at: str = "") -> str | None:
     """First difference between two identities, such as `config.num_steps is 128 there and 64 here`."""
     if isinstance(saved, Mapping) and isinstance(current, Mapping):
         for name in [*current, *(name for name in saved if name not in current)]:

@@ -55,11 +55,11 @@ def read_identity(directory: Path, *, trust: bool = False) -> dict[str, Any]:
     return identity
 
 
-def _is_count(value: Any) -> bool:
+def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 2**63
 
 
-def _is_points(value: Any) -> bool:
+def _is_points(value: object) -> bool:
     """Whether `value` is a list of increasing numbers of iterations; the first may be 0, the last is above 0."""
     if not isinstance(value, list):
         return False
@@ -67,7 +67,7 @@ def _is_points(value: Any) -> bool:
     return bool(later and all(map(_is_count, later)) and all(map(lt, later, later[1:])))
 
 
-def _is_sweep(value: Any) -> bool:
+def _is_sweep(value: object) -> bool:
     """Whether `value` holds dims, and coordinates over them with matching sizes."""
     if not isinstance(value, dict) or not isinstance(value.get("dims"), list):
         return False
@@ -98,7 +98,7 @@ def _is_whole(value: Any) -> bool:
         return False
 
 
-def _is_seeds(value: Any) -> bool:
+def _is_seeds(value: object) -> bool:
     return bool(
         isinstance(value, list) and value and all(isinstance(seed, int) and 0 <= seed < 2**32 for seed in value)
     )
@@ -120,7 +120,7 @@ _FIELDS: dict[str, tuple[Callable[[Any], bool], str]] = {
 _REQUIRED = ("algorithm", "block", "env_steps", "points", "precision", "seeds", "sweep")
 
 
-def shortened(value: Any) -> str:
+def shortened(value: object) -> str:
     """JSON of a value, in at most 60 characters."""
     text = json.dumps(to_json(value), default=str)
     return text if len(text) <= 60 else f"{text[:57]}..."

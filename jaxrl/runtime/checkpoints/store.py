@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from envs.files import replacing, writing
+from jaxrl.pytrees import State
 from jaxrl.results.checksums import sealed_json
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.file_names import CHECKPOINTS, IDENTITY, PARTS
@@ -79,7 +80,7 @@ class Checkpoints:
             stacklevel=6,
         )
 
-    def begin(self, states: Any, metrics: Mapping[str, Any]) -> Checkpoint | None:
+    def begin(self, states: State, metrics: Mapping[str, Any]) -> Checkpoint | None:
         """Record the identity of the call; return the checkpoint to resume from, None to start from scratch.
 
         Args:
@@ -197,7 +198,7 @@ class Checkpoints:
         finally:
             _remove_left_overs(self._at)
 
-    def load(self, states: Any, metrics: Mapping[str, Any]) -> Checkpoint | None:
+    def load(self, states: State, metrics: Mapping[str, Any]) -> Checkpoint | None:
         """Last complete checkpoint, None where there is none.
 
         Args:

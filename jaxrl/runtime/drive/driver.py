@@ -210,7 +210,7 @@ def drive(
         checkpoints.close()
 
 
-def _last(call: Call, policies: Any) -> Policy:
+def _last(call: Call, policies: Policy) -> Policy:
     """Last policies of the runs, leaves `[num_settings, num_seeds, ...]`."""
     last = policies.last if isinstance(policies, Kept) else policies
     return jax.tree.map(lambda leaf: leaf.reshape(*call.shape, *leaf.shape[1:]), last)

@@ -147,7 +147,7 @@ class ShardedRun:
         return jax.tree.map(lambda leaf: _array(leaf, everywhere), tree)
 
 
-def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
+def _compiled(call: Call, mesh: Mesh, arguments: PyTree) -> _Programs:
     assert call.algo.sharded is not None
     sharded = call.algo.sharded(EnvShards(AXIS, mesh.size))
     loop = make_loop(sharded.algo, int(call.attrs["eval_episodes"]))
@@ -161,7 +161,7 @@ def _compiled(call: Call, mesh: Mesh, arguments: Any) -> _Programs:
     jit_advance = jax.jit(shard(advance, in_specs=(run, rest, rest, rest), out_specs=run), donate_argnums=0)
     jit_evaluate = jax.jit(shard(evaluate, in_specs=(run, rest, rest), out_specs=(run, rest, rest)), donate_argnums=0)
 
-    def on_mesh(of_each_env: bool, leaf: Any) -> jax.ShapeDtypeStruct:
+    def on_mesh(of_each_env: bool, leaf: PyTree) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, _spec(of_each_env)))
 
     number = on_mesh(False, np.zeros((), np.int32))  # of iterations

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.typing import DTypeLike
 
 from envs.errors import UserValueError
 from jaxrl.checks import check_count
@@ -118,7 +119,7 @@ def exchange(*numbers: int) -> np.ndarray:
         return np.asarray(multihost_utils.process_allgather(row))
 
 
-def broadcast_array(array: np.ndarray | None, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+def broadcast_array(array: np.ndarray | None, shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
     """Copy an array of process 0 to every process, bit for bit; all processes must call it.
 
     Args:
@@ -136,7 +137,7 @@ def broadcast_array(array: np.ndarray | None, shape: tuple[int, ...], dtype: Any
     return np.frombuffer(np.asarray(words).tobytes(), dtype).reshape(shape)
 
 
-def broadcast(value: Any) -> Any:
+def broadcast(value: object) -> Any:
     """Copy a picklable value of process 0 to every process; all processes must call it."""
     if jax.process_count() == 1:
         return value

@@ -15,7 +15,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.action_probabilities import has_probabilities, probabilities
 from jaxrl.learning.actor import check_memory, memories, scored
 from jaxrl.learning.rollout import episode_ends, first_observation, remembered, reset_all, rollout
-from jaxrl.pytrees import Memory, Policy
+from jaxrl.pytrees import Mask, Memory, Observation, Policy, PyTree
 
 # An agent acting alone and in a batch computes the same sums, possibly in another order.
 ALONE_TOLERANCE = 1e-5
@@ -42,7 +42,7 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> N
     actor = algo.actor
     start = memories(actor.initial_memory(policy), agents)
 
-    def one(key: jax.Array, greedy: Any) -> tuple[Any, Any]:
+    def one(key: jax.Array, greedy: jax.Array | bool) -> tuple[Any, Any]:
         scores, memory = scored(actor, policy, start, obs, mask)
         action, _, memory = actor.choose(actor.noise(key, agents), scores, memory, greedy, mask)
         return action, memory
@@ -71,7 +71,13 @@ def check_actor(algo: Algorithm, key: jax.Array, policy: Policy, law: Laws) -> N
 
 
 def _check_log_prob(
-    algo: Algorithm, key: jax.Array, policy: Policy, obs: Any, mask: Any, start: Any, agents: tuple[int, ...]
+    algo: Algorithm,
+    key: jax.Array,
+    policy: Policy,
+    obs: Observation,
+    mask: Mask,
+    start: PyTree,
+    agents: tuple[int, ...],
 ) -> None:
     """Log-probabilities have a number for each agent, and probabilities of all discrete actions sum to 1."""
     actor, shares = algo.actor, has_probabilities(algo.env, algo.actor)
@@ -108,7 +114,7 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Policy, agents: tuple
         noise = actor.noise(noise_key, (REPLAYED_STEPS, REPLAYED_ENVS, *agents))
         carry, steps, _ = rollout(env, params, actor, policy, env_key, first, noise, num_steps=REPLAYED_STEPS)
 
-        def again(memory: Memory, inputs: Any) -> tuple[Any, Any]:
+        def again(memory: Memory, inputs: PyTree) -> tuple[Any, Any]:
             obs, mask, noise, ended = inputs
             scores, memory = actor.scores(policy, memory, obs, mask)
             _, raw, memory = actor.choose(noise, scores, memory, False, mask)
@@ -134,11 +140,11 @@ def _check_replay(algo: Algorithm, key: jax.Array, policy: Policy, agents: tuple
                 )
 
 
-def _check_batch(algo: Algorithm, policy: Policy, obs: Any, mask: Any, start: Any, alone: Any) -> None:
+def _check_batch(algo: Algorithm, policy: Policy, obs: Observation, mask: Mask, start: PyTree, alone: PyTree) -> None:
     """A batch `[1, 3]` of the same observation chooses the action of a single one."""
     actor = algo.actor
 
-    def several(leaf: Any) -> jax.Array:
+    def several(leaf: PyTree) -> jax.Array:
         return jnp.broadcast_to(leaf, (1, 3, *jnp.shape(leaf)))
 
     obs, mask, before = jax.tree.map(several, (obs, mask, start))

@@ -91,7 +91,7 @@ def _check_running(algo: Algorithm, key: jax.Array, env_params: EnvParams, law: 
     traces = []
 
     @jax.jit
-    def advance(run: Any, key: jax.Array, hparams: HParams, iteration: Any, count: Any) -> Any:
+    def advance(run: PyTree, key: jax.Array, hparams: HParams, iteration: jax.Array, count: Any) -> Any:
         traces.append(None)
         return loop.advance(run, key, hparams, env_params, iteration, count)
 
@@ -117,7 +117,7 @@ def _check_running(algo: Algorithm, key: jax.Array, env_params: EnvParams, law: 
     return alone.state
 
 
-def _compare_widths(alone: Any, among: Any) -> None:
+def _compare_widths(alone: PyTree, among: PyTree) -> None:
     for (path, one), many in zip(jax.tree_util.tree_leaves_with_path(alone), jax.tree.leaves(among), strict=True):
         if not jnp.issubdtype(one.dtype, jnp.inexact):
             continue
@@ -174,7 +174,7 @@ def _check_leaves(algo: Algorithm, key: jax.Array, env_params: EnvParams, num_st
         )
 
 
-def _allowed_changes(structure: Any, defaults: list[np.float32], i: int) -> list[np.float32]:
+def _allowed_changes(structure: PyTree, defaults: list[np.float32], i: int) -> list[np.float32]:
     value = defaults[i]
     changes = [factor * value for factor in _FACTORS_OF_FINITE]
     if not np.any(value):
@@ -201,8 +201,8 @@ def _row(tree: PyTree, i: int) -> Any:
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
-def _equal(one: Any, other: Any) -> bool:
-    def leaf_equal(x: Any, y: Any) -> bool:
+def _equal(one: PyTree, other: PyTree) -> bool:
+    def leaf_equal(x: PyTree, y: PyTree) -> bool:
         if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
             x, y = jax.random.key_data(x), jax.random.key_data(y)
         return np.array_equal(np.asarray(x), np.asarray(y), equal_nan=jnp.issubdtype(x.dtype, jnp.inexact))

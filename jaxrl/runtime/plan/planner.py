@@ -68,7 +68,7 @@ class Sizes(NamedTuple):
 def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple[Programs, Sizes]:
     """Programs of a call and their memory; `Runs` of the same layout reuse them from the cache."""
 
-    def of_block(leaf: Any) -> jax.ShapeDtypeStruct:
+    def of_block(leaf: PyTree) -> jax.ShapeDtypeStruct:
         dtype = jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype)
         return jax.ShapeDtypeStruct((layout.block, *np.shape(leaf)[1:]), dtype)
 
@@ -78,7 +78,7 @@ def programs_of(call: Call, layout: Layout, precision: str = "default") -> tuple
     return programs, _sizes(programs, arguments, layout.block)
 
 
-def _sizes(programs: Programs, arguments: Any, block: int) -> Sizes:
+def _sizes(programs: Programs, arguments: PyTree, block: int) -> Sizes:
     def of_run(tree: PyTree) -> int:
         return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree)) // block
 
