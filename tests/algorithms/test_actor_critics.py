@@ -451,7 +451,7 @@ def test_other_actions_are_refused(name: str, env: Any, kind: Any, sentence: str
         ("td3", {"heads": "own"}, "heads"),
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused(name: str, fields: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_configuration_is_refused(name: str, fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         small(name, **fields)
     assert len(str(caught.value).splitlines()) == 1
@@ -514,7 +514,7 @@ def test_the_default_target_entropy_depends_on_the_actions(discrete: bool, fract
 
 
 @pytest.mark.parametrize("name", BUILDERS)
-def test_a_search_knows_what_to_try(name: str) -> None:
+def test_a_search_has_a_default_space(name: str) -> None:
     assert set(default_space(small(name))) == {"lr", "policy_lr", "target_rate", "discount"}
 
 

@@ -196,7 +196,7 @@ def test_a_minibatch_has_all_agents_of_a_step() -> None:
 
 @pytest.mark.parametrize("seen", ["rows", pytest.param("vector", marks=pytest.mark.slow)])
 @pytest.mark.slow
-def test_the_actor_depends_on_the_own_observation_alone(key: jax.Array, seen: Any) -> None:
+def test_the_actor_depends_on_its_own_observation_alone(key: jax.Array, seen: Any) -> None:
     """Gradients of actions reach all weights of the actor, gradients of values all of the critic, and no others."""
     config = dataclasses.replace(TINY, own_hidden=(4,), neighbour_hidden=(4,)) if seen == "rows" else TINY
     env = Team(seen)
@@ -251,7 +251,7 @@ def test_the_critic_learns_what_only_the_global_observation_shows(key: jax.Array
         ({"shared_trunk": True}, r"^shared_trunk has no effect with critic_sees='global', .*; leave it out$"),
     ],
 )
-def test_a_configuration_that_cannot_be_is_refused(fields: Any, sentence: str) -> None:
+def test_an_invalid_configuration_is_refused(fields: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         dataclasses.replace(TINY, **fields)
 

@@ -258,7 +258,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "sentence"), REFUSALS, ids=[sentence[:30] for _, sentence in REFUSALS])
-def test_a_configuration_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_configuration_is_refused(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         jaxrl.DQNConfig(**SMALL | fields)
     assert len(str(caught.value).splitlines()) == 1
@@ -339,7 +339,7 @@ def test_a_traced_discount_of_more_exponentials_than_heads_is_refused() -> None:
         jax.eval_shape(lambda k: algo.prepare(dataclasses.replace(algo.hparams, discount=jaxrl.Hyperbolic(k))), 0.1)
 
 
-def test_a_search_knows_what_to_try() -> None:
+def test_a_search_has_a_default_space() -> None:
     assert set(default_space(small())) >= {"lr", "epsilon_end", "discount"}
 
 

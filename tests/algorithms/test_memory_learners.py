@@ -326,7 +326,7 @@ def test_frames_and_transitions_give_the_same_learner(n_step: int) -> None:
         np.testing.assert_allclose(frames, transitions, atol=1e-6)
 
 
-def test_memories_begin_anew_with_another_policy() -> None:
+def test_memories_start_again_with_another_policy() -> None:
     algo = dqn()
     state = after_iterations(algo, 0)
     assert np.any(state.memories.policy["hidden"]) and np.any(state.carry.memory["hidden"])

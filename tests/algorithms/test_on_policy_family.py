@@ -329,7 +329,7 @@ def test_an_iteration_of_one_sample_has_no_normalised_advantage(name: str) -> No
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_default_space_names_what_there_is(name: str) -> None:
+def test_a_default_space_lists_the_valid_names(name: str) -> None:
     algo = small(name)
     for path, values in default_space(algo).items():
         field = path.removeprefix("config.")

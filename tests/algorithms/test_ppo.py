@@ -94,7 +94,7 @@ def test_a_curve_alone_is_refused_where_its_end_is_not_known() -> None:
 
 
 @pytest.mark.slow
-def test_schedules_go_on_beyond_what_a_float32_counts() -> None:
+def test_schedules_continue_beyond_what_a_float32_counts() -> None:
     """Counted in float32 by 32 at a time, environment steps would stop at 2^29."""
     algo = jaxrl.ppo(envs.make("cartpole"), TINY)
     hparams = algo.prepare(algo.hparams.replace(lr_end=0.0, anneal_env_steps=2.0**31))

@@ -227,7 +227,7 @@ REFUSALS: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("fields", "sentence"), REFUSALS, ids=[sentence[:30] for _, sentence in REFUSALS])
-def test_a_configuration_that_cannot_be_is_refused(fields: dict[str, Any], sentence: str) -> None:
+def test_an_invalid_configuration_is_refused(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         jaxrl.PQNConfig(**SMALL | fields)
     assert len(str(caught.value).splitlines()) == 1

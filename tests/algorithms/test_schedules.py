@@ -83,7 +83,7 @@ def test_a_curve_of_the_step_size_that_ends_at_0_ends_learning() -> None:
     assert algo.stopped(algo.prepare(constant.replace(lr=Curve([0.0, 1e-3])), None, 100), 100) is None
 
 
-def test_a_longer_run_keeps_the_end_of_a_curve_and_says_so() -> None:
+def test_a_longer_run_keeps_the_end_of_a_curve_and_reports_it() -> None:
     algo, constant = built("ppo", {})
     hparams = jax.tree.map(np.float32, constant).replace(clip_eps=Curve([0.2, 0.1]))
     short, longer = (algo.prepare(hparams, None, env_steps) for env_steps in (100, 200))

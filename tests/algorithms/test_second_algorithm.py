@@ -226,6 +226,6 @@ def test_help_of_the_users_own_algorithm_lists_its_fields(capsys: pytest.Capture
     assert "module:function" in capsys.readouterr().out
 
 
-def test_builder_of_names_what_there_is() -> None:
+def test_builder_of_lists_the_valid_names() -> None:
     assert builder_of(NAME) is cloning
     assert isinstance(builder_of("ppo")(envs.make("cartpole")), Algorithm)

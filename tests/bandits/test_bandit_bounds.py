@@ -40,7 +40,7 @@ def test_divergences_equal_their_integrals(rewards, law):
     np.testing.assert_allclose(bounds.lai_robbins([0.7, 2.0], rewards, sigma=1.5), 1.3 / divergence, rtol=1e-6)
 
 
-def test_arms_that_are_best_or_told_apart_at_once_add_nothing():
+def test_arms_that_are_best_or_distinguished_at_once_add_nothing():
     assert bounds.lai_robbins([0.5, 0.5]) == 0
     assert bounds.lai_robbins([1.0, 0.5]) == 0
     assert bounds.ucb1_bound([0.5, 0.5], 100) == 0

@@ -87,7 +87,7 @@ def test_runs_that_failed_are_left_out_and_counted(regret):
     assert lines_of(results)[0].label_with_failures == "a (1 of 20 failed)"
 
 
-def test_a_bandit_without_a_regret_is_told_by_its_reward(regret):
+def test_a_bandit_without_a_regret_is_compared_by_its_reward(regret):
     result = result_of(regret[:1], optimal=None, simple_regret=None)
     result.metrics = result.metrics.rename(regret="reward")
     frame = regret_table({"whittle": result}).to_pandas()

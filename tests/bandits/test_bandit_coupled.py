@@ -177,6 +177,6 @@ def test_constraints_may_be_arrays() -> None:
         (lambda: PathBandit(neighbours=((0, 1), (0, 0))), "neighbours must be symmetric"),
     ],
 )
-def test_constraints_that_cannot_be_are_refused(build: Any, sentence: str) -> None:
+def test_invalid_constraints_are_refused(build: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         build()

@@ -121,7 +121,7 @@ def test_sleeping_arms_are_left_alone():
     ],
     ids=lambda case: case.name,
 )
-def test_regret_flattens_where_features_tell_of_rewards(policy, env):
+def test_regret_flattens_where_features_predict_rewards(policy, env):
     metrics = jaxrl.run_bandit(policy, env, steps=2000, runs=50, points=[1000, 2000], progress=False).metrics
     first, both = metrics["regret"].values.astype(np.float64).T
     # Random pulls have as much regret in the second thousand as in the first; these policies have less than half.

@@ -205,7 +205,7 @@ def test_rewards_outside_0_and_1_are_refused(policy):
 # --- counts --------------------------------------------------------------------------------
 
 
-def test_counts_and_sums_go_on_beyond_what_a_float32_counts() -> None:
+def test_counts_and_sums_continue_beyond_what_a_float32_counts() -> None:
     """2^24 + 1 is not a float32: a count of pulls in float32 would stop there."""
     tally = Tally.zeros(2).add(jnp.float32([2.0**24, 3.0]))
     for _ in range(5):

@@ -139,7 +139,7 @@ def test_latent_rewards_follow_the_prior() -> None:
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_in_a_sentence(build, sentence: str) -> None:
+def test_invalid_arguments_are_refused_in_a_sentence(build, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         build()
 
@@ -253,7 +253,7 @@ def test_samplers_draw_the_pairs_of_the_definitions(sampler) -> None:
     assert stats.chisquare(drawn[possible], DRAWS * expected[possible]).pvalue > LEVEL
 
 
-def test_weighted_pairs_tell_of_rewards_what_the_policy_needs() -> None:
+def test_weighted_pairs_show_the_rewards_that_the_policy_needs() -> None:
     beta = 0.6
     rewards = np.array(REWARDS)
     policy = np.exp(rewards / beta) / np.exp(rewards / beta).sum()

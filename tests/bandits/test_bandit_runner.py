@@ -114,7 +114,7 @@ def test_a_block_holds_whole_vectors_and_no_more_arms_than_a_cache(num_arms: int
 
 
 @pytest.mark.slow
-def test_runs_are_the_same_bit_for_bit_whatever_their_neighbours() -> None:
+def test_runs_are_the_same_bit_for_bit_for_any_neighbours() -> None:
     together = run(runs=6, block=2).metrics
     alone = run(runs=[5, 2], block=2).metrics
     one_thread = run(runs=6, block=2, devices=jax.local_devices()[:1]).metrics
@@ -237,7 +237,7 @@ def test_bad_arguments_get_one_sentence(arguments: Any, error: type[Exception], 
         run(**arguments)
 
 
-def test_what_is_no_bandit_and_no_policy_is_refused() -> None:
+def test_arguments_that_are_not_a_bandit_and_a_policy_are_refused() -> None:
     with pytest.raises(
         TypeError, match=r"^env must be a bandit, such as envs\.make\('bandit/bernoulli'\), got CartPole"
     ):

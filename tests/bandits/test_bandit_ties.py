@@ -75,7 +75,7 @@ def assert_equal_shares(pulls: np.ndarray) -> None:
 
 @pytest.mark.slow_rows("True")
 @pytest.mark.parametrize("mask", [False, True])
-def test_equal_arms_have_equal_shares_whatever_their_place(mask: bool) -> None:
+def test_equal_arms_have_equal_shares_for_any_place(mask: bool) -> None:
     """The index of all arms is 0; of those that are awake in the second case, each run has one order throughout."""
     inner = envs.make("bandit/bernoulli", means=(0.5,) * 4)
     env = envs.make("bandit/sleeping", inner=inner) if mask else inner

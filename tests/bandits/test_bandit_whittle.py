@@ -230,7 +230,7 @@ def test_runs_report_rewards_pulls_and_whether_arms_are_indexable() -> None:
         (lambda: plan(RestlessBandit(), RestlessBandit().default_params, 0.9), "planning takes the instance"),
     ],
 )
-def test_what_cannot_be_is_refused(build: Any, sentence: str) -> None:
+def test_invalid_arguments_are_refused(build: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         build()
 

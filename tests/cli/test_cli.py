@@ -153,7 +153,7 @@ def test_a_damaged_result_is_named(tmp_path: Path, capsys: pytest.CaptureFixture
     assert str(tmp_path) in failed(capsys, "plot", str(tmp_path))
 
 
-def test_what_is_no_environment_is_refused(
+def test_a_value_that_is_not_an_environment_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     (tmp_path / "walks_refused.py").write_text(MY_ENVIRONMENT)
@@ -202,9 +202,7 @@ def raised(error: Exception) -> None:
     raise error
 
 
-def test_what_jaxrl_refuses_is_a_sentence_whatever_its_kind(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_every_refusal_of_jaxrl_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     import envs
     from envs import ContractError
     from envs.errors import ExistsError, MissingPackageError, UserTypeError
@@ -248,7 +246,7 @@ def test_a_mistake_of_jaxrl_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch,
 
 
 @pytest.mark.parametrize(("stop", "status"), [(KeyboardInterrupt(), 130), (KeyboardInterrupt(15), 143)])
-def test_the_exit_status_tells_the_signal_that_ended_a_command(
+def test_the_exit_status_shows_the_signal_that_ended_a_command(
     stop: KeyboardInterrupt, status: int, monkeypatch: pytest.MonkeyPatch
 ):
     def interrupted():
@@ -267,7 +265,7 @@ def test_the_exit_status_tells_the_signal_that_ended_a_command(
         ({"interrupted": 0, "stopped_by_signal": 15}, 0),
     ],
 )
-def test_the_exit_status_tells_the_signal_that_ended_training(
+def test_the_exit_status_shows_the_signal_that_ended_training(
     attrs: dict[str, int], status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     import jaxrl
@@ -562,7 +560,7 @@ def jaxrl_command(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_another_envs_is_told_in_one_sentence(tmp_path: Path):
+def test_another_envs_is_reported_in_one_sentence(tmp_path: Path):
     (tmp_path / "envs.py").write_text("")
     done = jaxrl_command("train", "ppo", "cartpole", cwd=tmp_path)
     assert done.returncode == 2
@@ -654,7 +652,9 @@ def test_deterministic_is_a_flag_of_xla(command: str, monkeypatch: pytest.Monkey
     assert os.environ["XLA_FLAGS"] == "--xla_a=1 --xla_gpu_deterministic_ops=true"
 
 
-def test_what_is_no_flag_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_is_not_a_flag_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["plan", "ppo", "cartpole", "--xla-flags", "xla_a=1 xla_b=2"]) == 2
     sentence = "jaxrl: --xla-flags takes words such as xla_cpu_prefer_vector_width=256, got 'xla_a=1 xla_b=2'\n"
     assert capsys.readouterr().err == sentence

@@ -54,7 +54,7 @@ def test_a_comparison_is_printed_drawn_and_saved(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.slow
-def test_a_comparison_that_was_stopped_goes_on_where_it_was(
+def test_a_comparison_that_was_stopped_continues_where_it_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     words = "bandit --arms 3 --policies ucb1,exp3 --steps 60 --runs 6 --points 3 --no-progress --out"
@@ -122,7 +122,7 @@ def test_the_bandit_is_named_by_its_options(args: str, env: BernoulliBandit):
     assert parse_bandit_options(args.split())[1] == env
 
 
-def test_the_help_tells_every_option(capsys: pytest.CaptureFixture[str]):
+def test_the_help_lists_every_option(capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit, match="0"):
         cli.main(["bandit", "--help", "--policies", "ucb1,exp3"])
     reported = capsys.readouterr().out

@@ -234,7 +234,7 @@ class Linear:
         return jnp.maximum(0.0, 1.0 - jnp.arange(horizon + 1) / 10)
 
 
-def test_a_family_of_ones_own_has_what_its_curve_tells():
+def test_a_family_of_ones_own_has_the_values_of_its_curve():
     assert properties.partial_sum(Linear(), 30) == pytest.approx(5.5)
     np.testing.assert_allclose(properties.future_weights(Linear(), (2, 20)), [1.9, 3.6], rtol=1e-6)
     assert properties.one_step_rates(Linear(), 20)[0] == pytest.approx(0.9)

@@ -126,7 +126,7 @@ def test_strings_are_read_and_written_in_one_form(text, canonical):
         (Exponential, TypeError, "A discount is a number"),
     ],
 )
-def test_what_is_no_discount_is_refused_in_one_sentence(value, error, part):
+def test_a_value_that_is_not_a_discount_is_refused_in_one_sentence(value, error, part):
     with pytest.raises(error, match=part) as raised:
         as_discount(value)
     assert "\n" not in str(raised.value)
@@ -405,7 +405,7 @@ def test_own_family_needs_only_a_curve():
         stack([own, 0.9])
 
 
-def test_own_family_with_a_bad_curve_is_told():
+def test_own_family_with_a_bad_curve_is_reported():
     class Wrong:
         def __init__(self, values):
             self.values = values

@@ -103,7 +103,7 @@ def test_the_drifting_adversary_lets_every_arm_lead() -> None:
     np.testing.assert_array_equal(rewards, states.values[np.arange(40), actions])
 
 
-def test_the_adaptive_adversary_answers_to_the_pulls() -> None:
+def test_the_adaptive_adversary_responds_to_the_pulls() -> None:
     env: Any = envs.make("bandit/adaptive-adversary", num_arms=3)
     params = env.default_params.replace(rate=0.2, strength=0.5)
     states, actions, *_ = walk(env, params, 30)

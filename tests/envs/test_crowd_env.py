@@ -477,7 +477,7 @@ def test_reward_weights_are_swept_in_one_training_call() -> None:
     assert np.isfinite(result.metrics["energy_plus"]).all()
 
 
-def test_paths_into_parameters_that_do_not_exist_are_told() -> None:
+def test_paths_into_parameters_that_do_not_exist_are_reported() -> None:
     env = Crowd(num_agents=2)
     algo = ppo(env, PPOConfig(num_envs=1, num_steps=4, num_minibatches=1))
     for path, sentence in (

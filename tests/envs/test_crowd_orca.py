@@ -267,7 +267,7 @@ def test_who_does_not_walk_is_in_nobodys_way():
 # --- the policy --------------------------------------------------------------------------
 
 
-def test_what_makes_no_sense_is_refused():
+def test_invalid_arguments_are_refused():
     env = Crowd("circle", num_agents=2)
     with pytest.raises(ValueError, match="obstacle_horizon must be above 0 s, got 0"):
         Orca(env, obstacle_horizon=0)

@@ -328,7 +328,7 @@ def test_the_rewards_of_2023_are_the_papers() -> None:
         assert actual.switch_env_steps == math.inf, name
 
 
-def test_unknown_presets_and_rewards_are_told_with_near_matches() -> None:
+def test_unknown_presets_and_rewards_are_reported_with_near_matches() -> None:
     with pytest.raises(ValueError, match=r"preset is '2032'; did you mean '202[23]'"):
         presets.preset("2032")
     with pytest.raises(ValueError, match="reward is 'pure-enegy'; did you mean 'pure-energy'"):

@@ -261,7 +261,7 @@ def test_equal_environments_share_what_is_compiled_at_the_first_call(key: jax.Ar
     assert len(CALLS) == 2
 
 
-def test_the_next_episode_starts_where_it_is_told(key: jax.Array):
+def test_the_next_episode_starts_where_requested(key: jax.Array):
     env = tiny(max_steps_in_episode=1)
     _, start = env.reset(key)
     _, elsewhere, *_ = env.step_env(key, start, ACTIONS)

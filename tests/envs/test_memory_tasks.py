@@ -452,7 +452,7 @@ def test_noise_on_positions_is_drawn_with_a_swept_scale(name: str) -> None:
         (lambda: envs.make("t-maze"), "did you mean 'maze' or 'memory/t-maze'"),
     ],
 )
-def test_what_cannot_be_is_refused(make: Callable[[], Any], sentence: str) -> None:
+def test_invalid_arguments_are_refused(make: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()
 

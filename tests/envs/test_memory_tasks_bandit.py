@@ -240,7 +240,7 @@ def test_pulls_and_prior_are_swept() -> None:
         (lambda: _checked(num_pulls=np.array([2, 0])), r"env\.num_pulls must be at least 1 and finite, got 0"),
     ],
 )
-def test_what_cannot_be_is_refused(make: Callable[[], Any], sentence: str) -> None:
+def test_invalid_arguments_are_refused(make: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()
 

@@ -216,6 +216,6 @@ def test_values_and_queries_are_equally_likely_and_independent() -> None:
         (lambda: envs.make("autoencode"), "did you mean 'memory/autoencode'"),
     ],
 )
-def test_what_cannot_be_is_refused(make: Callable[[], Any], sentence: str) -> None:
+def test_invalid_arguments_are_refused(make: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()

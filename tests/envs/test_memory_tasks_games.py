@@ -275,6 +275,6 @@ def test_a_policy_by_hand_earns_the_optimum_of_the_smallest_board() -> None:
         (lambda: Battleship(3, (3, 2)), r"ships is \(3, 2\), too many for a board of 3 x 3; every ship must find"),
     ],
 )
-def test_what_cannot_be_is_refused(make: Callable[[], Any], sentence: str) -> None:
+def test_invalid_arguments_are_refused(make: Callable[[], Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         make()

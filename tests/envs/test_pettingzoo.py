@@ -109,7 +109,7 @@ def test_only_those_who_take_part_are_there():
 
 
 @pytest.mark.slow
-def test_seeds_make_episodes_and_unseeded_resets_go_on():
+def test_seeds_make_episodes_and_unseeded_resets_continue():
     parallel, other = (as_pettingzoo(small("crowd/random")) for _ in range(2))
     first = parallel.reset(seed=3)[0]["agent_0"]["own"]
     second = parallel.reset()[0]["agent_0"]["own"]

@@ -93,7 +93,7 @@ def test_the_page_holds_the_episode_of_those_who_are_present(tmp_path):
 
 
 @pytest.mark.slow
-def test_walls_that_stand_are_told_once(tmp_path):
+def test_walls_that_stand_are_reported_once(tmp_path):
     episode = some_episode()
     still = replace(episode, box_centre=jnp.tile(episode.box_centre[:1], (NUM_FRAMES, 1, 1)))
     data = episode_in(player(still, path=tmp_path / "x.html"))
@@ -358,7 +358,7 @@ def test_colours_have_a_legend(page):
     assert len(set(max(seen, key=lambda colours: len(set(colours))))) == 4
 
 
-def test_a_person_tells_speed_and_energy(page):
+def test_a_person_shows_speed_and_energy(page):
     from selenium.webdriver.common.action_chains import ActionChains
 
     page.execute_script("jaxrlPlayer.seek(3)")

@@ -205,7 +205,7 @@ def test_what_they_refuse(wrap: Any, message: str) -> None:
         wrap()
 
 
-def test_parameters_that_cannot_be_are_refused() -> None:
+def test_invalid_parameters_are_refused() -> None:
     env = wrappers.sticky_actions(CARTPOLE, 0.25)
     params: Any = env.default_params
     env.check_params(params.replace(probability=np.array([0.0, 1.0])))
@@ -295,7 +295,7 @@ def test_what_is_inside_knows_when_the_decisions_are_over(limit: int) -> None:
         (lambda: wrappers.transform_observation(CARTPOLE, list), TypeError, r"returns \[.* in place of an array"),
     ],
 )
-def test_what_is_no_number_gets_one_sentence(make: Any, error: type, sentence: str) -> None:
+def test_a_value_that_is_not_a_number_gets_one_sentence(make: Any, error: type, sentence: str) -> None:
     with pytest.raises(error, match=sentence) as caught:
         make()
     assert "\n" not in str(caught.value)

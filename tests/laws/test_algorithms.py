@@ -131,7 +131,7 @@ def _broken(change: str) -> Any:
         ("grows memory", "actor must return a memory with the structure of its initial_memory"),
     ],
 )
-def test_a_broken_algorithm_is_told_which_law(change: str, sentence: str) -> None:
+def test_a_broken_algorithm_gets_the_name_of_the_law(change: str, sentence: str) -> None:
     with pytest.raises(envs.ContractError, match=sentence):
         jaxrl.check(_broken(change))
 

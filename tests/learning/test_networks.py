@@ -238,7 +238,7 @@ def test_other_outputs_are_refused(what: str, error: type[Exception], sentence: 
         check_network(Returns(what), jax.ShapeDtypeStruct((2,), jnp.float32), 3)
 
 
-def test_what_is_no_module_is_refused() -> None:
+def test_a_value_that_is_not_a_module_is_refused() -> None:
     network: Any = lambda obs: (obs, obs[0])  # noqa: E731
     with pytest.raises(TypeError, match=r"^network must be a flax.linen module, got function$"):
         check_network(network, jax.ShapeDtypeStruct((2,), jnp.float32), 2)

@@ -41,7 +41,7 @@ def test_targets_are_those_of_a_loop() -> None:
 
 
 @pytest.mark.parametrize("heads", ["own", "joint"])
-def test_heads_go_on_with_allowed_actions(heads: str) -> None:
+def test_heads_continue_with_allowed_actions(heads: str) -> None:
     values = np.array([[[9.0, 0.0], [1.0, 2.0], [0.0, 3.0]]], np.float32)  # of 3 actions under 2 rates
     shares = np.array([0.5, 0.5], np.float32)
     mask = np.array([[False, True, True]])

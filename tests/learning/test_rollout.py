@@ -167,7 +167,7 @@ def test_types_stay_what_the_environment_gives(rolled: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_second_rollout_goes_on_where_the_first_ended(start: Carry) -> None:
+def test_a_second_rollout_continues_where_the_first_ended(start: Carry) -> None:
     carry, first, _ = roll(jax.random.key(2), start, wishes()[: NUM_STEPS // 2], Params(), NUM_STEPS)
     _, second, _ = roll(jax.random.key(3), carry, wishes()[NUM_STEPS // 2 :], Params(), NUM_STEPS)
     stepped_by_hand(jax.tree.map(lambda *x: np.concatenate(x), first, second), wishes(), LIMIT)

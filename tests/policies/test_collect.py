@@ -125,7 +125,7 @@ def test_the_last_observation_is_the_one_before_the_reset(stream: xarray.Dataset
     assert len(np.unique(whole["length"])) > 1
 
 
-def test_streams_go_on_with_other_episodes(stream: xarray.Dataset) -> None:
+def test_streams_continue_with_other_episodes(stream: xarray.Dataset) -> None:
     ended = stream["terminated"].values
     starts = stream["observation"].values[:, 1:][ended[:, :-1]]
     assert len(np.unique(starts[:, 0])) == len(starts)

@@ -116,7 +116,7 @@ def test_the_end_of_one_agent_does_not_touch_the_memory_of_another_elsewhere(key
 
 
 @pytest.mark.slow
-def test_noise_goes_on_in_the_memory_until_the_episode_ends(key: jax.Array) -> None:
+def test_noise_continues_in_the_memory_until_the_episode_ends(key: jax.Array) -> None:
     env, num_envs, steps = Repeat(), 3, 13
     actor, params = correlated(env), env.default_params
     first = reset_all(env, key, params, num_envs, memory=actor.initial_memory(None))

@@ -173,7 +173,7 @@ def test_gif_of_one_episode(tmp_path):
     assert np.abs(first - last).max() > 100
 
 
-def test_a_film_goes_on_over_episodes(tmp_path):
+def test_a_film_continues_over_episodes(tmp_path):
     env = CartPole()
     params = replace(env.default_params, max_steps_in_episode=3)
     render(env, None, tmp_path / "x.gif", env_params=params, num_steps=10)
@@ -240,7 +240,7 @@ class ThreeWays(CartPole):
         return spaces.Discrete(3)
 
 
-def test_numbers_of_actions_are_told_apart():
+def test_numbers_of_actions_are_distinguished():
     check_fit(CartPole(), Unknown())
     with pytest.raises(ValueError, match="unlike those of cartpole"):
         check_fit(CartPole(), ThreeWays())

@@ -136,7 +136,7 @@ def test_values_are_those_of_the_critic() -> None:
     np.testing.assert_allclose(policy.values(OBS), 2 * obs[:, 0] - obs[:, 3], rtol=1e-6)
 
 
-def test_policies_without_the_numbers_say_so(ppo: TrainedPolicy, dqn: TrainedPolicy) -> None:
+def test_policies_without_the_numbers_report_it(ppo: TrainedPolicy, dqn: TrainedPolicy) -> None:
     with pytest.raises(UserValueError, match=r"q_values needs a policy that acts by action values.* got one of ppo"):
         ppo.q_values(OBS)
     with pytest.raises(UserValueError, match=r"values needs a policy with a critic .* got one of dqn"):

@@ -366,7 +366,7 @@ def test_of_a_search_come_its_test_its_trials_and_what_mattered_in_them(tmp_path
     assert "test seeds, which no trial used" in note and "20 complete trials" in note
 
 
-def test_test_seeds_that_trials_have_seen_are_told(tmp_path):
+def test_test_seeds_that_trials_have_seen_are_reported(tmp_path):
     search_of(tmp_path / "sweep", test_seeds=range(2, 14))
     assert "some of which its trials used" in " ".join(report_of(tmp_path, [tmp_path / "sweep"])["notes"])
 
@@ -385,7 +385,7 @@ def test_of_a_search_without_a_test_come_its_trials(tmp_path):
     assert report_of(tmp_path, [tmp_path / "sweep", result_of()])["first"] == "return"  # among others
 
 
-def test_a_search_that_tells_nothing_gets_one_sentence(tmp_path):
+def test_a_search_without_information_gets_one_sentence(tmp_path):
     search_of(tmp_path / "begun", complete=0)
     with pytest.raises(ResultError, match=r"begun holds a search without a complete trial\.$"):
         write_report([tmp_path / "begun"], tmp_path / "x.html")
@@ -430,7 +430,7 @@ def test_every_byte_of_a_search_is_guarded(tmp_path):
     assert len(read_search(tmp_path / "sweep").trials.settings) == 2
 
 
-def test_runs_are_named_by_as_much_of_their_paths_as_tells_them_apart(tmp_path):
+def test_runs_are_named_by_the_shortest_distinct_ends_of_their_paths(tmp_path):
     for name in ("x/a", "y/a"):
         result_of().save(tmp_path / name)
     data = report_of(tmp_path, [tmp_path / "x" / "a", tmp_path / "y" / "a", result_of(key=1), result_of(key=2)])
@@ -498,7 +498,7 @@ def test_wrong_arguments_get_one_sentence(tmp_path, runs, options, error, senten
     assert not (tmp_path / "report.html").exists() and not list(tmp_path.glob("**/.*"))
 
 
-def test_the_command_writes_the_page_and_tells_of_mistakes(tmp_path, capsys):
+def test_the_command_writes_the_page_and_reports_mistakes(tmp_path, capsys):
     for name in ("a", "b"):
         result_of(key=ord(name)).save(tmp_path / name)
     paths = [str(tmp_path / name) for name in ("a", "b")]

@@ -171,7 +171,7 @@ def test_nested_parameters_of_the_environment_come_back(tmp_path):
     assert_same_tree(load_result(tmp_path, allow=__name__).env_params, result.env_params)
 
 
-def test_parameters_that_are_no_numbers_are_told_apart(tmp_path):
+def test_parameters_that_are_no_numbers_are_distinguished(tmp_path):
     nested("hills").save(tmp_path)
     loaded = load_result(tmp_path, allow=__name__)
     with pytest.raises(ResultError, match=r"unknown \(its env_params are different from the environment's defaults"):

@@ -363,7 +363,7 @@ class SmallHParams:
     discount: Any
 
 
-def test_configuration_tells_the_hyper_parameters_that_ran(tmp_path):
+def test_configuration_shows_the_hyper_parameters_that_ran(tmp_path):
     def full(value):
         return np.full(NUM_SETTINGS, value, np.float32)
 
@@ -417,7 +417,7 @@ def test_an_unknown_algorithm_is_asked_for(tmp_path):
 
 
 @pytest.mark.parametrize("interrupted", [0, 1])
-def test_who_begins_where_a_run_was_stopped_is_told_how_to_go_on(tmp_path, interrupted):
+def test_a_new_call_in_the_directory_of_a_stopped_run_is_shown_how_to_continue(tmp_path, interrupted):
     small_result().save(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     config["attributes"]["interrupted"] = interrupted

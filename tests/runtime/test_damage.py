@@ -153,7 +153,7 @@ def test_every_byte_of_a_result_is_guarded(algo: Algorithm, whole: Path, tmp_pat
     assert refused >= (20 if name == "policies.npz" else 40)  # an archive has bytes that are never read
 
 
-def test_files_of_two_results_are_told_apart_and_trusted_ones_are_read(
+def test_files_of_two_results_are_distinguished_and_trusted_ones_are_read(
     algo: Algorithm, whole: Path, tmp_path: Path
 ) -> None:
     shutil.copytree(whole, tmp_path / "x")
@@ -329,7 +329,7 @@ def test_a_longer_run_that_would_learn_nothing_is_refused_or_stretched() -> None
     assert call("keep").attrs["run_length"] == 320
 
 
-def test_a_stretched_run_goes_on_from_its_checkpoint(algo: Algorithm, whole: Path, tmp_path: Path) -> None:
+def test_a_stretched_run_continues_from_its_checkpoint(algo: Algorithm, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "x")
     longer = jaxrl.resume(tmp_path / "x", algo=algo, progress=False, env_steps=8 * PER_ITERATION, schedules="stretch")
     assert longer.metrics.attrs["run_length"] == 8 * PER_ITERATION
@@ -340,7 +340,7 @@ def test_a_stretched_run_goes_on_from_its_checkpoint(algo: Algorithm, whole: Pat
 
 
 @pytest.mark.slow
-def test_divergence_to_finite_nonsense_is_told(algo: Algorithm) -> None:
+def test_divergence_to_finite_nonsense_is_reported(algo: Algorithm) -> None:
     wild = algo._replace(policy=lambda state, hparams: state * 2.0**25)
     with pytest.warns(RuntimeWarning, match=r"^2 of 2 runs have diverged, although their metrics are finite"):
         run(wild)

@@ -228,7 +228,7 @@ def test_processes_that_do_not_come_are_not_waited_for(tmp_path: Path) -> None:
         (("host:1234", None, 0), r"coordinator, num_processes and process_id must be given together, .* is missing"),
     ],
 )
-def test_processes_that_make_no_sense_are_refused(arguments: Any, sentence: str) -> None:
+def test_invalid_processes_are_refused(arguments: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         start(*arguments)
 
@@ -238,14 +238,14 @@ def test_timeouts_are_seconds() -> None:
         start("host:1234", 2, 0, timeout=0)
 
 
-def test_a_coordinator_that_cannot_be_reached_is_told_in_time() -> None:
+def test_a_coordinator_that_cannot_be_reached_is_reported_in_time() -> None:
     port, began = free_port(), time.monotonic()
     with pytest.raises(ValueError, match=rf"^coordinator localhost:{port} cannot be reached within 1 s \(.*\): "):
         start(f"localhost:{port}", 2, 1, timeout=1)
     assert 1 <= time.monotonic() - began < 5
 
 
-def test_a_port_in_use_is_told() -> None:
+def test_a_port_in_use_is_reported() -> None:
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
@@ -268,7 +268,7 @@ def test_one_process_talks_to_itself() -> None:
         (["--coordinator", "host", "--num-processes", "2", "--process-id=2"], "--process-id must be a whole number"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(args: list[str], sentence: str, capsys: Any) -> None:
+def test_invalid_options_are_refused(args: list[str], sentence: str, capsys: Any) -> None:
     from jaxrl.cli import main as cli
 
     assert cli.main(["train", "ppo", "cartpole", *args]) == 2

@@ -26,7 +26,7 @@ def swallowed() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_an_interrupt_raises_as_ever_and_the_handler_is_set_back() -> None:
+def test_an_interrupt_raises_as_usual_and_the_handler_is_set_back() -> None:
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt), hearing_interrupts():
         signal.raise_signal(signal.SIGINT)
@@ -34,14 +34,14 @@ def test_an_interrupt_raises_as_ever_and_the_handler_is_set_back() -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_one_that_was_swallowed_ends_the_block_and_is_then_forgotten() -> None:
+def test_a_suppressed_interrupt_ends_the_block_and_is_then_forgotten() -> None:
     with pytest.raises(KeyboardInterrupt), hearing_interrupts():
         swallowed()
     with hearing_interrupts(), stop_on_signals() as stop:
         assert not stop
 
 
-def test_one_that_was_swallowed_begins_no_training() -> None:
+def test_a_suppressed_interrupt_begins_no_training() -> None:
     with pytest.raises(KeyboardInterrupt), hearing_interrupts():
         swallowed()
         with stop_on_signals():

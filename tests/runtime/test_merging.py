@@ -83,7 +83,7 @@ def test_more_shards_than_seeds_split_the_settings(algo: Algorithm, sweep: Any, 
     assert_same(jaxrl.merge(sorted(tmp_path.glob("x-*"))), jaxrl.train(algo, sweep, **call))
 
 
-def test_what_is_missing_is_said_and_left_out(algo: Algorithm, sweep: Any, shards: list[Path]) -> None:
+def test_missing_parts_are_reported_and_left_out(algo: Algorithm, sweep: Any, shards: list[Path]) -> None:
     with pytest.warns(RuntimeWarning, match=r"^shards 1/2 are missing, so that 1 of 3 seeds are left out: 9$"):
         merged = jaxrl.merge(shards[:1])
     assert merged.seeds == [3, 5]
@@ -202,7 +202,7 @@ def test_a_shard_in_parts_that_ended_early_has_the_seeds_of_its_parts(shards: li
     np.testing.assert_array_equal(merged.values("return")[:, 0], whole.values("return")[:, 0])
 
 
-def test_seeds_in_a_row_are_told_by_the_first_and_the_last() -> None:
+def test_seeds_in_a_row_are_described_by_the_first_and_the_last() -> None:
     assert _spans([0, 1, 2, 3, 7, 9, 10]) == "0 to 3, 7, 9 to 10"
     assert _spans(list(range(0, 60, 2))) == "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, ... (30 in all, up to 58)"
 
@@ -248,7 +248,7 @@ def test_bad_input(algo: Algorithm, shards: list[Path], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shard", ["", "1", "2/2", "a/b", "-1/2", (0, 0), (1.0, 2), [0, 1], 3])
-def test_what_is_no_shard_is_refused(shard: Any) -> None:
+def test_a_value_that_is_not_a_shard_is_refused(shard: Any) -> None:
     with pytest.raises(ValueError, match="shard must be i/n"):
         shard_of(shard)
 
@@ -313,7 +313,7 @@ def test_auto_reads_the_allocation(variables: dict[str, str], shard: str) -> Non
         ),
     ],
 )
-def test_an_allocation_that_tells_nothing_is_refused(variables: dict[str, str], reported: str) -> None:
+def test_an_allocation_without_an_index_is_refused(variables: dict[str, str], reported: str) -> None:
     with pytest.raises(ValueError, match=f"--shard auto {reported}"):
         shard_of_allocation(variables)
 

@@ -154,7 +154,7 @@ def test_run_json_is_read_once(algo: Algorithm, tmp_path: Path, monkeypatch: pyt
         assert reads.count(IDENTITY) == 1
 
 
-def test_signals_are_heard_in_one_place(algo: Algorithm, monkeypatch: pytest.MonkeyPatch):
+def test_signals_are_handled_in_one_place(algo: Algorithm, monkeypatch: pytest.MonkeyPatch):
     hearing, stop_on_signals = [], execution.stop_on_signals
 
     def counted(say: bool = False) -> Any:

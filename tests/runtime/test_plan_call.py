@@ -92,7 +92,7 @@ def test_sizes(text: int | str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["lots", "", "8 apples", "-1GiB", "0", 0, True, 1.5, None, "GiB"])
-def test_what_is_no_size_is_refused(text: Any) -> None:
+def test_a_value_that_is_not_a_size_is_refused(text: Any) -> None:
     with pytest.raises(ValueError, match=r"^memory must be a size such as 8GiB or 500MB, or a number of bytes, got "):
         parse_size(text)
 
@@ -199,7 +199,7 @@ def test_the_fewest_parts_that_fit_are_taken_and_then_narrower_blocks(algo: Algo
     assert "not equal bit for bit" in str(narrow)
 
 
-def test_where_no_block_of_one_run_fits_the_numbers_are_told(algo: Algorithm) -> None:
+def test_where_no_block_of_one_run_fits_the_numbers_are_reported(algo: Algorithm) -> None:
     with pytest.raises(
         ValueError, match=r"^memory must be at least 790MiB for this call, got 300 MiB: it takes process 200"
     ):
@@ -346,7 +346,7 @@ def test_parts_change_no_bit(algo: Algorithm, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("three_parts")
-def test_parts_go_on_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path) -> None:
+def test_parts_continue_where_a_signal_stopped_them(algo: Algorithm, tmp_path: Path) -> None:
     whole, calls = run(algo, seeds=6), []
 
     def stop_at_fourth(env_step: int, metrics: Any) -> None:
@@ -414,7 +414,9 @@ def test_a_device_without_memory_left_gets_narrower_blocks(
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_the_last_checkpoint(algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_continues_from_the_last_checkpoint(
+    algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     half = run(algo, seeds=6, env_steps=2 * PER_ITERATION, evals=1)
     run(algo, seeds=6, block=1)
     options: dict[str, Any] = {"seeds": 6, "out": tmp_path / "x", "checkpoint_minutes": 1e-9}
@@ -425,7 +427,7 @@ def test_it_goes_on_from_the_last_checkpoint(algo: Algorithm, tmp_path: Path, mo
     assert result.metrics["env_step"].values.tolist() == [32, 64] and result.metrics.attrs["block"] == 1
 
 
-def test_where_no_block_is_narrower_one_sentence_tells(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_no_block_is_narrower_one_sentence_is_shown(algo: Algorithm, monkeypatch: pytest.MonkeyPatch) -> None:
     run(algo, seeds=6, block=1)
     monkeypatch.setattr("jaxrl.runtime.runs.run_on_devices", exhausted_at(1))
     with pytest.raises(ValueError, match=r"^there is no memory left for blocks of one run: RESOURCE_EXHAUSTED"):

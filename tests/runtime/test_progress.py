@@ -146,7 +146,7 @@ def test_the_second_signal_ends_at_once(first: signal.Signals, second: signal.Si
 
 
 @pytest.mark.parametrize("say", [True, False])
-def test_who_asks_to_end_is_told_that_it_was_heard(capfd: pytest.CaptureFixture[str], say: bool) -> None:
+def test_a_request_to_end_is_confirmed(capfd: pytest.CaptureFixture[str], say: bool) -> None:
     with stop_on_signals(say):
         os.kill(os.getpid(), signal.SIGINT)
     reported = capfd.readouterr().err

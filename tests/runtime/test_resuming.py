@@ -56,7 +56,7 @@ def stopped(algo: Algorithm, out: Path, after: int, number: int = signal.SIGTERM
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
-def test_a_run_that_a_signal_ended_goes_on_bit_for_bit(
+def test_a_run_that_a_signal_ended_continues_bit_for_bit(
     algo: Algorithm, whole: Result, tmp_path: Path, number: int
 ) -> None:
     early = stopped(algo, tmp_path / "x", 2, number)
@@ -96,7 +96,7 @@ def test_a_signal_between_two_evaluations_changes_no_bit(
     assert_same_bits(on, whole)
 
 
-def test_the_directory_tells_how_to_go_on_and_a_finished_run_computes_nothing(
+def test_the_directory_shows_how_to_continue_and_a_finished_run_computes_nothing(
     algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: Any
 ) -> None:
     stopped(algo, tmp_path / "x", 1)
@@ -110,7 +110,7 @@ def test_the_directory_tells_how_to_go_on_and_a_finished_run_computes_nothing(
     assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), whole)
 
 
-def test_resume_starts_where_there_is_nothing_to_go_on_with(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
+def test_resume_starts_where_there_is_nothing_to_continue_with(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path / "x", resume=True), whole)
 
 
@@ -132,7 +132,7 @@ def test_a_schedule_over_the_whole_run_stays_at_its_end(algo: Algorithm, tmp_pat
 
 
 @pytest.mark.slow
-def test_a_sweep_goes_on_with_its_names_and_on_another_number_of_devices(algo: Algorithm, tmp_path: Path) -> None:
+def test_a_sweep_continues_with_its_names_and_on_another_number_of_devices(algo: Algorithm, tmp_path: Path) -> None:
     sweep = jaxrl.grid(algo.hparams, {"discount": [0.9, "beta:mu=0.98,eta=0.5"], "env.gravity": [9.8, 12.0]})
     changes = {"hparams": sweep, "seeds": [5, 7]}
     expected = jaxrl.train(algo, **RUN | changes)
@@ -143,7 +143,7 @@ def test_a_sweep_goes_on_with_its_names_and_on_another_number_of_devices(algo: A
 
 
 @pytest.mark.slow
-def test_bandits_go_on_too(tmp_path: Path) -> None:
+def test_bandits_continue_too(tmp_path: Path) -> None:
     ucb, bandit = jaxrl.bandits.ucb1(), BernoulliBandit(num_arms=3)
     settings: Any = {"steps": 64, "runs": 4, "points": [8, 16, 64], "progress": False}
 
@@ -190,7 +190,9 @@ def test_a_checkpoint_of_other_hyper_parameters_or_networks_is_refused(algo: Alg
         jaxrl.train(other, **RUN, out=begun, resume=True)
 
 
-def test_other_versions_are_told_and_go_on(algo: Algorithm, whole: Result, begun: Path, tmp_path: Path) -> None:
+def test_other_versions_are_reported_and_the_run_continues(
+    algo: Algorithm, whole: Result, begun: Path, tmp_path: Path
+) -> None:
     shutil.copytree(begun, tmp_path / "x")
     reported = json.loads((tmp_path / "x" / "run.json").read_text())
     reported["versions"]["jax"] = "0.0.1"
@@ -220,7 +222,7 @@ def test_bad_input(algo: Algorithm, tmp_path: Path) -> None:
     assert not (tmp_path / "x").exists()
 
 
-def test_a_checkpoint_cut_in_half_is_told(begun: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_cut_in_half_is_reported(begun: Path, tmp_path: Path) -> None:
     shutil.copytree(begun, tmp_path / "x")
     files = [file for file in (tmp_path / "x" / CHECKPOINTS).rglob("*") if file.is_file() and "/states/" in str(file)]
     assert files
@@ -341,7 +343,7 @@ def test_a_full_disk_ends_no_run_and_leaves_the_last_checkpoint(algo: Algorithm,
     assert_same_bits(jaxrl.resume(tmp_path / "x", progress=False), jaxrl.train(algo, **RUN))
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_and_the_run_goes_on(
+def test_a_checkpoint_that_cannot_be_written_is_reported_and_the_run_continues(
     algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: Any
 ) -> None:
     def full(self: Any, checkpoint: Any) -> None:

@@ -69,7 +69,7 @@ def changed(directory: Path, **changes: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_from_its_checkpoint_where_none_are_to_be_written(
+def test_a_run_continues_from_its_checkpoint_where_none_are_to_be_written(
     algo: Algorithm, whole: Result, tmp_path: Path
 ) -> None:
     out, seen = tmp_path / "x", []
@@ -110,7 +110,9 @@ def test_a_finished_result_without_checkpoints_is_kept(algo: Algorithm, tmp_path
 
 @pytest.mark.slow_rows("4")
 @pytest.mark.parametrize("block", [2, 4])
-def test_a_run_without_a_checkpoint_yet_starts_anew_and_says_so(algo: Algorithm, tmp_path: Path, block: int) -> None:
+def test_a_run_without_a_checkpoint_yet_starts_again_and_reports_it(
+    algo: Algorithm, tmp_path: Path, block: int
+) -> None:
     out = tmp_path / "x"
     run(algo, out=out, checkpoint_minutes=None, on_chunk=stop)
     assert jaxrl.load_result(out, algo).metrics.attrs["interrupted"] == 1
@@ -120,7 +122,7 @@ def test_a_run_without_a_checkpoint_yet_starts_anew_and_says_so(algo: Algorithm,
         assert_same_bits(run(algo, out=out, resume=True, block=block), run(algo, block=block))
 
 
-def test_a_result_that_does_not_tell_of_what_call_is_not_overwritten(algo: Algorithm, tmp_path: Path) -> None:
+def test_a_result_without_its_call_is_not_overwritten(algo: Algorithm, tmp_path: Path) -> None:
     out = tmp_path / "x"
     run(algo, out=out)
     (out / IDENTITY).unlink()
@@ -260,7 +262,7 @@ def test_a_signal_between_two_parts_begins_no_other(
 
 
 @pytest.mark.slow
-def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
+def test_a_run_continues_in_its_blocks_though_less_memory_is_free(
     algo: Algorithm, whole: Result, tmp_path: Path, limits: dict[Any, int | None]
 ) -> None:
     out = tmp_path / "x"
@@ -279,7 +281,7 @@ def test_a_run_goes_on_as_it_was_begun_though_less_is_free(
 
 
 @pytest.mark.slow
-def test_the_same_call_goes_on_with_blocks_that_became_narrower(
+def test_the_same_call_continues_with_blocks_that_became_narrower(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, calls = tmp_path / "x", []
@@ -303,7 +305,7 @@ def test_the_same_call_goes_on_with_blocks_that_became_narrower(
 
 
 @pytest.mark.slow
-def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
+def test_parts_that_started_continue_though_blocks_of_another_became_narrower(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[Any, int | None]
 ) -> None:
     out, seen = tmp_path / "x", []
@@ -330,7 +332,7 @@ def test_parts_that_were_begun_go_on_though_blocks_of_another_became_narrower(
 
 @pytest.mark.slow_rows("base0")
 @pytest.mark.parametrize("base", [Exponential(0.9), jaxrl.BetaWeighted(0.9, 0.5)])
-def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(
+def test_a_shard_of_settings_continues_in_the_program_of_the_whole(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, base: Any
 ) -> None:
     paths: dict[str, Any] = {"lr": [0.1, 0.3], "env.pay": [1.0, 2.0]}
@@ -361,7 +363,7 @@ def test_a_shard_of_settings_goes_on_in_the_program_of_the_whole(
 
 
 @pytest.mark.slow
-def test_a_shard_of_settings_of_ppo_goes_on_bit_for_bit(tmp_path: Path) -> None:
+def test_a_shard_of_settings_of_ppo_continues_bit_for_bit(tmp_path: Path) -> None:
     """Alone, its only discount would be an exponential; its program is the one for a mixture."""
     config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, num_epochs=1, hidden=(8,))
     ppo = jaxrl.ppo(envs.make("cartpole"), config)
@@ -376,7 +378,7 @@ def test_a_shard_of_settings_of_ppo_goes_on_bit_for_bit(tmp_path: Path) -> None:
 # --- different rounding -------------------------------------------------------------------
 
 
-def test_another_processor_is_told_of(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
+def test_another_processor_is_reported(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     run(algo, out=tmp_path / "x", on_chunk=stop)
     changed(tmp_path / "x", processor="x86_64-other")
     with pytest.warns(RuntimeWarning, match=r'may round differently: processor is "x86_64-other" there'):
@@ -404,7 +406,7 @@ def test_other_settings_of_jax_are_warned_of(algo: Algorithm, tmp_path: Path) ->
         run(algo, out=tmp_path / "x", resume=True)
 
 
-def test_a_deterministic_run_goes_on_so(
+def test_a_deterministic_run_stays_deterministic(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "x"
@@ -502,7 +504,7 @@ def test_a_directory_is_locked_by_a_file_that_goes_away(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
-def test_a_file_system_without_locks_is_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(handle: int, operation: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 

@@ -186,7 +186,7 @@ def stop_at(evaluation: int) -> Callable[[int, Any], None]:
 
 
 @pytest.mark.slow
-def test_a_shared_run_is_stopped_and_goes_on_bit_for_bit(algo: Algorithm, tmp_path: Path) -> None:
+def test_a_shared_run_is_stopped_and_continues_bit_for_bit(algo: Algorithm, tmp_path: Path) -> None:
     whole = jaxrl.train(algo, **RUN, shard_environments=True)
     assert whole.metrics.attrs["num_devices"] == 2 and whole.seeds == [3]
     cut = jaxrl.train(algo, **RUN, shard_environments=True, out=tmp_path / "x", on_chunk=stop_at(1))

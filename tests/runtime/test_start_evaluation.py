@@ -73,7 +73,7 @@ def test_curves_begin_at_the_start(result: jaxrl.Result) -> None:
         assert ax.get_legend_handles_labels()[1] == ["0.1", "0.2"]  # none has failed
 
 
-def test_trackers_hear_of_it(result: jaxrl.Result, folder: Path) -> None:
+def test_trackers_receive_it(result: jaxrl.Result, folder: Path) -> None:
     rows = list(csv.DictReader((folder / "run" / "progress.csv").read_text().splitlines()))
     assert [int(row["env_step"]) for row in rows] == [step for step in STEPS for _ in range(6)]
     assert {row["norm"] for row in rows[:6]} == {"nan"} and "nan" not in {row["return"] for row in rows}
@@ -87,7 +87,7 @@ def test_a_report_counts_no_failure(result: jaxrl.Result) -> None:
 
 
 @pytest.mark.slow
-def test_it_goes_on_from_a_checkpoint(result: jaxrl.Result, tmp_path: Path) -> None:
+def test_it_continues_from_a_checkpoint(result: jaxrl.Result, tmp_path: Path) -> None:
     short = train(out=tmp_path / "run", env_steps=STEPS[1], evals=1)
     assert short.metrics["env_step"].values.tolist() == STEPS[:2]
     longer = train(out=tmp_path / "run", resume=True)

@@ -29,7 +29,7 @@ def test_what_is_asked_for(args: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("word", ["xla_a=1 xla_b=2", "runs/x", "cpu_prefer_vector_width=256", "-xla_a", ""])
-def test_what_is_no_flag_is_refused(word: str) -> None:
+def test_a_value_that_is_not_a_flag_is_refused(word: str) -> None:
     with pytest.raises(ValueError, match=r"^--xla-flags takes words such as xla_cpu_prefer_vector_width=256, got '"):
         asked_for([f"--xla-flags={word}"])
 

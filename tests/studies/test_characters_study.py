@@ -23,7 +23,7 @@ from envs.cooperation.levers import LeverGame
         ({"networks": 0}, r"^networks must be a whole number of at least 1, got 0$"),
     ],
 )
-def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         characters.Settings(**changes)
 

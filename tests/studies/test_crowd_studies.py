@@ -193,7 +193,7 @@ def test_the_settings_of_2023():
         ("crowd-rewards --scenarios choke20 --test-agents 60", "test_agents has 60, but num_agents must be at"),
     ],
 )
-def test_settings_that_make_no_sense_get_one_sentence(
+def test_invalid_settings_get_one_sentence(
     args: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert cli.main([*args.split(), "--out", str(tmp_path / "x")]) == 2

@@ -95,7 +95,7 @@ def test_it_writes_tables_and_a_figure(tmp_path: Path) -> None:
         ({"discounts": ("hyperbole",)}, r"^The discount 'hyperbole' does not parse"),
     ],
 )
-def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Settings(**changes)
 
@@ -109,7 +109,7 @@ def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], s
         ({"discounts": ()}, r"^discounts takes one or more different values, got none$"),
     ],
 )
-def test_settings_of_training_that_make_no_sense_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_of_training_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         mixture_critic.Settings(**changes)
 

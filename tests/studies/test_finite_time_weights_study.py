@@ -23,7 +23,7 @@ from bench.studies.finite_time_weights import Settings, agent
         ({"seeds": 1}, r"^seeds must be a whole number of at least 2, got 1$"),
     ],
 )
-def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Settings(**changes)
 

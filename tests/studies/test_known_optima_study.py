@@ -24,7 +24,7 @@ from bench.studies.known_optima_agents import AGENTS
         ({"seeds": 1}, r"^seeds must be a whole number of at least 2, got 1$"),
     ],
 )
-def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Settings(**changes)
 

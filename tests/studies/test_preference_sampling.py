@@ -97,7 +97,7 @@ def test_the_tables_give_shares_of_what_uniform_pairs_need(tmp_path: Path, monke
         ({"at": (100, 4000)}, "at takes numbers from 10 to comparisons=3000, got 4000"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict, sentence: str) -> None:
+def test_invalid_settings_are_refused(settings: dict, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Settings(**settings)
 

@@ -178,7 +178,7 @@ def test_the_table_of_walking_counts_who_is_near_in_both() -> None:
         ({"evals": 0}, r"^evals must be a whole number of at least 1, got 0$"),
     ],
 )
-def test_settings_that_make_no_sense_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+def test_invalid_settings_get_one_sentence(changes: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         Settings(**changes)
 

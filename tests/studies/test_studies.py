@@ -166,7 +166,7 @@ def test_a_directory_of_other_files_is_left_alone(toy: Study, force: bool, tmp_p
     assert not any((tmp_path / "trained").iterdir())
 
 
-def test_a_damaged_directory_is_told(toy: Study, work: Work, tmp_path: Path):
+def test_a_damaged_directory_is_reported(toy: Study, work: Work, tmp_path: Path):
     (tmp_path / "study.json").write_text('{"study": "toy"}')
     with pytest.raises(StudyError, match="is damaged: choose another directory"):
         run_study(toy, out=tmp_path)
@@ -174,7 +174,7 @@ def test_a_damaged_directory_is_told(toy: Study, work: Work, tmp_path: Path):
     assert work.parts == ["computed", "trained"]
 
 
-def test_a_directory_that_cannot_be_made_is_told(toy: Study, tmp_path: Path):
+def test_a_directory_that_cannot_be_made_is_reported(toy: Study, tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ResultError, match="cannot be written"):
         run_study(toy, out=tmp_path / "file" / "run")

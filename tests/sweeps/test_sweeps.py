@@ -125,7 +125,7 @@ def test_index_finds_the_setting_whatever_a_discount_is_typed_as():
         ({"gamma": 0.9}, "gamma is not a coordinate; this sweep has the coordinates lr, discount."),
     ],
 )
-def test_index_tells_what_there_is(values, sentence):
+def test_index_lists_the_valid_names(values, sentence):
     sweep = grid(HParams(), {"lr": [3e-4, 1e-3], "discount": DISCOUNTS})
     with pytest.raises(ValueError, match=re.escape(sentence)):
         sweep.index(**values)
@@ -166,7 +166,7 @@ def test_a_bad_grid_gets_one_sentence(values, error, sentence):
     assert "\n" not in str(raised.value)
 
 
-def test_a_static_setting_is_told_from_a_hyper_parameter():
+def test_a_static_setting_is_distinguished_from_a_hyper_parameter():
     for name, value in (("num_envs", 4), ("num_steps", 128), ("activation", "tanh")):
         with pytest.raises(ValueError, match=f"There is no hyper-parameter '{name}'; there are lr, lr_end, ") as raised:
             grid(PPOHParams(), {name: [value]})

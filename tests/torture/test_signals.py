@@ -125,7 +125,7 @@ def seconds_to_begin(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 @pytest.mark.parametrize("part", range(3))
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_a_signal_at_any_moment_is_heard(number: int, part: int, seconds_to_begin: float, tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_is_handled(number: int, part: int, seconds_to_begin: float, tmp_path: Path) -> None:
     generator = drawn("signals", number, part)
     for i in range(MOMENTS // 6):
         out = tmp_path / str(i)
@@ -141,7 +141,7 @@ def test_a_signal_at_any_moment_is_heard(number: int, part: int, seconds_to_begi
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_interrupt_during_whatever_is_never_swallowed(kind: str, tmp_path: Path) -> None:
+def test_an_interrupt_is_never_suppressed(kind: str, tmp_path: Path) -> None:
     short = [*LONG.split(), "--env-steps", "64", "--evals", "1"]
     counts = []
     for _ in range(2):  # the second may read the programs that the first compiles

@@ -143,7 +143,7 @@ def test_settings_alone_are_named_by_the_call_and_long_or_equal_names_by_their_n
     assert actual == ["setting=0,discount=exp:gamma=0.9", "setting=1"]
 
 
-def test_calls_are_told_apart_and_a_resumed_one_is_known() -> None:
+def test_calls_are_distinguished_and_a_resumed_one_is_known() -> None:
     identity = tracked(a_call(), "seed").identity
     longer = a_call(points=np.array([2, 4, 6, 8]), begun={"env_steps": 192, "run_length": 192})
     assert tracked(longer, "seed").identity == identity
@@ -316,7 +316,7 @@ def test_tensorboard_shows_what_a_killed_call_evaluated_after_its_checkpoint_onc
     assert len(list(directory.iterdir())) == 2
 
 
-def test_tensorboard_replaces_runs_only_where_it_is_told_to(tmp_path: Path) -> None:
+def test_tensorboard_replaces_runs_only_on_request(tmp_path: Path) -> None:
     follow(tracking.tensorboard(tmp_path), a_call())
     with pytest.raises(FileExistsError, match=r"holds discount=exp:gamma=0.98/seed=3 already: choose another"):
         tracking.tensorboard(tmp_path).start(a_call(), None)
@@ -332,7 +332,7 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
-def test_a_table_grows_and_goes_on_after_half_a_line(tmp_path: Path) -> None:
+def test_a_table_grows_and_continues_after_half_a_line(tmp_path: Path) -> None:
     import pandas
 
     path = tmp_path / "deep" / "progress.csv"
@@ -577,7 +577,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
-def test_wandb_reads_offline_runs_and_goes_on_with_their_ids(tmp_path: Path, no_network: None) -> None:
+def test_wandb_reads_offline_runs_and_continues_with_their_ids(tmp_path: Path, no_network: None) -> None:
     def tracker() -> RunTracker:
         return tracking.wandb("cartpoles", group="first", tags=["a", "b"], mode="offline", directory=tmp_path)
 
@@ -618,7 +618,7 @@ def mlflow_runs(uri: str, experiment: str) -> dict[str, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("store", ["mlflow.db", "mlruns"])
 @pytest.mark.filterwarnings(*MLFLOW_WARNINGS)
-def test_mlflow_reads_its_runs_and_goes_on_with_them(
+def test_mlflow_reads_its_runs_and_continues_with_them(
     tmp_path: Path, no_network: None, monkeypatch: pytest.MonkeyPatch, store: str
 ) -> None:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -773,7 +773,7 @@ def test_the_options_follow_a_call_and_are_remembered_for_its_resumption(
     ],
 )
 @pytest.mark.parametrize("command", ["train ppo cartpole", "bandit --policies ucb1"])
-def test_options_that_make_no_sense_get_one_sentence(
+def test_invalid_options_get_one_sentence(
     command: str, args: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)

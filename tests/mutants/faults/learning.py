@@ -221,7 +221,7 @@ FAULTS = (
         "jaxrl/learning/q_targets.py",
         "best = jnp.argmax(masked_values(mixture_values(values, shares), mask), axis=-1)",
         "best = jnp.argmax(mixture_values(values, shares), axis=-1)",
-        "tests/learning/test_q_targets.py::test_heads_go_on_with_allowed_actions",
+        "tests/learning/test_q_targets.py::test_heads_continue_with_allowed_actions",
     ),
     Fault(
         "gradient-through-the-target",
