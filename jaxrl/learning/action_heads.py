@@ -188,7 +188,7 @@ def _normal(space: spaces.Box) -> ActionHead:
         chex.assert_is_broadcastable(jnp.shape(log_std), outputs.shape, custom_message="log_std")
         return {"mean": outputs, "std": jnp.broadcast_to(jnp.exp(log_std), outputs.shape)}
 
-    def distribution(scores: Scores) -> distrax.Distribution:
+    def distribution(scores: Scores) -> "distrax.Distribution[Any, Any, Any]":
         return distrax.Independent(distrax.Normal(scores["mean"], scores["std"]), reinterpreted_batch_ndims=1)
 
     def log_prob(scores: Scores, mask: Mask, raw: jax.Array) -> jax.Array:
