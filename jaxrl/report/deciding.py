@@ -17,6 +17,7 @@ import tqdm.auto
 
 from envs.errors import UserValueError
 from envs.files import refuse_links, replacing
+from envs.settings import own_settings
 from envs.spelling import near
 from jaxrl.checks import check_count
 from jaxrl.report.contestants import Contestant
@@ -29,10 +30,12 @@ from jaxrl.results.json_values import as_read
 from jaxrl.results.result import Result
 from jaxrl.results.sequential import Design, Family, most_equal_pairs
 from jaxrl.results.storage import write_csv
-from jaxrl.runtime.drive.progress import Progress
-from jaxrl.runtime.options import Options, RunOptions
+from jaxrl.runtime.checkpoints.store import begun_in
+from jaxrl.runtime.drive.progress import Progress, StopRequest, stop_on_signals
+from jaxrl.runtime.execution import carry_out
+from jaxrl.runtime.options import Options, RunOptions, checked
 from jaxrl.runtime.programs import room_for
-from jaxrl.runtime.training import STOPPED, train
+from jaxrl.runtime.training import points_of, train, training_call
 
 MAX_SEEDS = 512
 EVAL_EPISODES = 64
@@ -44,6 +47,7 @@ __all__ = ["EVAL_EPISODES", "MAX_SEEDS", "decide"]
 Pair = tuple[str, int, int]  # task, and the positions of two algorithms
 
 
+@own_settings()
 def decide(
     contestants: Sequence[Contestant],
     *,
@@ -107,20 +111,21 @@ def decide(
         "algorithms": names,
     }
     directory = None if options.out is None else _claimed(Path(options.out), described)
-    runs = _Runs(contestants, metric, eval_episodes, directory, options)
-    expected = max_seeds * len(names) * sum(each.env_steps for each in contestants[0].trainings.values())
-    stopped = 0
-    with room_for(2 * len(names) * len(tasks)), Progress(expected, options.progress) as bar:
+    total = max_seeds * len(names) * sum(each.env_steps for each in contestants[0].trainings.values())
+    with (
+        room_for(2 * len(names) * len(tasks)),
+        stop_on_signals(options.progress) as stop,
+        Progress(total, options.progress) as bar,
+    ):
+        runs = _Runs(contestants, metric, eval_episodes, directory, options, stop)
         bar.start()
         for first, last in itertools.pairwise((0, *design.looks)):
             drawn: dict[tuple[str, int], np.ndarray] = {}
             for task, at in _needed(family.open):
-                drawn[task, at] = runs.train(task, at, first, last)
-                stopped = runs.stopped_by_signal
-                if stopped:
-                    break
-                bar.advance((last - first) * contestants[at].trainings[task].env_steps)
-            if stopped:
+                if not stop:
+                    drawn[task, at] = runs.train(task, at, first, last)
+                    bar.advance((last - first) * contestants[at].trainings[task].env_steps)
+            if stop:
                 break
             for pair in family.open:
                 task, one, other = pair
@@ -132,6 +137,7 @@ def decide(
                 tqdm.auto.tqdm.write(f"jaxrl: {note}", file=sys.stderr)
             if not family.open:
                 break
+    stopped = stop.signal or 0
     decisions = tuple(_decision(family, pair, names, direction, design) for pair in pairs)
     outcome = SequentialComparison(metric, direction, confidence, max_seeds, decisions, runs.results, stopped)
     if directory is not None:
@@ -153,6 +159,7 @@ class _Runs:
       eval_episodes: Number of episodes of the evaluation.
       directory: Directory in which every block has one of its own; None saves nothing.
       options: Options of the execution.
+      stop: Stop request that a signal sets.
     """
 
     def __init__(
@@ -162,13 +169,13 @@ class _Runs:
         eval_episodes: int,
         directory: Path | None,
         options: Options,
+        stop: StopRequest,
     ) -> None:
         self._contestants, self._metric, self._eval_episodes = contestants, metric, eval_episodes
-        self._directory, self._options = directory, options
+        self._directory, self._options, self._stop = directory, options, stop
         self.results: dict[str, dict[str, list[Result]]] = {
             each.name: {task: [] for task in each.trainings} for each in contestants
         }
-        self.stopped_by_signal = 0
 
     def train(self, task: str, at: int, first: int, last: int) -> np.ndarray:
         """Values of the seeds of a block, nan for a run that failed; a finished block of an earlier call is loaded.
@@ -177,9 +184,12 @@ class _Runs:
           task: Name of the task.
           at: Position of the algorithm.
           first, last: Numbers of seeds before and after the block.
+
+        Returns:
+          Values `[last - first]`; none where a signal ended the block.
         """
         contestant, options = self._contestants[at], self._options
-        training = contestant.trainings[task]
+        algo, hparams, env_steps = contestant.trainings[task]
         own: RunOptions = {
             "block": options.block,
             "devices": options.devices,
@@ -187,24 +197,29 @@ class _Runs:
             "precision": options.precision,
             "progress": False,
         }
+        begun = None
         if self._directory is not None:
-            block = f"{first:07d}-{last:07d}"
             where = self._directory / _slug(at, contestant.name) / _slug([*contestant.trainings].index(task), task)
-            own |= {"out": where / block, "resume": True}
+            out = where / f"{first:07d}-{last:07d}"
+            own |= {"out": out, "resume": True}
+            begun = begun_in(out)
         start = SEEDS_APART * (at + 1)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", STOPPED)  # reported for the whole comparison
-            result = train(
-                training.algo,
-                training.hparams,
-                seeds=list(range(start + first, start + last)),
-                env_steps=training.env_steps,
-                evals=1,
-                eval_episodes=self._eval_episodes,
-                **own,
-            )
+        call = training_call(
+            algo,
+            hparams,
+            seeds=list(range(start + first, start + last)),
+            points=points_of(algo, env_steps, 1, self._eval_episodes),
+            eval_episodes=self._eval_episodes,
+            begun=begun,
+        )
+        try:
+            with warnings.catch_warnings():  # of a block that was stopped, of which the comparison warns as a whole
+                warnings.filterwarnings("ignore", "interrupted: progress is kept|.* holds no checkpoint to resume from")
+                result = carry_out(call, checked(train, RunOptions, own), begun=begun, stop=self._stop)
+        except KeyboardInterrupt as interrupt:  # before there was anything to save
+            self._stop.signal = self._stop.signal or (interrupt.args[0] if interrupt.args else signal.SIGINT)
+            return np.empty(0)
         if result.metrics.attrs["interrupted"]:
-            self.stopped_by_signal = int(result.metrics.attrs["stopped_by_signal"]) or signal.SIGINT
             return np.empty(0)
         self.results[contestant.name][task].append(result)
         return np.where(result.failed_runs()[0], np.nan, result.values(self._metric)[0, :, -1].astype(np.float64))

@@ -1,6 +1,7 @@
 """Sequential comparisons of algorithms: blocks of seeds, decisions, resuming, and errors."""
 
 import dataclasses
+import os
 import signal
 import types
 from typing import Any
@@ -17,6 +18,7 @@ from jaxrl.cli import main as cli
 from jaxrl.report import deciding
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.sequential import Design, PairTest
+from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.programs import compilations
 
 ALGO = paraboloid(noise=1.0)
@@ -84,11 +86,11 @@ def test_a_killed_comparison_continues_bit_for_bit(uninterrupted, tmp_path, monk
     def killed(*args, **kwargs):
         calls.append(args)
         if len(calls) == 5:
-            raise KeyboardInterrupt(signal.SIGINT)
-        return jaxrl.train(*args, **kwargs)
+            raise SystemExit
+        return carry_out(*args, **kwargs)
 
-    monkeypatch.setattr(deciding, "train", killed)
-    with pytest.raises(KeyboardInterrupt):
+    monkeypatch.setattr(deciding, "carry_out", killed)
+    with pytest.raises(SystemExit):
         jaxrl.compare(algos, **call)
     monkeypatch.undo()
     resumed = jaxrl.compare(algos, **call)
@@ -114,20 +116,29 @@ def test_a_killed_comparison_continues_bit_for_bit(uninterrupted, tmp_path, monk
         jaxrl.compare(algos, **{**call, "out": tmp_path / "full"})
 
 
-def test_a_signal_ends_the_comparison_with_a_warning(monkeypatch):
+@pytest.mark.parametrize("within", [False, True])
+def test_a_signal_ends_the_comparison_and_keeps_finished_blocks(within, tmp_path, monkeypatch):
     trained = []
 
     def stopped(*args, **kwargs):
-        result = jaxrl.train(*args, **kwargs)
-        trained.append(result)
-        if len(trained) == 3:
-            result.metrics.attrs |= {"interrupted": 1, "stopped_by_signal": int(signal.SIGTERM)}
+        trained.append(args)
+        if len(trained) == 3 and within:
+            os.kill(os.getpid(), signal.SIGTERM)  # the block ends nevertheless, since it is a single chunk
+        result = carry_out(*args, **kwargs)
+        if len(trained) == 3 and not within:
+            raise KeyboardInterrupt(signal.SIGTERM)
         return result
 
-    monkeypatch.setattr(deciding, "train", stopped)
-    with pytest.warns(RuntimeWarning, match="^comparison stopped by SIGTERM$"):
-        comparison = jaxrl.compare({"one": at(1.0), "same": at(1.0)}, max_seeds=24, **OPTIONS)
+    monkeypatch.setattr(deciding, "carry_out", stopped)
+    call = {"max_seeds": 16, "out": tmp_path / "out", **OPTIONS}
+    algos = {"one": at(1.0), "same": at(1.0)}
+    with pytest.warns(RuntimeWarning, match="^comparison stopped by SIGTERM; the same call resumes it$"):
+        comparison = jaxrl.compare(algos, **call)
     assert comparison.stopped_by_signal == signal.SIGTERM and comparison.decisions[0].seeds == 8
+    assert len(trained) == 3
+    monkeypatch.undo()
+    resumed = jaxrl.compare(algos, **call)
+    assert resumed.stopped_by_signal == 0 and resumed.decisions[0].seeds == 16
 
 
 def test_failed_runs_are_counted_and_a_failing_algorithm_is_not_decided():
