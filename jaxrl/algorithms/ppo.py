@@ -20,7 +20,7 @@ from jaxrl.algorithms.policy_gradient import EpochsConfig, acting, advantages, c
 from jaxrl.checks import Range, check_choice, check_count
 from jaxrl.learning.beliefs import BELIEF, belief_about, constant_belief
 from jaxrl.learning.composites import Curve
-from jaxrl.learning.drift import Drift, drift_correction, effective_drift, initial_drift
+from jaxrl.learning.drift import Drift, drift_correction
 from jaxrl.learning.losses import approximate_kl, clipped_surrogate, kept_means, share_without_effect, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.networks import Module
@@ -159,7 +159,7 @@ def _build(
     width = config.drift_width if config.drift == "learned" else None
 
     def prepare(hparams: PPOHParams, num_settings: int | None = None, run_length: int | None = None) -> PPOHParams:
-        drift = effective_drift(hparams.drift, width, num_settings)
+        drift = Drift.effective(hparams.drift, width, "PPOConfig(drift='clip')", num_settings)
         return agent.prepare(dataclasses.replace(hparams, drift=drift), num_settings, run_length)
 
     def loss(weights: Params, rows: Samples, hparams: PPOHParams) -> tuple[jax.Array, Metrics]:
@@ -242,7 +242,7 @@ def _build(
     def part(shards: EnvShards) -> Algorithm:
         return _build(env, config, network, agents, shards)
 
-    defaults = PPOHParams if width is None else functools.partial(PPOHParams, drift=initial_drift(width))
+    defaults = PPOHParams if width is None else functools.partial(PPOHParams, drift=Drift.initial(width))
     algo = agent.algorithm(f"{__name__}:ppo", defaults, agent.init, step, part, network)
     return algo._replace(prepare=prepare)
 

@@ -11,7 +11,7 @@ from linear_task import LinearTask
 
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
-from jaxrl.learning.drift import initial_drift
+from jaxrl.learning.drift import Drift
 
 SEEDS = 3
 
@@ -36,7 +36,7 @@ def numbers(output: Any) -> list[bytes]:
 def test_a_training_with_the_initial_weights_is_that_of_ppo_bit_for_bit() -> None:
     keys = jax.random.split(jax.random.key(3), SEEDS)
     (plain, defaults), (learned, hparams) = trained(), trained(drift="learned")
-    assert defaults.drift is None and hparams.drift == initial_drift(8)
+    assert defaults.drift is None and hparams.drift == Drift.initial(8)
     assert numbers(learned(keys, hparams)) == numbers(plain(keys, defaults))
     assert numbers(learned(keys, hparams.replace(drift=None))) == numbers(plain(keys, defaults))
     offset = hparams.replace(drift=jax.tree.map(lambda leaf: leaf + np.float32(0.5), hparams.drift))
@@ -46,10 +46,10 @@ def test_a_training_with_the_initial_weights_is_that_of_ppo_bit_for_bit() -> Non
 def test_weights_of_another_width_or_of_the_clip_are_refused() -> None:
     algo = jaxrl.ppo(LinearTask(discrete=True), jaxrl.PPOConfig(**ROWS["ppo"].small))
     with pytest.raises(ValueError, match="drift has no effect with PPOConfig"):
-        jaxrl.train(algo, algo.hparams.replace(drift=initial_drift(8)), env_steps=100)
+        jaxrl.train(algo, algo.hparams.replace(drift=Drift.initial(8)), env_steps=100)
     with pytest.raises(TypeError, match="drift takes a Drift"):
         jaxrl.train(algo, algo.hparams.replace(drift=0.5), env_steps=100)
     with pytest.raises(TypeError, match="drift takes a Drift, got a function"):
-        jaxrl.PPOHParams(drift=initial_drift)
+        jaxrl.PPOHParams(drift=Drift.initial)
     with pytest.raises(TypeError, match=r"lr takes a number, got Drift.*drift of PPOHParams can be a Drift"):
-        jaxrl.PPOHParams(lr=initial_drift(2))
+        jaxrl.PPOHParams(lr=Drift.initial(2))

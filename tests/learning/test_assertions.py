@@ -62,7 +62,7 @@ SCALAR: Any = np.float32(0.2)
 
 def corrected(log_ratio: Any, weight: Any, clip_eps: Any) -> Any:
     """Term of a drift of two units."""
-    return drift.drift_correction(drift.initial_drift(2), log_ratio, log_ratio, weight, clip_eps)
+    return drift.drift_correction(drift.Drift.initial(2), log_ratio, log_ratio, weight, clip_eps)
 
 
 def ones(*shape: int) -> Any:
@@ -277,6 +277,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "agent_terminated",
         lambda: rollout.value_ends(STEPS._replace(agent_terminated=flags(4)), "bootstrap"),
     ),
+    ("perceptrons.Perceptron.output", "inputs", lambda: drift.Drift.initial(2).output(ones(3, 4))),
     ("optimisers.linear_share", "env_steps", lambda: optimisers.linear_share(ones(2), SCALAR, SCALAR)),
     ("optimisers.tenth_share", "env_steps", lambda: optimisers.tenth_share(ones(2), SCALAR)),
     ("losses.kept_means", "metrics", lambda: losses.kept_means({"loss": ones(3)}, flags(2))),
@@ -450,8 +451,8 @@ EXEMPT = {
     "composites.as_array": ANY_SHAPE,
     "composites.check_curve_range": ANY_SHAPE,
     "composites.stack_composites": "refuses other shapes by an error which test_curves holds",
-    "drift.Drift.from_numbers": "takes a list of numbers",
-    "drift.effective_drift": "refuses weights by errors which test_drift holds",
+    "perceptrons.Perceptron.from_numbers": "takes a list of numbers",
+    "perceptrons.Perceptron.effective": "refuses weights by errors which test_drift holds",
     "q_targets.best_actions": "the functions of its parts assert",
     "action_probabilities.has_probabilities": "takes an environment and an actor",
     "action_probabilities.probabilities": ANY_SHAPE,

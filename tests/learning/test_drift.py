@@ -10,10 +10,11 @@ from reference.drift import policy_loss, random_drift, total_drift
 
 import jaxrl
 from jaxrl.learning.composites import as_composite
-from jaxrl.learning.drift import FEATURES, Drift, drift_correction, effective_drift, initial_drift
+from jaxrl.learning.drift import Drift, drift_correction
 from jaxrl.learning.losses import clipped_surrogate, surrogate
 
 EPS, SIZE = 0.2, 60
+CLIP = "PPOConfig(drift='clip')"
 
 
 def samples(seed: int) -> tuple[Any, Any, Any]:
@@ -64,12 +65,12 @@ def test_the_drift_is_never_negative_and_vanishes_with_its_slope_where_the_polic
 
 def test_the_initial_weights_leave_the_clip_as_it_is() -> None:
     log_ratio, advantage, weight = samples(5)
-    drift = initial_drift(8)
+    drift = Drift.initial(8)
     value, slopes = correction_of(drift, log_ratio, advantage, weight, EPS)
     assert float(value) == 0 and not np.any(slopes)
     of_weights = jax.jit(jax.grad(loss))(drift, log_ratio, advantage, weight)
     assert np.all(np.asarray(of_weights.out) != 0), "hidden units begin different from 0, so that all can be learned"
-    assert drift == initial_drift(8) and len(np.unique(drift.hidden)) == drift.hidden.size
+    assert drift == Drift.initial(8) and len(np.unique(drift.hidden)) == drift.hidden.size
 
 
 def test_outliers_have_bounded_slopes() -> None:
@@ -92,14 +93,14 @@ def test_a_drift_is_the_string_from_which_it_is_made_again() -> None:
 
 def test_weights_fit_the_configuration() -> None:
     with pytest.raises(ValueError, match="drift has no effect with PPOConfig"):
-        effective_drift(random_drift(0), None)
+        Drift.effective(random_drift(0), None, CLIP)
     with pytest.raises(ValueError, match="drift_width=8 hidden units, got 4"):
-        effective_drift(random_drift(0), 8)
+        Drift.effective(random_drift(0), 8, CLIP)
     with pytest.raises(TypeError, match="drift takes a Drift, or None for the initial weights, got"):
-        effective_drift(0.5, 8)
+        Drift.effective(0.5, 8, CLIP)
     with pytest.raises(ValueError, match="drift_width has no effect with drift='clip', got 4"):
         jaxrl.PPOConfig(drift_width=4)
     with pytest.raises(ValueError, match="drift"):
         jaxrl.PPOConfig(drift="none")  # pyright: ignore[reportArgumentType]
-    every = effective_drift(None, 3, 5)
-    assert every.hidden.shape == (5, FEATURES, 3) and every.offset.shape == (5,)
+    every = Drift.effective(None, 3, CLIP, 5)
+    assert every.hidden.shape == (5, Drift.num_inputs, 3) and every.offset.shape == (5,)

@@ -5,13 +5,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.learning.drift import FEATURES, Drift
+from jaxrl.learning.drift import Drift
 
 
 def random_drift(seed: int, width: int = 4) -> Drift:
     """A drift with weights of about 1."""
     random = np.random.default_rng(seed)
-    shapes = ((FEATURES, width), (width,), (width,), ())
+    shapes = ((Drift.num_inputs, width), (width,), (width,), ())
     return Drift(*(np.asarray(random.normal(size=shape), np.float32) for shape in shapes))
 
 

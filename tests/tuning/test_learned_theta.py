@@ -12,7 +12,7 @@ from linear_task import LinearTask
 import jaxrl
 from jaxrl import Curve
 from jaxrl.algorithms.registry import ROWS
-from jaxrl.learning.drift import initial_drift
+from jaxrl.learning.drift import Drift
 from jaxrl.tuning.learned.drift import learned_drift
 from jaxrl.tuning.learned.schedules import learned_schedule
 from jaxrl.tuning.learned.theta import Theta
@@ -36,7 +36,7 @@ def applied(theta: Theta, algo: Any, value: Any) -> Any:
 def test_a_learned_drift_begins_as_the_clip_and_reaches_the_hyper_parameters() -> None:
     algo = ppo(drift="learned", drift_width=3)
     theta = learned_drift(algo)
-    assert theta.name == "drift" and theta.initial == initial_drift(3)
+    assert theta.name == "drift" and theta.initial == Drift.initial(3)
     assert theta.apply(theta.initial, algo.hparams) == algo.hparams
     other = jax.tree.map(lambda leaf: leaf + np.float32(0.5), theta.initial)
     hparams = applied(theta, algo, other)

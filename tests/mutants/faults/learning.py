@@ -667,15 +667,15 @@ FAULTS = (
     Fault(
         "drift-that-can-be-negative",
         "jaxrl/learning/drift.py",
-        "weighted_mean(jnp.maximum(growth * (units @ drift.out + drift.offset), -clip), weight)",
-        "weighted_mean(growth * (units @ drift.out + drift.offset), weight)",
+        "weighted_mean(jnp.maximum(growth * net, -clip), weight)",
+        "weighted_mean(growth * net, weight)",
         f"{DRIFT}::test_the_drift_is_never_negative_and_vanishes_with_its_slope_where_the_policy_is_the_old_one",
     ),
     Fault(
         "drift-that-only-adds-to-the-clip",
         "jaxrl/learning/drift.py",
-        "+ drift.offset), -clip), weight)",
-        "+ drift.offset), 0.0 * clip), weight)",
+        "(growth * net, -clip), weight)",
+        "(growth * net, 0.0 * clip), weight)",
         f"{DRIFT}::test_the_loss_and_its_slopes_are_those_of_float64",
     ),
     Fault(
@@ -687,9 +687,9 @@ FAULTS = (
     ),
     Fault(
         "drift-that-begins-with-equal-units-of-0",
-        "jaxrl/learning/drift.py",
-        "random.uniform(-1, 1, (FEATURES, width))",
-        "np.zeros((FEATURES, width))",
+        "jaxrl/learning/perceptrons.py",
+        "random.uniform(-1, 1, shape)",
+        "np.zeros(shape)",
         f"{DRIFT}::test_the_initial_weights_leave_the_clip_as_it_is",
     ),
     Fault(
