@@ -75,6 +75,7 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.tuning.learned.discount import learned_discount as learned_discount
     from jaxrl.tuning.learned.drift import learned_drift as learned_drift
     from jaxrl.tuning.learned.numbers import learned_numbers as learned_numbers
+    from jaxrl.tuning.learned.optimiser import learned_optimiser as learned_optimiser
     from jaxrl.tuning.learned.schedules import learned_schedule as learned_schedule
     from jaxrl.tuning.learned.theta import Theta as Theta
     from jaxrl.tuning.meta import meta as meta

@@ -1,5 +1,7 @@
 """Toolbox of on-policy algorithms: an algorithm collects, evaluates and learns in its own `step`, by these tools."""
 
+import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -42,6 +44,7 @@ from jaxrl.learning.asymmetric import (
 )
 from jaxrl.learning.beliefs import Belief, believing_head
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
+from jaxrl.learning.learned_optimiser import LEARNED, LearnedOptimiser
 from jaxrl.learning.levels import draw_levels, init_levels, mean_score, scored
 from jaxrl.learning.losses import explained_variance
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
@@ -131,6 +134,11 @@ class OnPolicy(NamedTuple):
         return self.config.levels != "draws"
 
     @property
+    def optimiser_width(self) -> int | None:
+        """Number of hidden units of a learned optimiser; None where it is not learned."""
+        return self.config.optimiser_width if self.config.optimiser == LEARNED else None
+
+    @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
         return {"log_std_init": self.head.continuous} | self.config.effects
@@ -140,12 +148,15 @@ class OnPolicy(NamedTuple):
     def prepare(self, hparams: HParams, num_settings: int | None = None, run_length: int | None = None) -> HParams:
         """Hyper-parameters with a resolved discount and without ineffective ones, for `Algorithm.prepare`."""
         num_steps, episode_length = self.config.num_steps, self.episode_length
+        without = "an optimiser that is not learned"
+        optimiser = LearnedOptimiser.effective(hparams.optimiser, self.optimiser_width, without, num_settings)
+        hparams = dataclasses.replace(hparams, optimiser=optimiser)
         discount = self.critic.prepare(hparams.discount, num_steps, num_settings, episode_length)
         return prepared(hparams, self.effects, discount, num_settings, run_length)
 
     def init(self, key: jax.Array, hparams: HParams, env_params: EnvParams) -> OnPolicyState:
         """Initial state of a run, for `Algorithm.init`."""
-        hparams = self.current(jnp.int32(0), self.prepare(hparams)) if hparams.curved else self.prepare(hparams)
+        hparams = self.current(jnp.int32(0), self.prepare(hparams))
         network_key, reset_key = jax.random.split(unrolled(key))
         example, critic_example = zeros((self.obs_shape, self.critic_shape))
         example = Seen(example, critic_example) if self.asymmetric else example
@@ -173,7 +184,7 @@ class OnPolicy(NamedTuple):
     # An iteration, in the order in which an algorithm's step calls them.
 
     def current(self, iteration: jax.Array, hparams: HParams) -> Any:
-        """Prepared hyper-parameters with numbers in place of curves; `scheduled` has the other schedules as well."""
+        """Prepared hyper-parameters with values in place of curves; `scheduled` has the other schedules as well."""
         return hparams.with_curves_at(self._env_steps(iteration)) if hparams.curved else hparams
 
     def policy(self, state: OnPolicyState, hparams: HParams) -> OnPolicyPolicy:
@@ -460,6 +471,8 @@ class OnPolicy(NamedTuple):
             of_each_env: Any = (False, False, False, True, of_rewards, False, True, False, False)
             return Sharded(part(shards), OnPolicyState(*of_each_env))
 
+        if self.optimiser_width is not None:
+            hparams = functools.partial(hparams, optimiser=LearnedOptimiser.initial(self.optimiser_width))
         return assembled(
             builder,
             self.env,

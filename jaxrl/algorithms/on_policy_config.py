@@ -2,7 +2,7 @@
 
 import dataclasses
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 from flax import struct
@@ -15,6 +15,7 @@ from jaxrl.learning.advantages import LAM_WEIGHTS, LamWeights
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Seen, Sees, View, check_sees
 from jaxrl.learning.beliefs import Belief, BelievingHeads
 from jaxrl.learning.composites import Curve
+from jaxrl.learning.learned_optimiser import LEARNED, LearnedOptimiser
 from jaxrl.learning.levels import SCORES
 from jaxrl.learning.networks import Module, check_network
 from jaxrl.learning.optimisers import tenth_share
@@ -50,6 +51,11 @@ class OnPolicyConfig(RolloutConfig):
         "positive-value-loss", the positive parts of advantages, or of "max-return", the highest return on the level so
         far less the value, which takes rewards that are not normalised. See `jaxrl.learning.levels`.
       num_levels: Number of levels that are kept to be played again, those with the highest scores.
+      optimiser: Optimiser in place of Adam: a function of the step size that returns an optax.GradientTransformation,
+        such as `optax.adamw` or `lambda lr: optax.sgd(lr, momentum=0.9)`, or its path, such as "optax:adamw"; "learned"
+        for Adam with steps that a small network corrects, whose weights are the hyper-parameter `optimiser`, see
+        `jaxrl.learning.learned_optimiser`; None for Adam.
+      optimiser_width: Number of hidden units of a learned optimiser.
 
     Bootstrapping from a single value restarts the discount at lag 0, which is exact only for an exponential discount.
     Each value of a mixture critic bootstraps from itself. The exponentials of the mixture are fitted over one rollout
@@ -69,6 +75,8 @@ class OnPolicyConfig(RolloutConfig):
     burn_in: int = 0
     levels: Literal["draws", "positive-value-loss", "max-return"] = "draws"
     num_levels: int = 256
+    optimiser_width: int = 4
+    takes_learned_optimiser: ClassVar[bool] = True
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)
@@ -87,6 +95,9 @@ class OnPolicyConfig(RolloutConfig):
                 "levels='max-return' takes normalise_reward=False, got True: returns of different iterations are "
                 "compared, in which normalised rewards have different scales"
             )
+        check_count("optimiser_width", self.optimiser_width)
+        learned = self.optimiser == LEARNED
+        self._refuse_without_effect("optimiser_width", "an optimiser that is not learned", learned)
         check_count("burn_in", self.burn_in, 0)
         if self.burn_in > self.num_steps:
             raise UserValueError(
@@ -149,6 +160,8 @@ class OnPolicyHParams(RolloutHParams):
         is full; before, it is this times the share of the buffer that is filled.
       level_temperature: Temperature of the ranks of levels, whose weights are `rank^(-1 / level_temperature)`.
       level_staleness: Share of the chances of levels that is proportional to the iterations since they were played.
+      optimiser: Weights of a learned optimiser, a `jaxrl.learning.learned_optimiser.LearnedOptimiser`; None for those
+        with which it is Adam, and where it is not learned.
       gamma: Not a field; use `discount`.
 
     `lr`, `lam` and `entropy_coef` also take a `jaxrl.Curve` over `anneal_env_steps`, in place of their other schedules.
@@ -174,6 +187,7 @@ class OnPolicyHParams(RolloutHParams):
     level_replay: Any = 0.8
     level_temperature: Any = 1.0
     level_staleness: Any = 0.3
+    optimiser: Any = None
     gamma: dataclasses.InitVar[None] = None
 
     ranges = MappingProxyType(
@@ -190,7 +204,9 @@ class OnPolicyHParams(RolloutHParams):
         }
     )
 
-    composites = MappingProxyType(dict.fromkeys(("lr", "lam", "entropy_coef"), Curve))
+    composites = MappingProxyType(
+        {**dict.fromkeys(("lr", "lam", "entropy_coef"), Curve), "optimiser": LearnedOptimiser}
+    )
 
     def __post_init__(self, gamma: None) -> None:
         super().__post_init__(gamma)

@@ -7,7 +7,7 @@ import math
 import operator
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.composites import Composite, Curve, check_curve_range
+from jaxrl.learning.learned_optimiser import LEARNED
 from jaxrl.learning.network_config import NetworkConfig
 from jaxrl.learning.optimisers import ADAM_HPARAMS, Optimiser, check_optimiser, linear_share
 from jaxrl.pytrees import DiscountLike, HParams, PyTree
@@ -73,6 +74,7 @@ class RolloutConfig(NetworkConfig):
     time_limits: Literal["bootstrap", "terminal"] = "bootstrap"
     optimiser: Optimiser = None
     gamma: dataclasses.InitVar[None] = None
+    takes_learned_optimiser: ClassVar[bool] = False
 
     def __post_init__(self, gamma: None) -> None:
         if gamma is not None:
@@ -83,7 +85,7 @@ class RolloutConfig(NetworkConfig):
         if self.reset_pool is not None:
             check_count("reset_pool", self.reset_pool)
         check_choice("time_limits", self.time_limits, ("bootstrap", "terminal"))
-        check_optimiser(self.optimiser)
+        check_optimiser(self.optimiser, self.takes_learned_optimiser)
 
     @property
     def steps_per_iteration(self) -> int:
@@ -93,7 +95,7 @@ class RolloutConfig(NetworkConfig):
     @property
     def effects(self) -> dict[str, bool]:
         """Whether a hyper-parameter has an effect, by name, for those that do not always have one."""
-        of_adam = {} if self.optimiser is None else dict.fromkeys(ADAM_HPARAMS, False)
+        of_adam = {} if self.optimiser in (None, LEARNED) else dict.fromkeys(ADAM_HPARAMS, False)
         return {"observation_clip": self.normalise_observation, **of_adam}
 
     def _refuse_shared_trunk(self) -> None:
@@ -152,8 +154,9 @@ class DiscountedHParams(Settings):
 
     @property
     def curved(self) -> list[str]:
-        """Names of the fields that are curves over the run."""
-        return [name for name in type(self).composites if isinstance(getattr(self, name), Curve)]
+        """Names of the fields that change over the run, as curves do."""
+        values = {name: getattr(self, name) for name in type(self).composites}
+        return [name for name, value in values.items() if isinstance(value, Composite) and value.over_run]
 
     def _check_composite(self, name: str, value: object) -> None:
         """Reject several numbers in a field that does not take them."""
@@ -210,7 +213,7 @@ class RolloutHParams(DiscountedHParams):
             raise UserValueError(f"{other} takes {neutral:g} where {name} is a curve with its own end, got {value}")
 
     def with_curves_at(self, env_steps: jax.Array) -> Self:
-        """Hyper-parameters with the numbers after `env_steps` environment steps, `[]`, traced, in place of curves."""
+        """Hyper-parameters with the values after `env_steps` environment steps, `[]`, traced, in place of curves."""
         values: Any = self
         if not self.curved:
             return values

@@ -28,7 +28,11 @@ __all__ = [
     "stack_composites",
 ]
 
-_KINDS = {"curve": "jaxrl.learning.composites:Curve", "drift": "jaxrl.learning.drift:Drift"}  # by prefix
+_KINDS = {  # by prefix
+    "curve": "jaxrl.learning.composites:Curve",
+    "drift": "jaxrl.learning.drift:Drift",
+    "learned-optimiser": "jaxrl.learning.learned_optimiser:LearnedOptimiser",
+}
 
 
 class Composite:
@@ -40,11 +44,14 @@ class Composite:
       prefix: Beginning of the string form, before the colon.
       names: Names of the attributes, in the order of the numbers of the string form.
       ranks: Numbers of axes of the attributes of a single one.
+      over_run: Whether the value changes over a run; it then has a function `at` of the share of the run that is over,
+        `[]`, which returns the value there.
     """
 
     prefix: ClassVar[str]
     names: ClassVar[tuple[str, ...]]
     ranks: ClassVar[tuple[int, ...]]
+    over_run: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -126,6 +133,7 @@ class Curve(Composite):
     prefix = "curve"
     names = ("values",)
     ranks = (1,)
+    over_run = True
     values: Any
 
     def __init__(self, values: Any) -> None:

@@ -60,7 +60,7 @@ def drift_correction(
     chex.assert_rank(clip_eps, 0, custom_message="clip_eps")
     ratio = jnp.exp(log_ratio)
     clip = jnp.maximum((ratio - jnp.clip(ratio, 1 - clip_eps, 1 + clip_eps)) * advantage, 0.0)
-    net = drift.output(drift_features(log_ratio, advantage))
+    units = jnp.tanh(drift_features(log_ratio, advantage) @ drift.hidden + drift.bias)
     square = jnp.square(log_ratio)
     growth = square / (1 + jnp.sqrt(1 + square))  # sqrt(1 + l^2) - 1 without cancellation
-    return weighted_mean(jnp.maximum(growth * net, -clip), weight)
+    return weighted_mean(jnp.maximum(growth * (units @ drift.out + drift.offset), -clip), weight)

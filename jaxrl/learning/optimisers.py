@@ -13,11 +13,13 @@ from envs.arguments import described
 from envs.errors import UserTypeError
 from jaxrl.checks import check_function
 from jaxrl.importing import imported
+from jaxrl.learning.learned_optimiser import LEARNED, Rule, scale_by_learned
 from jaxrl.pytrees import HParams, Number
 
 _EXAMPLE = "lambda lr: optax.adamw(lr, weight_decay=1e-3)"
 
-# Factory of an optimiser from a step size `[]`, traced, or its path `module:name`; None for Adam.
+# Factory of an optimiser from a step size `[]`, traced, or its path `module:name`; None for Adam, "learned" for a rule
+# among the hyper-parameters.
 Optimiser = Callable[[jax.Array], optax.GradientTransformation] | str | None
 ADAM_HPARAMS = ("adam_b1", "adam_b2", "adam_eps")
 
@@ -34,7 +36,7 @@ __all__ = [
 ]
 
 
-def adam(hparams: HParams, lr: Number) -> optax.GradientTransformation:
+def adam(hparams: HParams, lr: Number, rule: Rule | None = None) -> optax.GradientTransformation:
     """Adam with gradients clipped by their global norm.
 
     It runs on one long vector instead of many small arrays: a third of the operations of a minibatch on a CPU.
@@ -42,14 +44,11 @@ def adam(hparams: HParams, lr: Number) -> optax.GradientTransformation:
     Args:
       hparams: Hyper-parameters with `max_grad_norm`, `adam_b1`, `adam_b2` and `adam_eps`, traced.
       lr: Step size, `[]`, traced.
+      rule: Learned rule that corrects the steps, traced; None for Adam as it is.
     """
-    return optax.flatten(
-        optax.chain(
-            _clipping(hparams),
-            optax.scale_by_adam(hparams.adam_b1, hparams.adam_b2, hparams.adam_eps),
-            optax.scale_by_learning_rate(lr),
-        )
-    )
+    numbers = hparams.adam_b1, hparams.adam_b2, hparams.adam_eps
+    steps = optax.scale_by_adam(*numbers) if rule is None else scale_by_learned(rule, *numbers)
+    return optax.flatten(optax.chain(_clipping(hparams), steps, optax.scale_by_learning_rate(lr)))
 
 
 def custom(optimiser: Callable[[jax.Array], Any] | str, lr: Number) -> optax.GradientTransformation:
@@ -69,12 +68,14 @@ def transformation(optimiser: Optimiser, hparams: HParams, lr: Number) -> optax.
     A custom transformation gets parameters and gradients as the network has them, not as one vector.
 
     Args:
-      optimiser: Factory, or its path; None for `adam`.
+      optimiser: Factory, or its path; None for `adam`, "learned" for it with the rule in `hparams.optimiser`.
       hparams: Hyper-parameters with `max_grad_norm`, and those of Adam where it is the optimiser, traced.
       lr: Step size, `[]`, traced.
     """
     if optimiser is None:
         return adam(hparams, lr)
+    if optimiser == LEARNED:
+        return adam(hparams, lr, hparams.optimiser)
     return optax.chain(optax.flatten(_clipping(hparams)), custom(optimiser, lr))
 
 
@@ -82,24 +83,27 @@ def _clipping(hparams: HParams) -> optax.GradientTransformation:
     return optax.clip_by_global_norm(hparams.max_grad_norm)
 
 
-def check_optimiser(optimiser: Any) -> None:
+def check_optimiser(optimiser: Any, learned: bool = False) -> None:
     """Reject a value that is not a factory of optimisers, without a call of it.
 
     Args:
       optimiser: Value of the field `optimiser` of a configuration.
+      learned: Whether the configuration takes "learned".
 
     Raises:
       TypeError: It is not a function of a step size, or not hashable.
       ValueError: There is no function of this path.
     """
-    if optimiser is None:
+    if optimiser is None or (learned and optimiser == LEARNED):
         return
     takes = f"optimiser takes a function of the step size, such as {_EXAMPLE}, or its path, such as 'optax:adamw'"
     if _transforms(optimiser):
         raise UserTypeError(f"{takes}, got a transformation; a function that returns it has the step size as argument")
     if isinstance(optimiser, str):
         if ":" not in optimiser:
-            raise UserTypeError(f"{takes}, got {optimiser!r}")
+            other = f", or {LEARNED!r}" if learned else ""
+            hint = f"; on-policy algorithms alone take {LEARNED!r}" if optimiser == LEARNED else ""
+            raise UserTypeError(f"{takes}{other}, got {optimiser!r}{hint}")
         optimiser = imported(optimiser, "optimiser")
     elif not callable(optimiser):
         raise UserTypeError(f"{takes}, got {optimiser!r}")
@@ -115,13 +119,13 @@ def check_transformation(optimiser: Optimiser) -> None:
     """Reject a factory whose result cannot transform gradients; nothing is compiled.
 
     Args:
-      optimiser: Factory, or its path; None for `adam`.
+      optimiser: Factory, or its path; None for `adam`, "learned" for a learned one.
 
     Raises:
       TypeError: It fails for a traced step size, returns something else than a transformation, or one that takes
         more than gradients and parameters.
     """
-    if optimiser is None:
+    if optimiser is None or optimiser == LEARNED:
         return
     problems: list[UserTypeError | None] = []  # raised below, because JAX adds lines to an error that is raised inside
     jax.eval_shape(lambda lr: problems.append(_problem(optimiser, lr)), jax.ShapeDtypeStruct((), jnp.float32))

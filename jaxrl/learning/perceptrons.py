@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Self
 
-import chex
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
@@ -118,15 +116,6 @@ class Perceptron(Composite):
     def width(self) -> int:
         """Number of hidden units."""
         return np.shape(self.bias)[-1]
-
-    def output(self, inputs: jax.Array) -> jax.Array:
-        """Output of the network, `[*B, *outputs]`.
-
-        Args:
-          inputs: Inputs, `[*B, num_inputs]`.
-        """
-        chex.assert_axis_dimension(inputs, -1, self.num_inputs, custom_message="inputs")
-        return jnp.tanh(inputs @ self.hidden + self.bias) @ self.out + self.offset
 
     @classmethod
     def _shapes(cls, width: Any) -> tuple[tuple[Any, ...], ...]:

@@ -41,7 +41,11 @@ def halving(lr: Any) -> optax.GradientTransformation:
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (0.1, TypeError, r"optimiser takes a function of the step size, such as lambda .*, got 0.1$"),
     (optax.sgd(0.1), TypeError, r"optimiser takes a function of the step size, .*, got a transformation; a function"),
-    ("adamw", TypeError, r"optimiser takes a function of the step size, .* such as 'optax:adamw', got 'adamw'$"),
+    (
+        "adamw",
+        TypeError,
+        r"optimiser takes a function of the step size, .*'optax:adamw'(, or 'learned')?, got 'adamw'$",
+    ),
     ("optax:adamx", ValueError, r"The optimiser 'optax:adamx' cannot be found: optax has no function .*'adam'"),
     ("absent_module:sgd", ValueError, r"The optimiser .* cannot be found: there is no module 'absent_module' here$"),
     (lambda: optax.sgd(0.1), TypeError, r"optimiser must take \(lr\), but it takes \(\)$"),

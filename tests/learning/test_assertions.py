@@ -26,6 +26,7 @@ from jaxrl.learning import (
     evaluation,
     exploration,
     frames,
+    learned_optimiser,
     levels,
     linear_cells,
     losses,
@@ -277,7 +278,14 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         "agent_terminated",
         lambda: rollout.value_ends(STEPS._replace(agent_terminated=flags(4)), "bootstrap"),
     ),
-    ("perceptrons.Perceptron.output", "inputs", lambda: drift.Drift.initial(2).output(ones(3, 4))),
+    (
+        "learned_optimiser.LearnedOptimiser.at",
+        "share",
+        lambda: learned_optimiser.LearnedOptimiser.initial(2).at(jnp.ones(2)),
+    ),
+    ("learned_optimiser.optimiser_features", "size", lambda: of_parameters(size=ones(4))),
+    ("learned_optimiser.optimiser_features", "momenta", lambda: of_parameters(momenta=ones(2, 3))),
+    ("learned_optimiser.optimiser_features", "eps", lambda: of_parameters(eps=ones(1))),
     ("optimisers.linear_share", "env_steps", lambda: optimisers.linear_share(ones(2), SCALAR, SCALAR)),
     ("optimisers.tenth_share", "env_steps", lambda: optimisers.tenth_share(ones(2), SCALAR)),
     ("losses.kept_means", "metrics", lambda: losses.kept_means({"loss": ones(3)}, flags(2))),
@@ -401,6 +409,14 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
 ]
 
 
+def of_parameters(**changes: Any) -> Any:
+    """Features of 3 parameters."""
+    fitting: dict[str, Any] = dict.fromkeys(("gradient", "step", "size", "params"), ones(3))
+    return learned_optimiser.optimiser_features(
+        **fitting | {"momenta": ones(3, 3), "share": SCALAR, "eps": SCALAR} | changes
+    )
+
+
 def steps_ahead(**changes: Any) -> Any:
     """Targets of 4 windows of 2 steps under 3 rates."""
     fitting = {"reward": ones(4, 2), "counts": flags(4, 2), "ended": flags(4), "next_atoms": ones(4, 3, 1)}
@@ -499,6 +515,7 @@ EXEMPT = {
     "output_networks.OutputNetwork.__call__": ANY_SHAPE,
     "output_networks.check_outputs": "takes shapes alone, and refuses a network by errors which tests hold",
     "networks.with_action": ANY_SHAPE,
+    "learned_optimiser.scale_by_learned": "takes scalars of the hyper-parameters, which prepare has checked",
     "optimisers.adam": "takes scalars of the hyper-parameters, which prepare has checked",
     "optimisers.check_optimiser": "refuses factories by errors which test_own_optimisers holds",
     "optimisers.check_transformation": "refuses factories by errors which test_own_optimisers holds",

@@ -7,6 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from reference.learned_optimiser import Corrected
+
+from jaxrl.learning.learned_optimiser import LEARNED
 
 Array = np.ndarray
 Tree = Any
@@ -58,6 +61,7 @@ class Clipping:
 
     def __init__(self, hparams: Any):
         self.most, self.clipped = float(hparams.max_grad_norm), []
+        self.share = 0.0  # of the run that is over
 
     def clip(self, slopes: Array) -> Array:
         """Gradient `[size]` with a norm of at most `max_grad_norm`."""
@@ -84,6 +88,20 @@ class Adam(Clipping):
         return tree_of(vector_of(params) - lr * mean / (np.sqrt(square) + self.eps), params)
 
 
+class Learned(Clipping):
+    """Adam after clipping by the global norm, whose steps a small network corrects."""
+
+    def __init__(self, hparams: Any):
+        super().__init__(hparams)
+        numbers = (float(getattr(hparams, name)) for name in ("adam_b1", "adam_b2", "adam_eps"))
+        self.corrected = Corrected(hparams.optimiser, *numbers)
+
+    def __call__(self, params: Tree, slopes: Array, lr: float) -> Tree:
+        """Parameters after one step along a gradient `[size]`."""
+        vector = vector_of(params)
+        return tree_of(vector - lr * self.corrected.steps(self.clip(slopes), vector, self.share), params)
+
+
 class Falling(Clipping):
     """Gradient descent after clipping by the global norm, with steps that become shorter by `SHARE` each time."""
 
@@ -104,8 +122,9 @@ def falling(lr: Any) -> optax.GradientTransformation:
 
 
 def descent(algo: Any, hparams: Any) -> Any:
-    """Optimiser of the gradients of an algorithm: Adam, or the custom one."""
-    return Adam(hparams) if algo.config.optimiser is None else Falling(hparams)
+    """Optimiser of the gradients of an algorithm: Adam, the learned one, or the custom one."""
+    kinds = {None: Adam, LEARNED: Learned}
+    return kinds.get(algo.config.optimiser, Falling)(hparams)
 
 
 def effective(algo: Any, numbers: Mapping[str, Any]) -> dict[str, Any]:

@@ -110,7 +110,7 @@ class OnPolicy:
         fallen = min(self.env_steps / float(h.anneal_env_steps), 1.0)
         self.lr = self.annealed("lr")
         self.entropy_coef = self.value("entropy_coef") * 0.1 ** (self.env_steps / float(h.entropy_decay_env_steps))
-        self.fallen = fallen
+        self.fallen = self.descent.share = fallen
         self.complete.append(rows.weight.sum())
         if self.config.normalise_advantage == "batch":
             rows.advantage = standardised(rows.advantage, rows.weight)

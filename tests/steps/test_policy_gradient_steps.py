@@ -13,6 +13,7 @@ from on_policy import OnPolicy, Rows
 from quick_jit import quick_jit
 from recorded_env import RecordedEnv
 from reference.drift import policy_loss, random_drift
+from reference.learned_optimiser import random_optimiser
 
 import jaxrl
 from jaxrl import Curve
@@ -237,6 +238,13 @@ CASES = {
         CROWD,
         jaxrl.A2CConfig(**NETWORK, **MIXTURE, num_envs=3, num_steps=5, reset_pool=5, normalise_advantage="batch"),
         {},
+    ),
+    "a2c, learned optimiser": Case(
+        A2C,
+        jaxrl.a2c,
+        CONTINUOUS,
+        jaxrl.A2CConfig(**NETWORK, num_envs=3, num_steps=5, reset_pool=5, optimiser="learned", optimiser_width=2),
+        {"optimiser": random_optimiser(0, 2), "anneal_env_steps": 40, "lr": 0.02},
     ),
     "reinforce": Case(
         Reinforce,

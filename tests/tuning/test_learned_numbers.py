@@ -78,9 +78,14 @@ def test_thetas_have_names_and_are_learned_together(algo: Algorithm):
         (["discount", "discount.gamma=0.9:1"], "^--theta takes one theta for each hyper-parameter, got discount and"),
         (["schedule"], "^--theta takes schedule:NAME, such as schedule:lr, got schedule$"),
         (["drift:x"], "^--theta takes drift, got drift:x$"),
+        (
+            ["optimiser"],
+            "^learned_optimiser takes an on-policy algorithm whose .* has optimiser='learned', got",
+        ),
+        (["optimiser:8"], "^--theta takes optimiser, got optimiser:8$"),
         (["lam=0.9,0.99"], "^lam takes a range, Uniform or LogUniform, got Choice"),
     ],
-    ids=["nothing", "spelling", "clip", "form", "twice", "parameter", "schedule", "width", "choice"],
+    ids=["nothing", "spelling", "clip", "form", "twice", "parameter", "schedule", "width", "adam", "units", "choice"],
 )
 def test_wrong_names_are_refused(algo: Algorithm, words: list[str], message: str):
     with pytest.raises((ValueError, TypeError), match=message):

@@ -1,4 +1,4 @@
-"""What an outer loop learns inside PPO: the drift of its objective, and schedules of its hyper-parameters."""
+"""What an outer loop learns inside PPO: the drift of its objective, its optimiser, and schedules."""
 
 import dataclasses
 from typing import Any
@@ -13,7 +13,10 @@ import jaxrl
 from jaxrl import Curve
 from jaxrl.algorithms.registry import ROWS
 from jaxrl.learning.drift import Drift
+from jaxrl.learning.learned_optimiser import LearnedOptimiser
 from jaxrl.tuning.learned.drift import learned_drift
+from jaxrl.tuning.learned.optimiser import learned_optimiser
+from jaxrl.tuning.learned.registry import theta_named
 from jaxrl.tuning.learned.schedules import learned_schedule
 from jaxrl.tuning.learned.theta import Theta
 
@@ -47,6 +50,26 @@ def test_a_learned_drift_begins_as_the_clip_and_reaches_the_hyper_parameters() -
         learned_drift(ppo())
 
 
+def test_a_learned_optimiser_begins_as_adam_and_reaches_the_hyper_parameters() -> None:
+    algo = ppo(optimiser="learned", optimiser_width=3)
+    theta = learned_optimiser(algo)
+    assert theta.name == "optimiser" and theta.initial == LearnedOptimiser.initial(3)
+    assert theta.apply(theta.initial, algo.hparams) == algo.hparams
+    other = jax.tree.map(lambda leaf: leaf + np.float32(0.5), theta.initial)
+    hparams = applied(theta, algo, other)
+    jax.tree.map(lambda leaf, one: np.testing.assert_array_equal(leaf[1], one), hparams.optimiser, other)
+    prepared: Any = algo.prepare(jax.tree.map(np.asarray, hparams), 2, 100)
+    assert prepared.optimiser.offset.tolist() == [[0.0, 0.0], [0.5, 0.5]]
+    assert prepared.anneal_env_steps.tolist() == [100, 100]
+    assert learned_optimiser(algo._replace(hparams=algo.hparams.replace(optimiser=other))).initial == other
+    together = theta_named(ppo(optimiser="learned", drift="learned"), ["optimiser", "drift", "lam=0.8:1"])
+    assert together.name == "optimiser + drift + lam"
+    with pytest.raises(
+        ValueError, match=r"learned_optimiser takes an on-policy algorithm whose .* has optimiser='learned', got"
+    ):
+        learned_optimiser(ppo())
+
+
 @pytest.mark.parametrize(("name", "start"), [("lr", 3e-3), ("entropy_coef", 0.02), ("clip_eps", 0.2), ("lam", 0.9)])
 def test_a_learned_schedule_begins_at_the_number_and_changes_its_logarithm_or_logit(name: str, start: float) -> None:
     algo = ppo()
@@ -76,10 +99,10 @@ def test_lambda_of_1_can_be_learned() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("what", ["drift", "schedule"])
+@pytest.mark.parametrize("what", ["drift", "optimiser", "schedule"])
 def test_an_outer_loop_begins_with_plain_ppo_and_learns_from_there(what: str) -> None:
-    algo, plain = ppo(False, drift="learned" if what == "drift" else "clip"), ppo(False)
-    theta = learned_drift(algo) if what == "drift" else learned_schedule(algo, "lr", points=3)
+    algo, plain = ppo(False, **({} if what == "schedule" else {what: "learned"})), ppo(False)
+    theta = theta_named(algo, ["schedule:lr" if what == "schedule" else what])
     steps = 4 * algo.env_steps_per_iteration
     outer = jaxrl.meta(algo, theta, inner_steps=steps, progress=False, **QUICK)
     leaves = jax.tree.leaves(outer.learned(0))

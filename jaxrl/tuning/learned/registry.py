@@ -12,19 +12,23 @@ from jaxrl.pytrees import HParams
 from jaxrl.tuning.learned.discount import learned_discount
 from jaxrl.tuning.learned.drift import learned_drift
 from jaxrl.tuning.learned.numbers import learned_numbers
+from jaxrl.tuning.learned.optimiser import learned_optimiser
 from jaxrl.tuning.learned.schedules import learned_schedule
 from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.space import parse_space
 
 EXAMPLES = (
-    "discount:mixture or discount:curve, drift (with --config.drift learned), schedule:lr, and ranges of "
-    "hyper-parameters such as lr=log:1e-4:1e-2 and lam=0.8:1; several are learned together"
+    "discount:mixture or discount:curve, drift (with --config.drift learned), optimiser (with --config.optimiser "
+    "learned), schedule:lr, and ranges of hyper-parameters such as lr=log:1e-4:1e-2 and lam=0.8:1; several are learned "
+    "together"
 )
 _KINDS: dict[str, Callable[..., Theta]] = {
     "discount": learned_discount,
     "drift": learned_drift,
+    "optimiser": learned_optimiser,
     "schedule": learned_schedule,
 }
+_ALONE = ("drift", "optimiser")  # kinds without an argument
 
 __all__ = ["EXAMPLES", "joined", "theta_named"]
 
@@ -85,7 +89,7 @@ def _of_kind(algo: Algorithm, word: str) -> Theta:
     kind, colon, argument = word.partition(":")
     if kind not in _KINDS:
         raise UserValueError(f"--theta takes {EXAMPLES}; there is no theta {kind!r}{near_or_all(kind, _KINDS)}")
-    if (kind == "drift" and colon) or (kind == "schedule" and not argument):
-        form = "drift" if kind == "drift" else "schedule:NAME, such as schedule:lr"
+    if (kind in _ALONE and colon) or (kind == "schedule" and not argument):
+        form = kind if kind in _ALONE else "schedule:NAME, such as schedule:lr"
         raise UserValueError(f"--theta takes {form}, got {word}")
     return _KINDS[kind](algo, *([argument] if argument else []))
