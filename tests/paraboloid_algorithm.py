@@ -12,6 +12,8 @@ import numpy as np
 import envs
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import memoryless
+from jaxrl.learning.learned_optimiser import LearnedOptimiser
+from jaxrl.learning.optimisers import adam
 from jaxrl.tuning.learned.theta import Theta
 
 PER_ITERATION = 4
@@ -70,6 +72,50 @@ def paraboloid(noise: float = 0.0, steps: int = 1) -> Algorithm:
         actor=memoryless(scores, lambda key, shape: jnp.zeros((*shape, 2)), choose),
         env_steps_per_iteration=PER_ITERATION,
     )
+
+
+@flax.struct.dataclass
+class DescentHParams:
+    """Numbers of a descent, whose step size is too small for its length."""
+
+    optimiser: Any = None
+    lr: Any = 0.02
+    max_grad_norm: Any = 10.0
+    adam_b1: Any = 0.9
+    adam_b2: Any = 0.999
+    adam_eps: Any = 1e-5
+
+
+def descent(iterations: int) -> Algorithm:
+    """An algorithm that climbs the paraboloid by a learned optimiser, from a random place, and returns the height.
+
+    Args:
+      iterations: Number of iterations, each of `PER_ITERATION` updates, over which the share of the run rises to 1.
+    """
+
+    def rule(hparams: Any, iteration: Any) -> Any:
+        return adam(hparams, hparams.lr, hparams.optimiser.at(jnp.float32(iteration) / iterations))
+
+    def init(key: jax.Array, hparams: DescentHParams, env_params: Any) -> Any:
+        place = jax.random.normal(key, (2,))
+        return place, rule(hparams, 0).init(place)
+
+    def step(key: Any, iteration: Any, state: Any, hparams: DescentHParams, env_params: Any) -> Any:
+        now = rule(hparams, iteration)
+
+        def update(state: Any, _: None) -> tuple[Any, None]:
+            place, moments = state
+            updates, moments = now.update(2 * CURVATURE * (place - PEAK), moments, place)
+            return (place + updates, moments), None
+
+        state, _ = jax.lax.scan(update, state, length=PER_ITERATION)
+        return state, {"x": state[0][0]}
+
+    def policy(state: Any, hparams: DescentHParams) -> jax.Array:
+        return -jnp.sum(CURVATURE * (state[0] - PEAK) ** 2)
+
+    start = DescentHParams(optimiser=LearnedOptimiser.initial(2))
+    return paraboloid()._replace(name="descent", hparams=start, init=init, step=step, policy=policy)
 
 
 def place_theta(x: float = 0.0, y: float = 0.0) -> Theta:

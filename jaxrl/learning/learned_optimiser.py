@@ -127,13 +127,13 @@ def scale_by_learned(rule: Rule, b1: Any, b2: Any, eps: Any) -> optax.GradientTr
     """
     adam, weights = optax.scale_by_adam(b1, b2, eps), rule.weights
 
-    def init_fn(params: jax.Array) -> LearnedState:
+    def init_fn(params: Any) -> LearnedState:
         return LearnedState(adam.init(params), jnp.zeros((len(RATES), *params.shape)))
 
-    def update_fn(gradient: Any, state: Any, params: Any = None) -> tuple[Any, LearnedState]:
+    def update_fn(updates: Any, state: Any, params: Any = None) -> tuple[Any, LearnedState]:
         # Barriers, so that XLA compiles Adam, and the addition of its step, as without a rule, and rounds alike.
-        adam_step, adam_state = adam.update(gradient, state.adam)
-        gradient, step, moments, params = jax.lax.optimization_barrier((gradient, adam_step, adam_state, params))
+        adam_step, adam_state = adam.update(updates, state.adam)
+        gradient, step, moments, params = jax.lax.optimization_barrier((updates, adam_step, adam_state, params))
         count, rates = moments.count, jnp.float32(RATES)[:, None]
         size = jnp.sqrt(moments.nu / (1 - b2**count)) + eps
         momenta = rates * state.momenta + (1 - rates) * gradient

@@ -23,7 +23,9 @@ RUN: dict[str, Any] = {"evals": 1, "eval_episodes": 2, "progress": False}
 
 
 def built(name: str, discrete: bool = True, **fields: Any) -> Any:
-    return builder_of(name)(LinearTask(discrete=discrete), config_class(builder_of(name))(**ROWS[name].small | fields))
+    return builder_of(name)(
+        LinearTask(discrete=discrete), config_class(builder_of(name))(**{**ROWS[name].small, **fields})
+    )
 
 
 def trained(algo: Any, hparams: Any = None) -> list[bytes]:
