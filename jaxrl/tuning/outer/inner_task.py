@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -90,7 +90,8 @@ class InnerTask:
     @property
     def identity(self) -> str:
         """Checksum of the task and of the hyper-parameters under some thetas, for comparison with another call."""
-        probes = [self.theta.initial, *_probes(self.theta)]
+        moved = (each for probe in _probes(self.theta, alone=False) for each in probe.thetas)
+        probes = [self.theta.initial, *moved]
         thetas = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *probes)
         call = self.call(thetas)
         config = config_of(call.description())
@@ -216,25 +217,19 @@ def require_effect(theta: Theta, algo: Algorithm) -> None:
       TypeError: `apply` returns something else than hyper-parameters of the algorithm.
       ValueError: A number of theta has no effect, or theta has no numbers.
     """
-    leaves, structure = jax.tree.flatten_with_path(theta.initial)
-    if not leaves or not any(np.size(leaf) for _, leaf in leaves):
+    leaves, structure = jax.tree.flatten(theta.initial)
+    if not leaves or not any(map(np.size, leaves)):
         raise UserValueError(f"theta {theta.name!r} has no numbers to learn: its initial is {theta.initial!r}")
-    values = [np.asarray(leaf, np.float32) for _, leaf in leaves]
+    values = [np.asarray(leaf, np.float32) for leaf in leaves]
     if not all(np.isfinite(value).all() for value in values):
         raise UserValueError(f"theta {theta.name!r} must start at finite numbers, got {theta.initial!r}")
     before = _prepared(theta, algo, structure.unflatten(values))
-    for i, (path, _) in enumerate(leaves):
-        for place in _places(values[i]):
-            # A number may be at the end of a range.
-            moved = (structure.unflatten([*values[:i], values[i] + sign * place, *values[i + 1 :]]) for sign in (1, -1))
-            if all(_equal(before, _prepared(theta, algo, other)) for other in moved):
-                at = np.argwhere(place)
-                which = str(at[0].tolist()) if len(at) == 1 and place.ndim else ""
-                where = f"{jax.tree_util.keystr(path)}{which}" or "its number"
-                raise UserValueError(
-                    f"theta {theta.name!r} must change hyper-parameters of {algo.name} on {algo.env.name} by each of "
-                    f"its numbers, but {where} changes none"
-                )
+    for probe in _probes(theta, alone=True):
+        if all(_equal(before, _prepared(theta, algo, moved)) for moved in probe.thetas):
+            raise UserValueError(
+                f"theta {theta.name!r} must change hyper-parameters of {algo.name} on {algo.env.name} by each of "
+                f"its numbers, but {probe.numbers} changes none"
+            )
 
 
 def digest(tree: PyTree) -> str:
@@ -244,23 +239,30 @@ def digest(tree: PyTree) -> str:
     return hashlib.sha256(str(structure).encode() + data).hexdigest()
 
 
-def _places(leaf: np.ndarray) -> list[np.ndarray]:
-    """Changes of a leaf: of one number each, or of all of them by different steps where there are many."""
-    if leaf.size > MOST_PROBED:
-        return [PROBE * np.arange(1, leaf.size + 1, dtype=np.float32).reshape(leaf.shape) / leaf.size]
-    return list(PROBE * np.eye(leaf.size, dtype=np.float32).reshape(leaf.size, *leaf.shape))
+class _Probe(NamedTuple):
+    """Thetas on both sides of the start, since a number may be at the end of a range, and which numbers they move."""
+
+    numbers: str
+    thetas: tuple[Any, Any]
 
 
-def _probes(theta: Theta) -> list[Any]:
-    """Thetas that differ from the start in each of its leaves, by different steps."""
-    leaves, structure = jax.tree.flatten(theta.initial)
-    values = [np.asarray(leaf, np.float32) for leaf in leaves]
-    steps = [PROBE * np.arange(1, value.size + 1, dtype=np.float32).reshape(value.shape) for value in values]
-    return [
-        structure.unflatten([*values[:i], values[i] + sign * steps[i], *values[i + 1 :]])
-        for i in range(len(values))
-        for sign in (1, -1)
-    ]
+def _probes(theta: Theta, alone: bool) -> Iterator[_Probe]:
+    """Probes of each leaf of theta: of all its numbers by different steps, or of one number after the other.
+
+    Args:
+      theta: Theta.
+      alone: Whether numbers are moved one by one, in leaves of at most `MOST_PROBED`.
+    """
+    leaves, structure = jax.tree.flatten_with_path(theta.initial)
+    values = [np.asarray(leaf, np.float32) for _, leaf in leaves]
+    for i, ((path, _), value) in enumerate(zip(leaves, values, strict=True)):
+        where, singly = jax.tree_util.keystr(path), alone and value.size <= MOST_PROBED
+        places = np.eye(value.size) if singly else [np.arange(1, value.size + 1) / max(value.size, 1)]
+        for at, place in enumerate(places):
+            step = np.float32(PROBE * place).reshape(value.shape)
+            index = [int(each) for each in np.unravel_index(at, value.shape)] if singly and value.ndim else ""
+            moved = (structure.unflatten([*values[:i], value + sign * step, *values[i + 1 :]]) for sign in (1, -1))
+            yield _Probe(f"{where}{index}" or "its number", tuple(moved))
 
 
 def _prepared(theta: Theta, algo: Algorithm, value: PyTree) -> list[np.ndarray]:
