@@ -178,6 +178,7 @@ _ROWS = (
     Capability("Episodes", "levels played again, `levels`", config={"levels": "max-return"}),
     Capability("Parts", "custom `network=`", network=custom),
     Capability("Parts", "custom `optimiser`", config={"optimiser": optax.lion}),
+    Capability("Parts", 'learned, `optimiser="learned"`', config={"optimiser": "learned"}),
     Capability("Discounts", "exponential", hparams={"discount": 0.9}),
     Capability("Discounts", "mixtures of exponentials", optional=MIXTURE, hparams={"discount": "hyperbolic:k=0.5"}),
     Capability("Discounts", "all others", optional=MIXTURE, hparams={"discount": "fixed:horizon=3"}),

@@ -11,6 +11,7 @@ from jaxrl.algorithms.registry import ROWS
 
 # Sentences of the capabilities that some algorithm lacks; {} stands for its configuration or hyper-parameters.
 SENTENCES = {
+    'Parts: learned, `optimiser="learned"`': r"optimiser takes .*; on-policy algorithms alone take 'learned'$",
     "Actions: discrete": r"\w+ takes an environment whose action space is a Box of floats, got Discrete\(2",
     "Actions: several discrete": r"\w+ takes an environment whose action space is a Box of floats, got Tuple\(",
     "Actions: continuous": r"\w+ takes an environment of discrete actions \(.*\), got Box\(",
@@ -28,6 +29,7 @@ LACKING = {
     'Critics: global, `critic_sees="global"`': {"dqn", "pqn", "evolve"},
     'Critics: privileged, `critic_sees="privileged"`': {"dqn", "pqn", "evolve"},
     "Episodes: levels played again, `levels`": {"reinforce", "dqn", "pqn", "sac", "td3", "evolve"},
+    'Parts: learned, `optimiser="learned"`': {"dqn", "pqn", "sac", "td3", "evolve"},
     "Discounts: all others": {"dqn", "pqn", "sac", "td3"},
     "Schedules: `lr_end`": {"evolve"},
 }
