@@ -1,4 +1,4 @@
-"""Settings of JAX under which environments and programs are traced and called, whatever the settings around them.
+"""Settings of JAX under which environments and programs are traced and called, regardless of those of the caller.
 
 Arrays have 32 bits, types and ranks are promoted as in NumPy, arrays move freely between host and devices, and
 infinities are numbers like others, which masks and bounds need. `jax_enable_x64`, `jax_numpy_dtype_promotion`,

@@ -1,4 +1,4 @@
-"""Text on a terminal, whatever it quotes and whatever characters the terminal knows."""
+"""Text for terminals of any encoding, with control characters escaped."""
 
 import codecs
 import unicodedata

@@ -94,7 +94,7 @@ class Replacement(FiniteStates):
     def step_env(
         self, key: jax.Array, state: ReplacementState, action: jax.Array, params: ReplacementParams
     ) -> tuple[jax.Array, ReplacementState, jax.Array, jax.Array, dict[Any, Any]]:
-        """Run or replace; a machine that has failed is replaced whatever the action."""
+        """Run or replace; a machine that has failed is replaced by either action."""
         last = self.num_levels - 1
         failed = state.wear == last
         replaces = failed | (action == REPLACE)

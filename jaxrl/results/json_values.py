@@ -33,7 +33,7 @@ def to_json(value: object) -> Any:
 
 
 def parsed(text: str) -> Any:
-    """The values of JSON text, whoever wrote it, as `from_json` returns them.
+    """The values of JSON text from any source, as `from_json` returns them.
 
     Raises:
       ValueError: The text is not JSON, or is nested too deeply.

@@ -86,7 +86,7 @@ def room_for(count: int) -> Iterator[None]:
 
 
 def cached(key: Hashable, arguments: PyTree, compile: Callable[[], T]) -> T:
-    """Programs compiled under the precision in force, or those of an earlier call.
+    """Programs compiled under the current precision, or those of an earlier call.
 
     Args:
       key: Identity of the programs and of their devices.
@@ -111,7 +111,7 @@ def cached(key: Hashable, arguments: PyTree, compile: Callable[[], T]) -> T:
 def compiled_programs(
     loop: Loop, identity: Hashable, block: int, devices: Sequence[Any], arguments: PyTree, reserved: Collection[str]
 ) -> Programs:
-    """Programs of a block of runs, compiled under the precision in force, or cached from an earlier call.
+    """Programs of a block of runs, compiled under the current precision, or cached from an earlier call.
 
     Args:
       loop: Loop of one run.

@@ -1,4 +1,4 @@
-"""What `envs.adapt` knows of the interfaces of other libraries: how to recognise, begin and advance them."""
+"""Interfaces of other libraries that `envs.adapt` supports: how to recognise, reset and step each."""
 
 import dataclasses
 import inspect

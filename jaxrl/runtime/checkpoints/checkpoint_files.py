@@ -55,7 +55,7 @@ class Checkpoint(NamedTuple):
 
 
 class Expected(NamedTuple):
-    """A checkpoint as its call knows it before reading one.
+    """Properties that a call expects of its checkpoint, before reading it.
 
     Attributes:
       states: Shapes of the states of the runs, leaves `[num_runs, ...]`.
