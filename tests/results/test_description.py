@@ -69,15 +69,19 @@ def test_load_gives_back_the_hyper_parameters_of_a_sweep(tmp_path):
     assert_same_tree(load_result(untrained(inner.hparams, inner).save(tmp_path / "mu")).hparams, inner.hparams)
 
 
-def test_load_gives_back_curves_and_a_learned_drift(tmp_path):
-    algo = jaxrl.ppo(PPO.env, dataclasses.replace(PPO.config, drift="learned", drift_width=2))
-    drift = jax.tree.map(lambda leaf: leaf + np.float32(0.1), algo.hparams.drift)
-    ran = algo.hparams.replace(lr=jaxrl.Curve([1e-3, 3e-4, 0.0]), drift=drift)
+def test_load_gives_back_curves_and_a_learned_drift_and_optimiser(tmp_path):
+    learned = {"drift": "learned", "drift_width": 2, "optimiser": "learned", "optimiser_width": 2}
+    algo = jaxrl.ppo(PPO.env, dataclasses.replace(PPO.config, **learned))
+    drift, optimiser = (
+        jax.tree.map(lambda leaf: leaf + np.float32(0.1), each) for each in (algo.hparams.drift, algo.hparams.optimiser)
+    )
+    ran = algo.hparams.replace(lr=jaxrl.Curve([1e-3, 3e-4, 0.0]), drift=drift, optimiser=optimiser)
     result = untrained(ran, algo=algo)
     loaded = load_result(result.save(tmp_path / "run"))
     assert config_in(tmp_path / "run")["hparams"]["lr"] == "curve:0.001,0.0003,0"
     assert_same_tree(loaded.hparams, result.hparams)
     assert loaded.algo is not None and (loaded.algo.hparams.lr, loaded.algo.hparams.drift) == (ran.lr, drift)
+    assert loaded.algo.hparams.optimiser == optimiser and loaded.algo.config == algo.config
     sweep = jaxrl.grid(ran, {"clip_eps": [jaxrl.Curve([0.2, 0.1]), 0.3], "value_coef": [0.5, 1.0]})
     again = load_result(untrained(sweep.hparams, sweep, algo=algo).save(tmp_path / "sweep"))
     assert_same_tree(again.hparams, sweep.hparams)
