@@ -214,7 +214,10 @@ def test_bad_arguments_get_one_sentence(algos, options, kind, sentence):
 
 
 def test_results_take_one_argument():
-    with pytest.raises(TypeError, match=r"^compare takes results in one list or dictionary, got 2 arguments; .*until"):
+    with pytest.raises(
+        TypeError,
+        match=r"^compare takes results in one list or dictionary, and then 'benchmark' .*got 2 arguments; .*until",
+    ):
         compare: Any = jaxrl.compare
         compare("runs/one", "runs/two")
 
