@@ -235,7 +235,7 @@ LEAVES = [
     (kind, field.name)
     for kind in (jaxrl.DQNHParams, PPOHParams, jaxrl.SACHParams, jaxrl.EvolveHParams)
     for field in dataclasses.fields(kind)
-    if field.name != "drift"  # takes a Drift
+    if field.name not in ("drift", "optimiser")  # which take a Drift and a LearnedOptimiser
 ]
 
 
