@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from envs.errors import UserValueError
+from envs.errors import MissingPackageError, UserValueError, installing
 from envs.files import replacing
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.policies.export import export_policy
@@ -24,7 +25,7 @@ from jaxrl.runtime.machine.processors import model
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["METRICS", "Benchmark", "data_directory", "load", "store"]
+__all__ = ["METRICS", "Benchmark", "data_directory", "load", "require_writers", "store"]
 
 METRICS = ("return", "discounted_return")
 ORIGIN = "benchmark"  # key of `config.json` with the origin of a cell
@@ -91,6 +92,15 @@ class Benchmark:
             )
         return {name: [self.result(name, task, trust=trust) for task in tasks] for name in complete}
 
+    def require_task(self, task: str | None) -> None:
+        """Reject a task without data; None stands for all.
+
+        Raises:
+          ValueError: There are no data on the task.
+        """
+        if task is not None and task not in self.tasks:
+            raise UserValueError(f"task is {task!r}; there are data on {', '.join(self.tasks) or 'none yet'}")
+
     def table(self, task: str | None = None, *, confidence: float = 0.95) -> Table:
         """A row for each cell: the interquartile mean of its last returns, with its interval.
 
@@ -101,8 +111,7 @@ class Benchmark:
         Raises:
           ValueError: The benchmark has no data on the task.
         """
-        if task is not None and task not in self.tasks:
-            raise UserValueError(f"task is {task!r}; there are data on {', '.join(self.tasks) or 'none yet'}")
+        self.require_task(task)
         rows = []
         for each in sorted(self.cells, key=lambda each: self.tasks.index(each.environment)):
             if task in (None, each.environment):
@@ -110,7 +119,9 @@ class Benchmark:
                 bad, limits = result.failed_runs()[0], range_of(result.metrics.attrs, "return")
                 value, low, high, mean, count = estimates(result.values("return")[0, ~bad, -1], confidence, limits)
                 seconds = result.metrics.attrs["run_seconds"] + result.metrics.attrs["compile_seconds"]
-                row = (each.environment, each.algorithm, each.settings, each.env_steps)
+                attrs = result.metrics.attrs
+                settings = "defaults" if attrs["settings_from"] == "defaults" else "preset"
+                row = (each.environment, each.algorithm, settings, int(result.metrics["env_step"][-1]))
                 rows.append((*row, value, low, high, mean, count, int(bad.sum()), float(seconds)))
         columns = ("task", "algorithm", "settings", "env_steps", "iqm", "low", "high", "mean", "seeds", "failed")
         title = f"return after training: interquartile mean, {confidence:.0%} bootstrap interval"
@@ -143,6 +154,17 @@ def data_directory(directory: str | Path | None) -> Path:
     return where
 
 
+def require_writers() -> None:
+    """Reject a machine without the packages that write the files of a cell.
+
+    Raises:
+      ImportError: An extra is not installed.
+    """
+    for package, extra in (("pyarrow", "parquet"), ("safetensors", "export")):
+        if importlib.util.find_spec(package) is None:
+            raise MissingPackageError(f"a cell of the benchmark needs the extra `{extra}`: {installing(extra)}")
+
+
 def store(cell: Cell, result: Result, directory: Path, commit: str) -> None:
     """Write the files of a cell, each atomically, the description last.
 
@@ -152,10 +174,14 @@ def store(cell: Cell, result: Result, directory: Path, commit: str) -> None:
       directory: Directory of the data.
       commit: Commit that trained it.
     """
+    bad = result.failed_runs()[0]
+    if bad.all():
+        raise ResultError(f"all {len(bad)} runs of {cell.name} failed, of which the benchmark keeps nothing")
     parquet, policy, origin = (directory / f"{cell.stem}.{suffix}" for suffix in ("parquet", "safetensors", "json"))
+    origin.unlink(missing_ok=True)  # a cell whose files are being replaced has no data
     with replacing(parquet, ResultError) as part, part.open("wb") as stream:
         _curves(result).to_parquet(stream, index=False, engine="pyarrow", compression="zstd")
-    export_policy(result, policy, seed=result.seeds[0])
+    export_policy(result, policy, seed=result.seeds[int(np.argmin(bad))], force=True)
     described = config_of(result.description())
     described[ORIGIN] = {"command": cell.command, "commit": commit, "processor": model()}
     described[CHECKSUMS] = {file.name: checksum_of_file(file) for file in (parquet, policy)}
@@ -164,13 +190,27 @@ def store(cell: Cell, result: Result, directory: Path, commit: str) -> None:
 
 
 def _curves(result: Result) -> pandas.DataFrame:
-    """A row for each seed and evaluation."""
+    """A row for each seed and evaluation, nan where any metric of the run is not finite."""
     import pandas
 
     seeds, steps = np.asarray(result.seeds), result.metrics["env_step"].values
     columns: dict[str, Any] = {"seed": np.repeat(seeds, len(steps)), "env_step": np.tile(steps, len(seeds))}
-    columns |= {name: result.values(name)[0].reshape(-1).astype(np.float32) for name in METRICS}
+    failed = _failed(result)
+    columns |= {
+        name: np.where(failed, np.nan, result.values(name)[0]).reshape(-1).astype(np.float32) for name in METRICS
+    }
     return pandas.DataFrame(columns)
+
+
+def _failed(result: Result) -> np.ndarray:
+    """Whether a metric of each run is not finite at each point, bool `[seeds, points]`, but for those of no run."""
+    before = np.asarray(result.metrics["env_step"].values) == 0  # metrics of training
+    failed = np.zeros((len(result.seeds), len(before)), bool)
+    for name in result.metrics.data_vars:
+        values = result.values(str(name))[0]
+        bad = ~np.isfinite(values).all(axis=tuple(range(2, values.ndim)))
+        failed |= bad & ~(before & bad.all(axis=0))
+    return failed
 
 
 def _read(cell: Cell, directory: Path, trust: bool) -> Result:
@@ -187,7 +227,7 @@ def _read(cell: Cell, directory: Path, trust: bool) -> Result:
         values = {name: table[name].to_numpy().reshape(1, len(seeds), len(steps)) for name in METRICS}
         attrs: Mapping[str, Any] = config["attributes"]
         metrics = metrics_dataset(values, seeds=seeds.tolist(), env_steps=steps.tolist(), attrs=attrs)
-    except ResultError:
+    except (ResultError, ImportError):
         raise
     except Exception as error:  # of any library underneath, which a damaged file may drive into any error
         raise ResultError(f"{parquet} is damaged, or not of the benchmark: {reason(error)}") from None

@@ -1,4 +1,4 @@
-"""Returns that other projects publish, and those of the benchmark after as many environment steps."""
+"""Returns that other projects publish, and those of the benchmark after as many environment steps or all of its own."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PUBLISHED = _read()
 
 
 def beside_published(benchmark: Benchmark, task: str | None = None, *, confidence: float = 0.95) -> Table:
-    """A row for each published return of a cell that has data, at equal numbers of environment steps.
+    """A row for each published return of a cell that has data, after as many environment steps where we train as long.
 
     The published numbers differ in what they average: SLM-Lab's are moving averages of returns during training, the
     others are returns of trained policies. Those of the benchmark are greedy returns after training for as many steps,
@@ -58,7 +58,11 @@ def beside_published(benchmark: Benchmark, task: str | None = None, *, confidenc
       benchmark: Data of the benchmark.
       task: Task of the rows; None for all.
       confidence: Confidence level of the intervals.
+
+    Raises:
+      ValueError: The benchmark has no data on the task.
     """
+    benchmark.require_task(task)
     rows = []
     for row in PUBLISHED:
         ours = cell(row.algorithm, row.task)

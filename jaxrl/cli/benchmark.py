@@ -45,9 +45,9 @@ class RunCells:
         if not self.names and not self.missing:
             raise CommandError("run takes an algorithm and an environment, or --missing for all cells without data")
         have = load(self.data)
-        chosen = [each for each in cells_named(self.names) if not (self.missing and each in have.cells)]
         index, count = (0, 1) if self.shard is None else shard_of(self.shard)
-        chosen = chosen[index::count]
+        share = cells_named(self.names)[index::count]
+        chosen = [each for each in share if not (self.missing and each in have.cells)]
         for i, each in enumerate(chosen):
             print(f"{each.name}, cell {i + 1} of {len(chosen)}: {each.seeds} seeds, {each.env_steps:,} env steps")
             sys.stdout.flush()
@@ -67,7 +67,8 @@ class ShowTable:
     data: Path | None = None
     """Directory of the data; that of the clone if None."""
     published: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to show the returns that other projects publish, beside ours after as many environment steps."""
+    """Flag to show the returns that other projects publish, beside ours after as many environment steps or all of
+    them."""
     confidence: float = 0.95
     """Confidence level of the intervals."""
 

@@ -141,7 +141,8 @@ class Comparison:
 
         Returns:
           A table with the median over runs of the first environment step at the level, interpolated within each run,
-          its exact interval, and the share of the runs that reach it. A median is infinite where half of them do not.
+          its exact interval, and the share of the runs that reach it within the steps that all lines have. A median is
+          infinite where half of them do not. A run at the level in its first evaluation has the step of that one.
 
         Raises:
           ValueError: There is no such task, there are several and none is named, the level is not finite, or it is
@@ -155,11 +156,10 @@ class Comparison:
         (on,) = self._tasks(task) if task is not None else self.tasks
         rows = []
         for entry in self.entries:
-            first = steps_of(entry, on, self.metric, float(level), self.direction)
-            rows.append(
-                (entry.label, *median_interval(first, self.confidence), float(np.isfinite(first).mean()), len(first))
-            )
-        what = f"environment steps until {self.metric} on {on} is {level:g}"
+            first = steps_of(entry, on, self.metric, float(level), self.direction, self.steps[on])
+            share = float(np.isfinite(first).mean())
+            rows.append((entry.label, *median_interval(first, self.confidence), share, len(first)))
+        what = f"environment steps until {self.metric} on {on} is {level:g}, within {self.steps[on]:,}"
         title = f"{what}: median with its {self.confidence:.0%} interval"
         columns = ("name", "median", "low", "high", "reached", "seeds")
         return Table(title, columns, tuple(rows), 1, decimals={"median": 0, "high": 0, "reached": 2})

@@ -68,7 +68,7 @@ def median_interval(values: np.ndarray, confidence: float) -> tuple[float, float
     return median, float(ordered[rank - 1]), float(ordered[count - rank])
 
 
-def steps_of(entry: Entry, task: str, metric: str, level: float, direction: int) -> np.ndarray:
+def steps_of(entry: Entry, task: str, metric: str, level: float, direction: int, last: int) -> np.ndarray:
     """The environment steps at which the runs of a line first reach a level on a task, infinite for those that do not.
 
     Args:
@@ -77,9 +77,11 @@ def steps_of(entry: Entry, task: str, metric: str, level: float, direction: int)
       metric: Name of the metric.
       level: Value to reach.
       direction: 1 if higher values are better, -1 if lower values are.
+      last: Environment step after which a run no longer counts.
     """
     each = [
         first_steps(run.result.values(metric)[index], run.finite[index], run.steps, level, direction)
         for run, index in entry.parts[task]
     ]
-    return np.concatenate(each)
+    first = np.concatenate(each)
+    return np.where(first <= last, first, np.inf)

@@ -67,7 +67,7 @@ class Table:
                     continue
                 two = [values[name], values[ends[name]]]
                 texts = [_text(value, decimals[ends[name]]) for value in two]
-                line.append(f"[{', '.join(texts)}]" if all(map(_finite, two)) else NO_INTERVAL)
+                line.append(f"[{', '.join(texts)}]" if all(map(_is_number, two)) else NO_INTERVAL)
             lines.append(line)
         right = [name not in self.columns[: self.num_labels] for name in shown]
         return "\n".join([printable(self.title), "", *plain_lines(aligned(lines, right))])
@@ -174,8 +174,8 @@ def estimates(
     return value, low, high, mean, int(runs.size)
 
 
-def _finite(value: object) -> bool:
-    return isinstance(value, float | int) and bool(np.isfinite(value))
+def _is_number(value: object) -> bool:
+    return isinstance(value, float | int) and not np.isnan(value)
 
 
 def _text(value: object, decimals: int | None) -> str:

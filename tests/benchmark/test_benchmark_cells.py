@@ -1,5 +1,6 @@
 """The cells of the benchmark, and the files that it keeps of them."""
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
 from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run
+from jaxrl.benchmark.data import store
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.cli.main import main
@@ -98,9 +100,57 @@ def test_results_are_compared_with_the_benchmark(
 def test_the_table_has_a_row_for_each_cell_with_data(data: Path) -> None:
     (row,) = loaded(data).table("delayed-choice").to_pandas().to_dict("records")
     assert (row["task"], row["algorithm"], row["settings"]) == ("delayed-choice", "a2c", "defaults")
-    values = loaded(data).result("a2c", "delayed-choice").values("return")[0, :, -1]
+    kept = loaded(data).result("a2c", "delayed-choice")
+    values = kept.values("return")[0, :, -1]
+    assert row["env_steps"] == kept.metrics["env_step"][-1] == 2_400  # of the data, not those of the cell today
     assert row["mean"] == pytest.approx(values.mean()) and row["seeds"] == 3
     assert len(loaded(data).missing) == len(CELLS) - 1
+
+
+def test_a_cell_that_is_trained_again_is_trained_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SMALL._replace(env_steps=800, seeds=1)
+    commits = iter(["one", "two"])
+    monkeypatch.setattr("jaxrl.benchmark.running.commit", lambda: next(commits))
+    for name in ("one", "two"):
+        assert run(small, tmp_path, runs=tmp_path / "runs", progress=False) is not None
+        assert not list((tmp_path / "runs").iterdir())  # from which the next call would load the same curves
+        kept = loaded(tmp_path).result("a2c", "delayed-choice").loaded
+        assert kept is not None and kept["benchmark"]["commit"] == name
+
+
+def test_a_resumed_cell_has_the_commits_of_both_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SMALL._replace(env_steps=800, seeds=1)
+    (tmp_path / "runs" / small.stem).mkdir(parents=True)
+    (tmp_path / "runs" / f"{small.stem}.commit").write_text("one")
+    monkeypatch.setattr("jaxrl.benchmark.running.commit", lambda: "two")
+    run(small, tmp_path, runs=tmp_path / "runs", progress=False)
+    kept = loaded(tmp_path).result("a2c", "delayed-choice").loaded
+    assert kept is not None and kept["benchmark"]["commit"] == "one, resumed at two"
+
+
+def test_runs_that_failed_have_no_values_and_no_stored_policy(tmp_path: Path) -> None:
+    """A run whose loss is not finite has failed, although its greedy return is a number."""
+    result = jaxrl.train(SMALL.algo(), seeds=3, env_steps=800, evals=2, eval_episodes=1, eval_at_start=True)
+    loss = next(str(name) for name in result.metrics.data_vars if "loss" in str(name))
+    result.metrics[loss][0, 1:] = np.nan
+    store(SMALL, result, tmp_path, "commit")
+    kept = loaded(tmp_path).result("a2c", "delayed-choice")
+    np.testing.assert_array_equal(np.isnan(kept.values("return")[0]), [[False, True, True], [False] * 3, [False] * 3])
+    assert kept.failed_runs().tolist() == [[True, False, False]]
+    (row,) = loaded(tmp_path).table().to_pandas().to_dict("records")
+    assert row["failed"] == 1 and row["seeds"] == 2
+    stored = jaxrl.load_exported(tmp_path / f"{SMALL.stem}.safetensors")
+    assert stored.spec["seed"] == 1
+    result.metrics[loss][:, 1:] = np.nan
+    with pytest.raises(ResultError, match="all 3 runs of a2c on delayed-choice failed"):
+        store(SMALL, result, tmp_path, "commit")
+
+
+def test_missing_packages_are_named_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else find_spec(name))
+    with pytest.raises(ImportError, match=r"a cell of the benchmark needs the extra `parquet`"):
+        run(SMALL, tmp_path)
 
 
 def test_damaged_and_missing_data_are_named(data: Path, tmp_path: Path) -> None:
@@ -116,8 +166,9 @@ def test_damaged_and_missing_data_are_named(data: Path, tmp_path: Path) -> None:
         load(tmp_path / "none")
     with pytest.raises(ValueError, match="tasks takes tasks on which an algorithm has data"):
         loaded(data).results("cartpole")
-    with pytest.raises(ValueError, match="there are data on delayed-choice"):
-        loaded(data).table("cartpole")
+    for table in (Benchmark.table, beside_published):
+        with pytest.raises(ValueError, match="there are data on delayed-choice"):
+            table(loaded(data), "cartpole")
 
 
 def test_unknown_cells_are_one_sentence() -> None:
@@ -150,6 +201,13 @@ def test_the_command_trains_the_missing_cells_of_its_share(
     for share in ("0/2", "1/2"):
         assert run_benchmark(["run", "delayed-choice", "--missing", "--shard", share, "--data", str(data)]) == 0
         shares.append(set(trained))
+        trained.clear()
+    (tmp_path := data / "later").mkdir()
+    for file in data.glob(f"{SMALL.stem}.*"):
+        (tmp_path / file.name.replace("a2c", "ppo")).write_bytes(file.read_bytes())
+    for share, before in zip(("0/2", "1/2"), shares, strict=True):  # of all cells, so that another's end changes none
+        assert run_benchmark(["run", "delayed-choice", "--missing", "--shard", share, "--data", str(tmp_path)]) == 0
+        assert set(trained) - {"a2c on delayed-choice"} == before - {"ppo on delayed-choice"}
         trained.clear()
     every = {each.name for each in CELLS if each.environment == "delayed-choice"}
     assert shares[0] | shares[1] == every - {"a2c on delayed-choice"} and not shares[0] & shares[1]
@@ -193,6 +251,9 @@ def test_what_is_stored_in_the_clone_can_be_read_and_is_small() -> None:
         result = have.result(each.algorithm, each.environment)
         assert len(result.seeds) == each.seeds and result.metrics.sizes["env_step"] == 21, each.name
         assert (have.directory / f"{each.stem}.safetensors").is_file(), each.name
+        assert int(result.metrics["env_step"][-1]) >= each.env_steps, each.name  # else it is to be trained anew
+        settings = "defaults" if result.metrics.attrs["settings_from"] == "defaults" else "preset"
+        assert settings == each.settings, each.name
 
 
 @pytest.mark.slow

@@ -79,6 +79,17 @@ def test_a_comparison_has_the_steps_to_a_level() -> None:
     assert "200" in str(comparison.steps_to(10.0, "cartpole"))
 
 
+def test_steps_count_up_to_the_last_that_all_lines_have() -> None:
+    long, short = np.tile([0.0, 5.0, 10.0, 20.0], (6, 1)), np.tile([0.0, 10.0], (6, 1))
+    comparison = jaxrl.compare({"long": result_of(long), "short": result_of(short)})
+    assert comparison.steps["cartpole"] == 200
+    rows = comparison.steps_to(10.0).to_pandas().set_index("name")
+    assert rows.loc["long", "median"] == math.inf and rows.loc["short", "median"] == 200.0
+    one_late = np.concatenate([short[:5], np.zeros((1, 2))])
+    text = str(jaxrl.compare({"one": result_of(one_late), "other": result_of(short)}).steps_to(10.0))
+    assert "[200, inf]" in text and "within 200" in text
+
+
 def test_bad_levels_and_tasks_are_one_sentence() -> None:
     values = np.tile([0.0, 10.0, 20.0], (4, 1))
     on = {name: [result_of(values), result_of(values, "acrobot")] for name in ("one", "other")}

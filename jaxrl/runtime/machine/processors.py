@@ -18,9 +18,9 @@ def processor() -> str:
 
 def model() -> str:
     """Model of the processor, such as "AMD EPYC 9R14"."""
-    fields = dict(line.partition(":")[::2] for line in _first_core())
-    named = {name.strip(): value.strip() for name, value in fields.items()}
-    return named.get("model name") or platform.processor() or platform.machine()
+    fields = (line.partition(":") for line in _first_core())
+    named = next((value.strip() for name, _, value in fields if name.strip() == "model name"), "")
+    return named or platform.processor() or platform.machine()
 
 
 def understands(instructions: str) -> bool:
