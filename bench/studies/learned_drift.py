@@ -33,7 +33,7 @@ TEST_STEPS = {
     "acrobot": 65_536,
     "mountain-car": 262_144,
     "gymnax/Catch-bsuite": 32_768,
-    "gymnax/Freeway-MinAtar": 262_144,
+    "gymnax/Freeway-MinAtar": 131_072,
 }
 
 
