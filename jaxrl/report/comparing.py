@@ -74,9 +74,10 @@ def compare(
 
     With `until="decided"`, `compare("ppo", "a2c", tasks=["cartpole"], until="decided")` trains algorithms in blocks of
     further seeds. After 8, 16, 24, 32, 48, 64, 96, ... seeds, every pair on every task is tested by permutations, and
-    those that differ are decided; the others get further seeds up to `max_seeds`. The probability of any wrong decision
-    is at most 1 - `confidence`, over all looks, pairs and tasks, for any distribution of returns and at any number of
-    seeds: see `jaxrl.results.sequential`.
+    those that differ are decided; the others get further seeds up to `max_seeds`. The probability that any pair with
+    one distribution of returns is decided is at most 1 - `confidence`, over all looks, pairs and tasks, at any number
+    of seeds: see `jaxrl.results.sequential`. `better` has the larger mean of the runs so far, which is wrong more often
+    where few runs determine a mean.
 
     Args:
       results: Results or run directories by name, `{"dqn": result, "mine": "runs/mine"}`. A name may also have a list,

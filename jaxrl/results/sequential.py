@@ -5,7 +5,9 @@ null hypothesis that the returns of both have one distribution, the runs of a lo
 statistic, the absolute difference of means, is computed for random assignments of the runs of every look, and the pair
 differs if the observed one is among the largest that no earlier look has rejected. Every look spends an equal part of
 the level, which bounds the error for any distribution of returns and any number of runs. The level of a pair is that of
-a family divided by the number of pairs that may still be equal, which bounds the error of all decisions.
+a family divided by the number of pairs that may still be equal, which bounds the probability that any pair with one
+distribution of returns is decided. The bound says nothing about means: where two distributions differ, the sign of the
+difference of sample means may be wrong more often, above all where few runs determine a mean, as in rare successes.
 
 Source: Mathieu et al. (2023), "AdaStop: adaptive statistical testing for sound comparisons of deep RL agents", for the
 permutations within looks; Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials", for spending the
@@ -130,16 +132,17 @@ class PairTest:
         self._statistics.append(_rounded(np.abs(differences)))
 
     def rejects(self, level: float) -> bool:
-        """Whether the pair differs at a level, by this look or an earlier one."""
+        """Whether the pair differs at a level, by this look or an earlier one whose difference has the same sign."""
         alive = np.ones(self.design.draws + 1, bool)
-        for statistic in self._statistics:
-            alive &= statistic <= self._boundary(statistic[alive], level)
-            if not alive[0]:
+        for statistic, (differences, _) in zip(self._statistics, self._looks, strict=True):
+            kept = statistic <= self._boundary(statistic[alive], level)
+            if not kept[0] and differences[0] * self.difference > 0:
                 return True
+            alive &= kept
         return False
 
     def p_value(self) -> float:
-        """The smallest level at which the pair differs, up to 1; it never rises from look to look."""
+        """The smallest level at which the pair differs, up to 1."""
         low, high = 0.0, 1.0
         while high - low > 1e-3 * high and high > 1e-9:
             middle = (low + high) / 2

@@ -50,6 +50,20 @@ def slow_rejections(statistics, num_looks, level):
     return rejections
 
 
+def slow_decision(blocks, statistics, num_looks, level):
+    """Whether a look rejects whose difference has the sign of the present one."""
+    differences = []
+    for look in range(1, len(blocks) + 1):
+        every = [[float(value) for block in blocks[:look] for value in block[side]] for side in (0, 1)]
+        sides = [[value for value in side if not math.isnan(value)] for side in every]
+        differences.append(sum(sides[0]) / len(sides[0]) - sum(sides[1]) / len(sides[1]) if all(sides) else 0.0)
+    rejections = slow_rejections(statistics, num_looks, level)
+    return any(
+        rejected and difference * differences[-1] > 0.0
+        for rejected, difference in zip(rejections, differences, strict=True)
+    )
+
+
 def blocks_of(key, sizes=(4, 4, 8), shift=0.0, failing=0.0, digits=3):
     """Skewed returns of both algorithms at each look, of few digits, so that some assignments tie."""
     generator = np.random.default_rng(key)
@@ -83,7 +97,7 @@ def test_rejections_are_those_of_a_slow_test(shift, failing):
         for looks in range(1, 4):
             test = run_of(blocks[:looks])
             for level in (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9):
-                assert test.rejects(level) == any(slow_rejections(statistics[:looks], 3, level))
+                assert test.rejects(level) == slow_decision(blocks[:looks], statistics[:looks], 3, level)
 
 
 def test_one_look_gives_the_share_of_assignments_that_are_as_extreme():
@@ -112,7 +126,7 @@ def test_the_p_value_is_the_level_of_the_rejection():
         assert p == 1.0 or test.rejects(p)
         assert not test.rejects(0.99 * p)
     values = [run_of(blocks_of(2, shift=1.0)[:looks]).p_value() for looks in (1, 2, 3)]
-    assert values == sorted(values, reverse=True)
+    assert values == sorted(values, reverse=True)  # of differences of one sign
 
 
 @pytest.mark.parametrize("level", [0.1, 0.3])
@@ -221,6 +235,24 @@ def test_a_decision_raises_the_levels_of_the_others():
     interval = family.interval((0, 1))
     alone = family.tests[0, 1].interval(0.05 / 3)
     assert [float(end) for end in interval] == pytest.approx([float(end) for end in alone])
+
+
+def test_a_raised_level_decides_nothing_for_the_loser_of_a_look():
+    steps = np.arange(8.0)
+    first = [*(steps + 4.0), *(steps - 3.0)]  # better at the first look, worse with the second
+    second = [*steps, *(steps + 3.0)]
+    third = [*(steps + 2.0), *(steps + 40.0)]  # better than both by the second look, which raises the level to 0.05
+    looks = (8, 16, 24)
+    at_first = PairTest(Design(looks, 1_999))
+    at_first.add(first[:8], second[:8])
+    assert at_first.difference > 0.0 and 0.05 / 3 < at_first.p_value() < 0.05
+    family = Family(PAIRS, Design(looks, 1_999), lambda decided: most_equal_pairs(3, len(decided)))
+    for since, until in ((0, 8), (8, 16)):
+        for pair in family.open:
+            family.tests[pair].add(*((first, second, third)[at][since:until] for at in pair))
+        family.decide()
+    assert sorted(family.decisions) == [(0, 2), (1, 2)]
+    assert family.tests[0, 1].difference < 0.0 and family.p_value((0, 1)) > 0.05
 
 
 def errors_of(samples, looks, draws, shift=0.0):

@@ -280,9 +280,16 @@ FAULTS = (
     Fault(
         "assignments-rejected-again-at-later-looks",
         "jaxrl/results/sequential.py",
-        "alive &= statistic <= self._boundary(statistic[alive], level)",
-        "alive &= statistic <= self._boundary(statistic, level)",
+        "kept = statistic <= self._boundary(statistic[alive], level)",
+        "kept = statistic <= self._boundary(statistic, level)",
         "tests/results/test_sequential.py::test_rejections_are_those_of_a_slow_test[1.0-0.0]",
+    ),
+    Fault(
+        "pairs-decided-for-the-loser-of-a-look",
+        "jaxrl/results/sequential.py",
+        "if not kept[0] and differences[0] * self.difference > 0:",
+        "if not kept[0]:",
+        "tests/results/test_sequential.py::test_a_raised_level_decides_nothing_for_the_loser_of_a_look",
     ),
     Fault(
         "one-sided-differences",
