@@ -6,9 +6,12 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import envs
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
+from envs.wrappers.asymmetric import seen_from
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.presets import registry as presets
@@ -70,7 +73,7 @@ def contestants_of(
 
     Raises:
       TypeError: An algorithm is of another type, or has no number of environment steps.
-      ValueError: There are not two algorithms, or they are on different tasks.
+      ValueError: There are not two algorithms, or they are on different tasks, or on different environments of a task.
     """
     named = _named(algos)
     if tasks is not None and (isinstance(tasks, str) or not isinstance(tasks, Sequence) or not tasks):
@@ -94,6 +97,8 @@ def contestants_of(
                 f"the algorithms must be on the same tasks: {first_name} is on {', '.join(first)}, and {name} on "
                 f"{', '.join(by_task)}"
             )
+    for task in first:
+        _check_environments([seen_from(by_task[task].algo.env) for _, by_task in settings], task)
     steps = {task: _env_steps([by_task[task] for _, by_task in settings], env_steps) for task in first}
     return [
         Contestant(name, {task: Training(by_task[task].algo, by_task[task].hparams, steps[task]) for task in first})
@@ -140,6 +145,11 @@ def _settings(source: Any, tasks: Sequence[Environment | str] | None) -> Iterato
     if isinstance(source, list | Mapping):
         if tasks is not None:
             raise UserTypeError("tasks has no effect on algorithms that have tasks of their own: leave it out")
+        if not source or any(isinstance(each, list | Mapping) for each in _items(source)):
+            raise UserTypeError(
+                "an algorithm on several tasks takes a list or dictionary of one algorithm for each task, got "
+                f"{'one with a list or dictionary in it' if source else repr(source)}"
+            )
         pairs = source.items() if isinstance(source, Mapping) else [(None, each) for each in source]
         for name, each in pairs:
             ((task, setting),) = _settings(each, None)
@@ -160,6 +170,11 @@ def _settings(source: Any, tasks: Sequence[Environment | str] | None) -> Iterato
         yield algo.env.name, _Setting(algo, hparams, env_steps)
 
 
+def _items(source: list[Any] | Mapping[str, Any]) -> Sequence[Any]:
+    """The items of a list, or the values of a dictionary."""
+    return source if isinstance(source, list) else list(source.values())
+
+
 def _on(source: Any, task: Environment | str | None) -> tuple[Algorithm, int | None]:
     """An algorithm on a task, and the number of environment steps of its preset, if any."""
     if isinstance(source, str):
@@ -178,6 +193,27 @@ def _on(source: Any, task: Environment | str | None) -> tuple[Algorithm, int | N
         known = presets.find(algo.name, algo.env.name)
         return algo, known.env_steps if known is not None and known.origin == algo.settings_from else None
     raise _not_an_algorithm(source)
+
+
+def _check_environments(environments: Sequence[Environment], task: str) -> None:
+    """Reject environments of one name with different settings; others have the name of one task on purpose."""
+    for env in environments:
+        first = next(other for other in environments if other.name == env.name)
+        if _differ(first, env):
+            raise UserValueError(f"the algorithms must be on one environment of {task}, got some with other settings")
+
+
+def _differ(one: object, other: object) -> bool:
+    """Whether settings differ; objects without an equality of values, such as functions, differ in their types only."""
+    kinds = {(type(each).__module__, type(each).__qualname__) for each in (one, other)}
+    if dataclasses.is_dataclass(one) and len(kinds) == 1:
+        names = [field.name for field in dataclasses.fields(one) if field.compare]
+        return any(_differ(getattr(one, name, None), getattr(other, name, None)) for name in names)
+    if isinstance(one, tuple | list) and isinstance(other, tuple | list):
+        return len(one) != len(other) or any(map(_differ, one, other))
+    if all(type(each).__eq__ is object.__eq__ for each in (one, other)):
+        return len(kinds) > 1
+    return not np.array_equal(np.asarray(one), np.asarray(other))
 
 
 def _env_steps(settings: Sequence[_Setting], env_steps: int | None) -> int:

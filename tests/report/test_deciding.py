@@ -4,11 +4,13 @@ import dataclasses
 import os
 import signal
 import types
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
+from echo_environment import Echo
 from paraboloid_algorithm import PER_ITERATION, paraboloid
 
 import envs
@@ -16,6 +18,7 @@ import jaxrl
 from jaxrl.cli import compare as command
 from jaxrl.cli import main as cli
 from jaxrl.report import deciding
+from jaxrl.report.contestants import contestants_of
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.sequential import Design, PairTest
 from jaxrl.runtime.execution import carry_out
@@ -205,12 +208,46 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
         (({"one": [ALGO, ALGO], "two": [ALGO]},), {}, ValueError, "^one is on one task twice"),
         ((ALGO, jaxrl.preset("ppo", "cartpole")), {}, ValueError, "^the algorithms must be on the same tasks: "),
         (([ALGO], [ALGO]), {"tasks": ["cartpole"]}, TypeError, "^tasks has no effect on algorithms that have tasks"),
+        (
+            (ALGO, paraboloid(steps=2)),
+            {},
+            ValueError,
+            r"^the algorithms must be on one environment of time_limit\(Echo\)",
+        ),
+        (({"a": [], "b": []},), {}, TypeError, r"^an algorithm on several tasks takes .*, got \[\]$"),
+        (
+            ({"a": [[ALGO, ALGO]], "b": ALGO},),
+            {},
+            TypeError,
+            "^an algorithm on several tasks .* list or dictionary in it$",
+        ),
         ((ALGO, ALGO), {"until": None}, TypeError, "^eval_episodes takes effect only with until='decided', got 1$"),
     ],
 )
 def test_bad_arguments_get_one_sentence(algos, options, kind, sentence):
     with pytest.raises(kind, match=sentence):
         jaxrl.compare(*algos, **{**OPTIONS, **options})
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewarded(Echo):
+    """An environment with a function, which is equal only to itself, and with a number."""
+
+    function: Callable[[float], float] = abs
+    scale: Any = 1
+
+
+def test_environments_with_equal_functions_are_one_and_those_with_other_numbers_are_not():
+    def on(env):
+        return ALGO._replace(env=env)
+
+    for one, other in (
+        (Rewarded(lambda x: x), Rewarded(lambda x: x)),
+        (Rewarded(scale=1), Rewarded(scale=np.ones(()))),
+    ):
+        assert len(contestants_of([on(one), on(other)], None, PER_ITERATION)) == 2
+    with pytest.raises(ValueError, match=r"on one environment of Rewarded, got some with other settings$"):
+        contestants_of([on(Rewarded(scale=1)), on(Rewarded(scale=2))], None, PER_ITERATION)
 
 
 def test_results_take_one_argument():
