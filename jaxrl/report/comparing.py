@@ -92,8 +92,8 @@ def compare(
       until: "decided" trains algorithms until every pair is decided; None compares results as they are.
       tasks: Environments, or names of environments, on which to train every algorithm; None for those of the
         algorithms.
-      max_seeds: Largest number of seeds of an algorithm on a task; None takes 512. A pair that is not decided by then
-        stays undecided.
+      max_seeds: Largest number of seeds of an algorithm on a task, at least 4; None takes 512. A pair that is not
+        decided by then stays undecided.
       eval_episodes: Number of whole episodes of the evaluation at the end of a run; None takes 64.
       baseline: Name, or label of a setting, with which the others are compared; None for the first. With `until`, None
         decides all pairs, and a name only the pairs with this algorithm.
@@ -126,6 +126,8 @@ def compare(
     if env_steps is not None:
         check_count("env_steps", env_steps)
     if until is None:
+        if options:
+            checked(compare, SearchOptions, options)
         _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
         if others not in ((), (BENCHMARK,)):
             raise UserTypeError(
@@ -177,7 +179,8 @@ def _decided(
 
     contestants = contestants_of(algos, tasks, env_steps)
     for task in contestants[0].trainings:
-        warn_of_presets({each.name: each.trainings[task].algo.settings_from for each in contestants}, task)
+        origins = {each.name: each.trainings[task].algo.settings_from for each in contestants}
+        warn_of_presets(origins, task, f"jaxrl.compare(decided.sources({task!r})).differences")
     return decide(
         contestants,
         max_seeds=MAX_SEEDS if max_seeds is None else max_seeds,

@@ -52,7 +52,11 @@ def compared(
     direction = directions([metric], runs, wanted.get("higher", []), wanted.get("lower", []))[metric]
     for task in tasks:
         _check_meanings(runs_on(entries, task), task, metric, direction)
-        warn_of_presets({run.name: run.attributes.get("settings_from") for run in runs_on(entries, task)}, task)
+        warn_of_presets(
+            {run.name: run.attributes.get("settings_from") for run in runs_on(entries, task)},
+            task,
+            "comparison.differences",
+        )
     steps = {task: common_step(runs_on(entries, task), task, env_steps) for task in tasks}
     return Comparison(
         metric=metric,
@@ -134,15 +138,21 @@ def _check_meanings(runs: Sequence[Run], task: str, metric: str, direction: int)
         )
 
 
-def warn_of_presets(origins: Mapping[str, str | None], task: str) -> None:
-    """Warn where some runs start from a preset and others from defaults; older results do not record it."""
+def warn_of_presets(origins: Mapping[str, str | None], task: str, differences: str) -> None:
+    """Warn where some runs start from a preset and others from defaults; older results do not record it.
+
+    Args:
+      origins: Attribute `settings_from` of runs by name.
+      task: Name of the task.
+      differences: Expression that lists the settings.
+    """
     tuned = [f"{name} from the {origin}" for name, origin in origins.items() if origin not in (None, DEFAULTS)]
     untuned = [name for name, origin in origins.items() if origin == DEFAULTS]
     if tuned and untuned:
         verb = "starts" if len(untuned) == 1 else "start"
         warnings.warn(
             f"on {task} {', '.join(untuned)} {verb} from defaults, and {', '.join(tuned)}: they differ in more than "
-            "their algorithm (comparison.differences lists the settings)",
+            f"their algorithm ({differences} lists the settings)",
             RuntimeWarning,
             stacklevel=4,
         )

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 import tqdm.auto
 
@@ -38,8 +39,10 @@ from jaxrl.runtime.programs import room_for
 from jaxrl.runtime.training import points_of, train, training_call
 
 MAX_SEEDS = 512
+LEAST_SEEDS = 4  # two samples of 3 have 20 assignments, of which a level of 5 % rejects none
 EVAL_EPISODES = 64
 SEEDS_APART = 1_000_000  # distance of the first seeds of two algorithms; searches tune on seeds below it
+MOST_BYTES = 2 * 2**30  # of tests
 DESCRIPTION, TABLE = "comparison.json", "decisions.csv"
 
 __all__ = ["EVAL_EPISODES", "MAX_SEEDS", "decide"]
@@ -78,12 +81,13 @@ def decide(
       ValueError: An argument is out of range.
       ResultError: The directory holds another comparison.
     """
-    check_count("max_seeds", max_seeds, 2, most=SEEDS_APART)
+    check_count("max_seeds", max_seeds, LEAST_SEEDS, most=SEEDS_APART)
     check_count("eval_episodes", eval_episodes)
     if metric.removesuffix("_sampled") == "discounted_return":
         raise UserValueError(
             f"metric is {metric!r}, which every algorithm weights by its own discount: compare the 'return'"
         )
+    _check_metric(contestants, metric, eval_episodes)
     higher, lower = ([metric] if better == side else [] for side in ("higher", "lower"))
     direction = directions([metric], [], higher, lower)[metric]
     if not direction:
@@ -93,6 +97,11 @@ def decide(
     names, tasks = [each.name for each in contestants], list(contestants[0].trainings)
     pairs = _pairs(names, tasks, baseline)
     design = Design.of(max_seeds, len(pairs), confidence)
+    if (size := design.num_bytes(len(pairs))) > MOST_BYTES:
+        raise UserValueError(
+            f"the tests of {counted(len(pairs), 'pair')} need {size / 2**30:,.1f} GiB of memory, and may take "
+            f"{MOST_BYTES / 2**30:g}: fewer algorithms, tasks or max_seeds, a baseline or a lower confidence take less"
+        )
 
     def most_equal(decided: Sequence[Pair]) -> int:
         if baseline is not None:
@@ -107,6 +116,7 @@ def decide(
         "max_seeds": max_seeds,
         "eval_episodes": eval_episodes,
         "confidence": confidence,
+        "tasks": tasks,
         "env_steps": {task: contestants[0].trainings[task].env_steps for task in tasks},
         "algorithms": names,
     }
@@ -223,6 +233,24 @@ class _Runs:
             return np.empty(0)
         self.results[contestant.name][task].append(result)
         return np.where(result.failed_runs()[0], np.nan, result.values(self._metric)[0, :, -1].astype(np.float64))
+
+
+def _check_metric(contestants: Sequence[Contestant], metric: str, eval_episodes: int) -> None:
+    """Reject a metric that an algorithm lacks on a task, by tracing its evaluation; all have a return."""
+    if metric == "return":
+        return
+    for contestant in contestants:
+        for task, (algo, hparams, env_steps) in contestant.trainings.items():
+            with warnings.catch_warnings():  # which training repeats
+                warnings.simplefilter("ignore")
+                points = points_of(algo, env_steps, 1, eval_episodes)
+                call = training_call(algo, hparams, seeds=[0], points=points, eval_episodes=eval_episodes)
+            settings = jax.tree.map(lambda leaf: np.asarray(leaf)[0], (call.prepared, call.env_params))
+            run = jax.eval_shape(call.loop.init, jax.random.key(0), *settings)
+            _, metrics = jax.eval_shape(call.loop.evaluate, run, jax.random.key(0), *settings, np.int32(0))
+            if metric not in metrics:
+                hint = near(metric, metrics) or f"; it has {', '.join(metrics)}"
+                raise UserValueError(f"metric is {metric!r}, which {contestant.name} lacks on {task}{hint}")
 
 
 def _pairs(names: Sequence[str], tasks: Sequence[str], baseline: str | None) -> list[Pair]:

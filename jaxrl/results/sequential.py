@@ -17,6 +17,7 @@ level; Shaffer (1986), "Modified sequentially rejective multiple test procedures
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -61,6 +62,17 @@ class Design(NamedTuple):
         looks = looks_up_to(max_seeds)
         level_of_a_look = (1 - confidence) / (pairs * len(looks))
         return cls(looks, max(DRAWS, int(np.ceil(DRAWS_OF_A_LOOK / level_of_a_look))), seed)
+
+    def num_bytes(self, pairs: int) -> int:
+        """Number of bytes of tests with all looks: numbers of every pair, and the assignments that they share.
+
+        Args:
+          pairs: Number of pairs, each of which has a test of this design.
+        """
+        of_a_pair = 8 * (3 + 3 * len(self.looks))  # sums; differences, their changes and statistics of every look
+        most = max(last - first for first, last in itertools.pairwise((0, *self.looks)))
+        of_assignments = 2 * self.looks[-1] + 8 * 2 * most  # and a float64 copy of those of a look, for its sums
+        return (self.draws + 1) * (pairs * of_a_pair + of_assignments)
 
 
 def looks_up_to(max_seeds: int) -> tuple[int, ...]:

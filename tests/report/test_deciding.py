@@ -3,7 +3,6 @@
 import dataclasses
 import os
 import signal
-import types
 from collections.abc import Callable
 from typing import Any
 
@@ -44,7 +43,7 @@ def uninterrupted():
 
 
 def test_every_pair_is_decided_or_gets_all_seeds(uninterrupted):
-    assert uninterrupted == dataclasses.replace(uninterrupted, stopped_by_signal=0)
+    assert uninterrupted.stopped_by_signal == 0
     by_pair = {(each.first, each.second): each for each in uninterrupted.decisions}
     assert by_pair["one", "far"].better == "one" and by_pair["same", "far"].better == "same"
     same = by_pair["one", "same"]
@@ -113,6 +112,12 @@ def test_a_killed_comparison_continues_bit_for_bit(uninterrupted, tmp_path, monk
         ResultError, match=r"holds a checkpoint of another configuration: hparams\.x is -0\.5 there and -0\.25 here"
     ):
         jaxrl.compare({**algos, "far": at(-0.25)}, **call)
+    tasks = {"near": at(1.0), "far": at(1.0)}
+    of_tasks = {**call, "max_seeds": 8, "out": tmp_path / "tasks"}
+    jaxrl.compare({"one": tasks, "same": tasks}, **of_tasks)
+    turned = dict(reversed(tasks.items()))
+    with pytest.raises(ResultError, match=r"holds another comparison, which differs in tasks: choose another"):
+        jaxrl.compare({"one": turned, "same": turned}, **of_tasks)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").touch()
     with pytest.raises(ResultError, match="is not empty and holds no comparison"):
@@ -184,7 +189,10 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
     jaxrl.compare(jaxrl.preset("ppo", "cartpole"), jaxrl.preset("a2c", "cartpole").algo, until="decided")
     assert [each.name for each in asked["contestants"]] == ["ppo", "a2c"]
     assert asked["contestants"][0].trainings["cartpole"].env_steps == 499_712
-    with pytest.warns(RuntimeWarning, match="a2c starts from defaults, and ppo from the preset of ppo on cartpole"):
+    with pytest.warns(
+        RuntimeWarning,
+        match=r"a2c starts from defaults, and ppo from the preset .*sources\('cartpole'\)\)\.differences lists",
+    ):
         defaults = jaxrl.a2c(envs.make("cartpole"))
         jaxrl.compare(jaxrl.preset("ppo", "cartpole"), defaults, until="decided", env_steps=1_000)
 
@@ -197,7 +205,21 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
         (("ppo", "a2c"), {}, TypeError, r"^tasks must name the tasks of 'ppo', such as "),
         (("ppo", "a2c"), {"tasks": "cartpole"}, TypeError, r"^tasks takes a list of environments .*, got 'cartpole'$"),
         ((ALGO, ALGO), {"env_steps": None}, TypeError, "^compare takes env_steps, the number of environment steps"),
-        ((ALGO, ALGO), {"max_seeds": 1}, ValueError, "^max_seeds must be a whole number from 2 to .*, got 1$"),
+        ((ALGO, ALGO), {"max_seeds": 3}, ValueError, "^max_seeds must be a whole number from 4 to .*, got 3$"),
+        (
+            (ALGO, ALGO),
+            {"metric": "lenght"},
+            ValueError,
+            r"^metric is 'lenght', which .* 1 lacks .*did you mean 'length'",
+        ),
+        ((ALGO, ALGO), {"metric": "odd", "better": "lower"}, ValueError, "^metric is 'odd', which .*; it has .*return"),
+        (
+            (ALGO, ALGO),
+            {"confidence": 0.9999999},
+            ValueError,
+            r"^the tests of 1 pair need \S+ GiB of memory, and may take 2:",
+        ),
+        (("runs/a",), {"until": None, "basline": "x"}, TypeError, "got basline; did you mean 'baseline'"),
         ((ALGO, ALGO), {"metric": "length"}, ValueError, "^better must say whether higher or lower values of 'length'"),
         ((ALGO, ALGO), {"metric": "discounted_return"}, ValueError, "^metric is 'discounted_return', which every"),
         ((ALGO, ALGO), {"baseline": "paraboloid"}, ValueError, "^baseline is 'paraboloid'; did you mean"),
@@ -259,12 +281,22 @@ def test_results_take_one_argument():
         compare("runs/one", "runs/two")
 
 
+@dataclasses.dataclass
+class Decisions:
+    """Text in place of decisions."""
+
+    stopped_by_signal: int
+
+    def __str__(self) -> str:
+        return f"decisions, {self.stopped_by_signal}"
+
+
 def test_the_command_passes_its_options_and_prints_the_decisions(monkeypatch, capsys):
     asked = {}
 
     def compare(*algos, **options):
         asked.update(algos=algos, **options)
-        return types.SimpleNamespace(stopped_by_signal=15 * ("a2c" in algos), __str__=lambda self: "decisions")
+        return Decisions(15 * ("a2c" in algos))
 
     monkeypatch.setattr(command, "compare", compare)
     words = "compare ppo dqn --until decided --tasks cartpole acrobot --max-seeds 64 --memory 1GiB --no-progress"
@@ -273,7 +305,7 @@ def test_the_command_passes_its_options_and_prints_the_decisions(monkeypatch, ca
     assert asked["max_seeds"] == 64 and asked["progress"] is False and asked["memory"] == "1GiB"
     assert "block" not in asked and asked["until"] == "decided"
     assert cli.main(["compare", "ppo", "a2c", "--until", "decided", "--tasks", "cartpole"]) == 143
-    capsys.readouterr()
+    assert capsys.readouterr().out == "decisions, 0\ndecisions, 15\n"
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,15 @@ def test_equal_returns_are_never_decided_and_failed_runs_are_left_out():
     assert few.p_value() == pytest.approx(1 / 3, abs=0.08) and np.isnan(few.interval(0.05).low)
 
 
+def test_bytes_are_those_of_the_arrays_after_all_looks():
+    design = Design((4, 8, 16), 199)
+    test = run_of(blocks_of(0))
+    arrays = [test._sums, *(array for look in test._looks for array in look), *test._statistics]
+    drawn = assignments_of(blocks_of(0))
+    of_assignments = sum(each.nbytes for each in drawn) + drawn[-1].astype(np.float64).nbytes
+    assert design.num_bytes(5) == 5 * sum(each.nbytes for each in arrays) + of_assignments
+
+
 def test_looks_double_at_most():
     assert looks_up_to(100) == (8, 16, 24, 32, 48, 64, 96, 100)
     assert looks_up_to(512)[-5:] == (128, 192, 256, 384, 512) and looks_up_to(5) == (5,)
