@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
 import envs
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
+from envs.spelling import near
 from envs.wrappers.asymmetric import seen_from
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.presets import registry as presets
 from jaxrl.presets.preset import Preset
-from jaxrl.runtime.training import with_env_steps
+from jaxrl.runtime.training import points_of, training_call, with_env_steps
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.outer.inner_task import algorithm_on
 
 EXAMPLE = "jaxrl.compare('ppo', 'a2c', tasks=['cartpole'], until='decided')"
 
-__all__ = ["Contestant", "Training", "contestants_of"]
+__all__ = ["Contestant", "Training", "check_metric", "contestants_of"]
 
 
 class Training(NamedTuple):
@@ -104,6 +107,33 @@ def contestants_of(
         Contestant(name, {task: Training(by_task[task].algo, by_task[task].hparams, steps[task]) for task in first})
         for name, by_task in settings
     ]
+
+
+def check_metric(contestants: Sequence[Contestant], metric: str, eval_episodes: int) -> None:
+    """Reject a metric that an algorithm lacks on a task, by tracing its evaluation; all have a return.
+
+    Args:
+      contestants: Algorithms.
+      metric: Name of the metric.
+      eval_episodes: Number of episodes of an evaluation.
+
+    Raises:
+      ValueError: An algorithm lacks the metric.
+    """
+    if metric == "return":
+        return
+    for contestant in contestants:
+        for task, (algo, hparams, env_steps) in contestant.trainings.items():
+            with warnings.catch_warnings():  # which training repeats
+                warnings.simplefilter("ignore")
+                points = points_of(algo, env_steps, 1, eval_episodes)
+                call = training_call(algo, hparams, seeds=[0], points=points, eval_episodes=eval_episodes)
+            settings = jax.tree.map(lambda leaf: np.asarray(leaf)[0], (call.prepared, call.env_params))
+            run = jax.eval_shape(call.loop.init, jax.random.key(0), *settings)
+            _, metrics = jax.eval_shape(call.loop.evaluate, run, jax.random.key(0), *settings, np.int32(0))
+            if metric not in metrics:
+                hint = near(metric, metrics) or f"; it has {', '.join(metrics)}"
+                raise UserValueError(f"metric is {metric!r}, which {contestant.name} lacks on {task}{hint}")
 
 
 def _named(algos: Sequence[Any]) -> list[tuple[str, Any]]:

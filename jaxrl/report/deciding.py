@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 import tqdm.auto
 
@@ -21,7 +20,7 @@ from envs.files import refuse_links, replacing
 from envs.settings import own_settings
 from envs.spelling import near
 from jaxrl.checks import check_count
-from jaxrl.report.contestants import Contestant
+from jaxrl.report.contestants import Contestant, check_metric
 from jaxrl.report.data import directions
 from jaxrl.report.sequential_comparison import PairDecision, SequentialComparison
 from jaxrl.results.checksums import read_sealed, sealed_json
@@ -87,7 +86,7 @@ def decide(
         raise UserValueError(
             f"metric is {metric!r}, which every algorithm weights by its own discount: compare the 'return'"
         )
-    _check_metric(contestants, metric, eval_episodes)
+    check_metric(contestants, metric, eval_episodes)
     higher, lower = ([metric] if better == side else [] for side in ("higher", "lower"))
     direction = directions([metric], [], higher, lower)[metric]
     if not direction:
@@ -233,24 +232,6 @@ class _Runs:
             return np.empty(0)
         self.results[contestant.name][task].append(result)
         return np.where(result.failed_runs()[0], np.nan, result.values(self._metric)[0, :, -1].astype(np.float64))
-
-
-def _check_metric(contestants: Sequence[Contestant], metric: str, eval_episodes: int) -> None:
-    """Reject a metric that an algorithm lacks on a task, by tracing its evaluation; all have a return."""
-    if metric == "return":
-        return
-    for contestant in contestants:
-        for task, (algo, hparams, env_steps) in contestant.trainings.items():
-            with warnings.catch_warnings():  # which training repeats
-                warnings.simplefilter("ignore")
-                points = points_of(algo, env_steps, 1, eval_episodes)
-                call = training_call(algo, hparams, seeds=[0], points=points, eval_episodes=eval_episodes)
-            settings = jax.tree.map(lambda leaf: np.asarray(leaf)[0], (call.prepared, call.env_params))
-            run = jax.eval_shape(call.loop.init, jax.random.key(0), *settings)
-            _, metrics = jax.eval_shape(call.loop.evaluate, run, jax.random.key(0), *settings, np.int32(0))
-            if metric not in metrics:
-                hint = near(metric, metrics) or f"; it has {', '.join(metrics)}"
-                raise UserValueError(f"metric is {metric!r}, which {contestant.name} lacks on {task}{hint}")
 
 
 def _pairs(names: Sequence[str], tasks: Sequence[str], baseline: str | None) -> list[Pair]:
