@@ -264,7 +264,7 @@ def test_environments_with_equal_functions_are_one_and_those_with_other_numbers_
         return ALGO._replace(env=env)
 
     for one, other in (
-        (Rewarded(lambda x: x), Rewarded(lambda x: x)),
+        (Rewarded(function=lambda x: x), Rewarded(function=lambda x: x)),
         (Rewarded(scale=1), Rewarded(scale=np.ones(()))),
     ):
         assert len(contestants_of([on(one), on(other)], None, PER_ITERATION)) == 2
