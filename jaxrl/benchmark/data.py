@@ -25,7 +25,7 @@ from jaxrl.runtime.machine.processors import model
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["METRICS", "Benchmark", "data_directory", "load", "require_writers", "store"]
+__all__ = ["METRICS", "Benchmark", "data_directory", "estimates_at", "load", "require_writers", "store"]
 
 METRICS = ("return", "discounted_return")
 ORIGIN = "benchmark"  # key of `config.json` with the origin of a cell
@@ -116,16 +116,28 @@ class Benchmark:
         for each in sorted(self.cells, key=lambda each: self.tasks.index(each.environment)):
             if task in (None, each.environment):
                 result = self.result(each.algorithm, each.environment)
-                bad, limits = result.failed_runs()[0], range_of(result.metrics.attrs, "return")
-                value, low, high, mean, count = estimates(result.values("return")[0, ~bad, -1], confidence, limits)
-                seconds = result.metrics.attrs["run_seconds"] + result.metrics.attrs["compile_seconds"]
-                attrs = result.metrics.attrs
+                attrs, last = result.metrics.attrs, int(result.metrics["env_step"][-1])
+                *numbers, count = estimates_at(result, last, confidence)
                 settings = "defaults" if attrs["settings_from"] == "defaults" else "preset"
-                row = (each.environment, each.algorithm, settings, int(result.metrics["env_step"][-1]))
-                rows.append((*row, value, low, high, mean, count, int(bad.sum()), float(seconds)))
+                seconds = float(attrs["run_seconds"] + attrs["compile_seconds"])
+                row = (each.environment, each.algorithm, settings, last)
+                rows.append((*row, *numbers, count, len(result.seeds) - count, seconds))
         columns = ("task", "algorithm", "settings", "env_steps", "iqm", "low", "high", "mean", "seeds", "failed")
         title = f"return after training: interquartile mean, {confidence:.0%} bootstrap interval"
         return Table(title, (*columns, "seconds"), tuple(rows), 3, decimals={"seconds": 0})
+
+
+def estimates_at(result: Result, env_step: int, confidence: float) -> tuple[float, float, float, float, int]:
+    """IQM of the returns of the runs that did not fail, its interval, their mean and their number.
+
+    Args:
+      result: Curves of a cell.
+      env_step: Environment step, between two evaluations of which a run is interpolated.
+      confidence: Confidence level of the interval.
+    """
+    steps, good = result.metrics["env_step"].values, ~result.failed_runs()[0]
+    values = np.asarray([np.interp(env_step, steps, run) for run in result.values("return")[0, good]])
+    return estimates(values, confidence, range_of(result.metrics.attrs, "return"))
 
 
 def load(directory: str | Path | None = None) -> Benchmark:

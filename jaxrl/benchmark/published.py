@@ -6,12 +6,9 @@ import csv
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-
 from jaxrl.benchmark.cells import cell
-from jaxrl.benchmark.data import Benchmark
-from jaxrl.results.dataset import range_of
-from jaxrl.results.tables import Table, estimates
+from jaxrl.benchmark.data import Benchmark, estimates_at
+from jaxrl.results.tables import Table
 
 __all__ = ["PUBLISHED", "Published", "beside_published"]
 
@@ -68,11 +65,8 @@ def beside_published(benchmark: Benchmark, task: str | None = None, *, confidenc
         ours = cell(row.algorithm, row.task)
         if ours in benchmark.cells and task in (None, row.task):
             result = benchmark.result(row.algorithm, row.task)
-            steps = result.metrics["env_step"].values
-            at = min(row.env_steps, int(steps[-1]))
-            good = ~result.failed_runs()[0]
-            values = np.asarray([np.interp(at, steps, run) for run in result.values("return")[0, good]])
-            value, low, high, _, count = estimates(values, confidence, range_of(result.metrics.attrs, "return"))
+            at = min(row.env_steps, int(result.metrics["env_step"][-1]))
+            value, low, high, _, count = estimates_at(result, at, confidence)
             theirs = (row.task, row.algorithm, row.source, row.runs, row.env_steps, row.value)
             rows.append((*theirs, at, count, value, low, high))
     columns = (

@@ -49,7 +49,7 @@ def native_rollout(task: Any, key: jax.Array, actions: jax.Array) -> Any:
 def rollout(env: Any, key: jax.Array, actions: jax.Array, params: Any) -> Any:
     def body(state: Any, action: Any) -> Any:
         obs, state, reward, terminated, info = env.step_env(key, state, action, params)
-        return state, (obs, reward, terminated, info["metrics"])
+        return state, (obs, reward, terminated, info.get("metrics", {}))  # this task has none
 
     obs, state = env.reset_env(key, params)
     return obs, jax.lax.scan(body, state, actions)[1]
