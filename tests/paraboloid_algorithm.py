@@ -12,8 +12,7 @@ import numpy as np
 import envs
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.learning.actor import memoryless
-from jaxrl.learning.learned_optimiser import LearnedOptimiser
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import LearnedOptimiser, adam
 from jaxrl.tuning.learned.theta import Theta
 
 PER_ITERATION = 4

@@ -1,7 +1,7 @@
 """Prioritised level replay beside domain randomisation: rates at which policies solve levels that training never saw.
 
-All agents draw the start of each episode, and parameters of mazes and poles. One plays new levels alone; the others
-play some again, by the positive value loss or by the highest return less the value. They differ in nothing else.
+All agents draw parameters of their world and the start of each episode. One plays new levels alone; the others play
+some again, by the positive value loss or by the highest return less the value. They differ in nothing else.
 """
 
 from __future__ import annotations
@@ -27,17 +27,13 @@ if TYPE_CHECKING:
 
 DRAWS = "draws"
 LEVELS = (DRAWS, "positive-value-loss", "max-return")
-CROWD = "crowd/crossway"
-# Metric of an episode, and its least value on a solved level: of a crowd, all of it has arrived.
-SOLVED = {"maze": ("return", 1.0), "cartpole": ("return", 475.0), CROWD: ("success", 1.0)}
+REACHED = {"maze": 1.0, "cartpole": 475.0}  # return of a solved level
 HELD_OUT = 20_000  # seed of the levels that no training draws
 DRAWN: dict[str, dict[str, Any]] = {
-    CROWD: {},  # starts and goals are drawn by every reset
     "maze": {"wall_share": jaxrl.Uniform(0.0, 0.6)},
     "cartpole": {"length": jaxrl.LogUniform(0.125, 2.0), "masspole": jaxrl.LogUniform(0.025, 0.4)},
 }
 EVALUATED: dict[str, dict[str, list[float]]] = {
-    CROWD: {},
     "maze": {"wall_share": [0.15, 0.3, 0.45]},
     "cartpole": {"length": [0.125, 0.25, 0.5, 1.0, 2.0], "masspole": [0.025, 0.1, 0.4]},
 }
@@ -50,7 +46,7 @@ class Settings:
     """Settings of the study: tasks, kinds of levels, lengths of training and evaluation."""
 
     tasks: tuple[str, ...] = ("maze", "cartpole")
-    """Tasks: mazes, whose walls and wall shares are drawn, a pole whose length and mass are drawn; or a crowd."""
+    """Tasks: mazes, whose walls and wall shares are drawn, and a pole whose length and mass are drawn."""
     levels: tuple[str, ...] = LEVELS
     """Values of `levels`; the first is what the others are compared with."""
     num_levels: int = 4000
@@ -61,26 +57,14 @@ class Settings:
     """Number of environment steps of a run in mazes."""
     cartpole_env_steps: int = 200_000
     """Number of environment steps of a run of the pole."""
-    crowd_env_steps: int = 36_000
-    """Number of environment steps of a run of the crowd, which its preset has."""
-    crowd_levels: int = 64
-    """Number of levels of the crowd that are kept: a run has a few hundred episodes."""
     eval_episodes: int = 200
-    """Number of held-out levels for each wall share; a tenth of it for each pole and a quarter for the crowd."""
+    """Number of held-out levels for each wall share; a tenth of it for each pole."""
 
     def __post_init__(self) -> None:
         check_choices("tasks", self.tasks, tuple(DRAWN))
         check_choices("levels", self.levels, LEVELS)
-        steps = dict.fromkeys(("maze_env_steps", "cartpole_env_steps", "crowd_env_steps"), 1)
-        check_counts(self, num_levels=1, crowd_levels=1, seeds=2, eval_episodes=10, **steps)
-
-    def env_steps(self, task: str) -> int:
-        """Number of environment steps of a run on a task."""
-        return {"maze": self.maze_env_steps, "cartpole": self.cartpole_env_steps, CROWD: self.crowd_env_steps}[task]
-
-    def episodes(self, task: str) -> int:
-        """Number of held-out levels of a task, for each of its evaluated parameters."""
-        return self.eval_episodes // {"maze": 1, "cartpole": 10, CROWD: 4}[task]
+        least = {"num_levels": 1, "seeds": 2, "maze_env_steps": 1, "cartpole_env_steps": 1, "eval_episodes": 10}
+        check_counts(self, **least)
 
 
 def run(settings: Settings, study: StudyRun) -> None:
@@ -88,8 +72,8 @@ def run(settings: Settings, study: StudyRun) -> None:
     rows: dict[tuple[str, str], dict[str, np.ndarray]] = {}
     for task in settings.tasks:
         for levels in settings.levels:
-            algo, part = agent(task, levels, settings), f"{task.replace('/', '-')}_{levels}"
-            env_steps = settings.env_steps(task)
+            algo, part = agent(task, levels, settings), f"{task}_{levels}"
+            env_steps = settings.maze_env_steps if task == "maze" else settings.cartpole_env_steps
             result = study.train(part, algo, seeds=settings.seeds, env_steps=env_steps, evals=1, eval_episodes=1)
             episodes = study.compute(
                 f"{part}_held_out", lambda result=result, task=task: on_held_out_levels(result, task, settings)
@@ -97,21 +81,19 @@ def run(settings: Settings, study: StudyRun) -> None:
             rows[task, levels] = solve_rates(episodes, task)
     caption = (
         f"Rates at which held-out levels are solved, the mean over them, by greedy actions and by sampled ones: mazes "
-        f"with a way to the goal, {settings.eval_episodes} of each wall share with or without one; poles of which an "
-        f"episode reaches a return of 475, {settings.episodes('cartpole')} episodes each; and crowds of which all "
-        f"arrive, {settings.episodes(CROWD)} episodes. Interquartile means of {settings.seeds} seeds with 95 % "
-        f"intervals, and the probability of a higher rate than with {DRAWS}. Environment steps: "
-        f"{', '.join(f'{settings.env_steps(task):,} of {task}' for task in settings.tasks)}."
+        f"with a way to the goal, {settings.eval_episodes} of each wall share with or without one, and poles of which "
+        f"an episode reaches a return of 475, {settings.eval_episodes // 10} episodes each. Interquartile means of "
+        f"{settings.seeds} seeds with 95 % intervals, and the probability of a higher rate than with {DRAWS}. "
+        f"Environment steps: {settings.maze_env_steps:,} in mazes, {settings.cartpole_env_steps:,} of poles."
     )
     study.table("solve_rates", table(rows), caption)
 
 
 def agent(task: str, levels: str, settings: Settings) -> Algorithm:
     """PPO on a task whose parameters are drawn, with these levels."""
-    count = settings.crowd_levels if task == CROWD else settings.num_levels
-    again = {} if levels == DRAWS else {"levels": levels, "num_levels": count}
-    env = wrappers.randomise(envs.make(task), DRAWN[task]) if DRAWN[task] else envs.make(task)
-    if task != "maze":
+    again = {} if levels == DRAWS else {"levels": levels, "num_levels": settings.num_levels}
+    env = wrappers.randomise(envs.make(task), DRAWN[task])
+    if task == "cartpole":
         preset = jaxrl.preset("ppo", task)
         return preset._replace(config=dataclasses.replace(preset.config, **again)).on(env)
     sizes = {"num_envs": 16, "num_steps": 64, "num_epochs": 3, "num_minibatches": 4, "reset_pool": 16}
@@ -121,8 +103,8 @@ def agent(task: str, levels: str, settings: Settings) -> Algorithm:
 
 def on_held_out_levels(result: jaxrl.Result, task: str, settings: Settings) -> xarray.Dataset:
     """Episodes of every run on the same levels, which no training drew."""
-    key, count = jax.random.key(HELD_OUT), settings.episodes(task)
-    return jaxrl.evaluate(result, envs.make(task), count, key, env_params=EVALUATED[task] or None)
+    count = settings.eval_episodes if task == "maze" else settings.eval_episodes // 10
+    return jaxrl.evaluate(result, envs.make(task), count, jax.random.key(HELD_OUT), env_params=EVALUATED[task])
 
 
 def solve_rates(episodes: xarray.Dataset, task: str) -> dict[str, np.ndarray]:
@@ -133,13 +115,12 @@ def solve_rates(episodes: xarray.Dataset, task: str) -> dict[str, np.ndarray]:
       task: Name of the task. Of mazes, those with a way to the goal count.
     """
     rates = {}
-    metric, least = SOLVED[task]
     for kind, suffix in (("greedy", ""), ("sampled", "_sampled")):
-        returns = episodes[f"{metric}{suffix}"].transpose("seed", ..., "episode").values
+        returns = episodes[f"return{suffix}"].transpose("seed", ..., "episode").values
         counts = np.ones(returns.shape, bool)
         if task == "maze":
             counts = episodes[f"solvable{suffix}"].transpose("seed", ..., "episode").values > 0
-        solved = counts & (returns >= least)
+        solved = counts & (returns >= REACHED[task])
         share = solved.sum(-1) / np.maximum(counts.sum(-1), 1)
         failed = ~np.isfinite(returns.reshape(len(returns), -1)).all(-1)
         rates[kind] = np.where(failed, np.nan, share.reshape(len(returns), -1).mean(-1))
@@ -169,7 +150,7 @@ def table(rows: dict[tuple[str, str], dict[str, np.ndarray]]) -> pandas.DataFram
 
 STUDY = Study(
     "level-replay",
-    "Mazes, poles and a crowd that vary: new levels alone, or some played again by what there is to learn from them.",
+    "Mazes and poles that vary: new levels alone, or some played again by what there is to learn from them.",
     Settings,
     run,
 )

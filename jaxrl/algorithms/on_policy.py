@@ -44,7 +44,6 @@ from jaxrl.learning.asymmetric import (
 )
 from jaxrl.learning.beliefs import Belief, believing_head
 from jaxrl.learning.critics import Critic, mixture_critic, single_critic
-from jaxrl.learning.learned_optimiser import LEARNED, LearnedOptimiser
 from jaxrl.learning.levels import draw_levels, init_levels, mean_score, scored
 from jaxrl.learning.losses import explained_variance
 from jaxrl.learning.minibatches import row_minibatches, sequence_minibatches
@@ -55,7 +54,7 @@ from jaxrl.learning.normalisation import (
     scale_rewards,
     update_statistics,
 )
-from jaxrl.learning.optimisers import check_transformation, transformation
+from jaxrl.learning.optimisers import LEARNED, LearnedOptimiser, check_transformation, transformation
 from jaxrl.learning.recurrent import first_memory, is_recurrent, step_over, unroll_over
 from jaxrl.learning.rollout import (
     default_reset_pool,

@@ -15,10 +15,9 @@ from jaxrl.learning.advantages import LAM_WEIGHTS, LamWeights
 from jaxrl.learning.asymmetric import CRITIC_WORDS, Seen, Sees, View, check_sees
 from jaxrl.learning.beliefs import Belief, BelievingHeads
 from jaxrl.learning.composites import Curve
-from jaxrl.learning.learned_optimiser import LEARNED, LearnedOptimiser
 from jaxrl.learning.levels import SCORES
 from jaxrl.learning.networks import Module, check_network
-from jaxrl.learning.optimisers import tenth_share
+from jaxrl.learning.optimisers import LEARNED, LearnedOptimiser, tenth_share
 from jaxrl.learning.recurrent import RecurrentActorCritic, check_recurrent, is_recurrent
 from jaxrl.learning.relation import RelationActorCritic
 from jaxrl.pytrees import Observation
@@ -54,7 +53,7 @@ class OnPolicyConfig(RolloutConfig):
       optimiser: Optimiser in place of Adam: a function of the step size that returns an optax.GradientTransformation,
         such as `optax.adamw` or `lambda lr: optax.sgd(lr, momentum=0.9)`, or its path, such as "optax:adamw"; "learned"
         for Adam with steps that a small network corrects, whose weights are the hyper-parameter `optimiser`, see
-        `jaxrl.learning.learned_optimiser`; None for Adam.
+        `jaxrl.learning.optimisers`; None for Adam.
       optimiser_width: Number of hidden units of a learned optimiser.
 
     Bootstrapping from a single value restarts the discount at lag 0, which is exact only for an exponential discount.
@@ -160,7 +159,7 @@ class OnPolicyHParams(RolloutHParams):
         is full; before, it is this times the share of the buffer that is filled.
       level_temperature: Temperature of the ranks of levels, whose weights are `rank^(-1 / level_temperature)`.
       level_staleness: Share of the chances of levels that is proportional to the iterations since they were played.
-      optimiser: Weights of a learned optimiser, a `jaxrl.learning.learned_optimiser.LearnedOptimiser`; None for those
+      optimiser: Weights of a learned optimiser, a `jaxrl.learning.optimisers.LearnedOptimiser`; None for those
         with which it is Adam, and where it is not learned.
       gamma: Not a field; use `discount`.
 

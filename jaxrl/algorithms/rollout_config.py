@@ -19,9 +19,8 @@ from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import Range, Settings, check_choice, check_count, check_range, effective, is_concrete, short
 from jaxrl.discounts.parsing import GAMMA_HINT, Exponential, as_discount
 from jaxrl.learning.composites import Composite, Curve, check_curve_range
-from jaxrl.learning.learned_optimiser import LEARNED
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.optimisers import ADAM_HPARAMS, Optimiser, check_optimiser, linear_share
+from jaxrl.learning.optimisers import ADAM_HPARAMS, LEARNED, Optimiser, check_optimiser, linear_share
 from jaxrl.pytrees import DiscountLike, HParams, PyTree
 
 INFINITE = math.inf

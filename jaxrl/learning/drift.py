@@ -6,8 +6,8 @@ import chex
 import jax
 import jax.numpy as jnp
 
+from jaxrl.learning.composites import Perceptron
 from jaxrl.learning.losses import weighted_mean
-from jaxrl.learning.perceptrons import Perceptron
 
 NARROW = 5.0  # changes of the log-ratio of a fifth, which is about the half width of PPO's clip, are resolved
 

@@ -14,7 +14,7 @@ from reference.learned_optimiser import random_optimiser
 import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS, builder_of, config_class
-from jaxrl.learning.learned_optimiser import LearnedOptimiser
+from jaxrl.learning.optimisers import LearnedOptimiser
 from jaxrl.runtime.training import _warn_of_schedules
 
 ON_POLICY = ("ppo", "spo", "mdpo", "ppo_kl", "a2c", "reinforce")

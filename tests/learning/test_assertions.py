@@ -26,7 +26,6 @@ from jaxrl.learning import (
     evaluation,
     exploration,
     frames,
-    learned_optimiser,
     levels,
     linear_cells,
     losses,
@@ -279,13 +278,13 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
         lambda: rollout.value_ends(STEPS._replace(agent_terminated=flags(4)), "bootstrap"),
     ),
     (
-        "learned_optimiser.LearnedOptimiser.at",
+        "optimisers.LearnedOptimiser.at",
         "share",
-        lambda: learned_optimiser.LearnedOptimiser.initial(2).at(jnp.ones(2)),
+        lambda: optimisers.LearnedOptimiser.initial(2).at(jnp.ones(2)),
     ),
-    ("learned_optimiser.optimiser_features", "size", lambda: of_parameters(size=ones(4))),
-    ("learned_optimiser.optimiser_features", "momenta", lambda: of_parameters(momenta=ones(2, 3))),
-    ("learned_optimiser.optimiser_features", "eps", lambda: of_parameters(eps=ones(1))),
+    ("optimisers.optimiser_features", "size", lambda: of_parameters(size=ones(4))),
+    ("optimisers.optimiser_features", "momenta", lambda: of_parameters(momenta=ones(2, 3))),
+    ("optimisers.optimiser_features", "eps", lambda: of_parameters(eps=ones(1))),
     ("optimisers.linear_share", "env_steps", lambda: optimisers.linear_share(ones(2), SCALAR, SCALAR)),
     ("optimisers.tenth_share", "env_steps", lambda: optimisers.tenth_share(ones(2), SCALAR)),
     ("losses.kept_means", "metrics", lambda: losses.kept_means({"loss": ones(3)}, flags(2))),
@@ -412,9 +411,7 @@ CALLS: list[tuple[str, str, Callable[[], Any]]] = [
 def of_parameters(**changes: Any) -> Any:
     """Features of 3 parameters."""
     fitting: dict[str, Any] = dict.fromkeys(("gradient", "step", "size", "params"), ones(3))
-    return learned_optimiser.optimiser_features(
-        **fitting | {"momenta": ones(3, 3), "share": SCALAR, "eps": SCALAR} | changes
-    )
+    return optimisers.optimiser_features(**fitting | {"momenta": ones(3, 3), "share": SCALAR, "eps": SCALAR} | changes)
 
 
 def steps_ahead(**changes: Any) -> Any:
@@ -467,8 +464,8 @@ EXEMPT = {
     "composites.as_array": ANY_SHAPE,
     "composites.check_curve_range": ANY_SHAPE,
     "composites.stack_composites": "refuses other shapes by an error which test_curves holds",
-    "perceptrons.Perceptron.from_numbers": "takes a list of numbers",
-    "perceptrons.Perceptron.effective": "refuses weights by errors which test_drift holds",
+    "composites.Perceptron.from_numbers": "takes a list of numbers",
+    "composites.Perceptron.effective": "refuses weights by errors which test_drift holds",
     "q_targets.best_actions": "the functions of its parts assert",
     "action_probabilities.has_probabilities": "takes an environment and an actor",
     "action_probabilities.probabilities": ANY_SHAPE,
@@ -515,7 +512,7 @@ EXEMPT = {
     "output_networks.OutputNetwork.__call__": ANY_SHAPE,
     "output_networks.check_outputs": "takes shapes alone, and refuses a network by errors which tests hold",
     "networks.with_action": ANY_SHAPE,
-    "learned_optimiser.scale_by_learned": "takes scalars of the hyper-parameters, which prepare has checked",
+    "optimisers.scale_by_learned": "takes scalars of the hyper-parameters, which prepare has checked",
     "optimisers.adam": "takes scalars of the hyper-parameters, which prepare has checked",
     "optimisers.check_optimiser": "refuses factories by errors which test_own_optimisers holds",
     "optimisers.check_transformation": "refuses factories by errors which test_own_optimisers holds",

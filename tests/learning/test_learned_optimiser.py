@@ -12,8 +12,7 @@ from reference.learned_optimiser import Corrected, random_optimiser
 
 import jaxrl
 from jaxrl.learning.composites import as_composite
-from jaxrl.learning.learned_optimiser import LearnedOptimiser, optimiser_features
-from jaxrl.learning.optimisers import adam
+from jaxrl.learning.optimisers import LearnedOptimiser, adam, optimiser_features
 
 NUMBERS: dict[str, Any] = {"max_grad_norm": 3.0, "adam_b1": 0.8, "adam_b2": 0.95, "adam_eps": 1e-3}
 LR, UPDATES = 0.02, 6

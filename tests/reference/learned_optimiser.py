@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxrl.learning.learned_optimiser import LearnedOptimiser
+from jaxrl.learning.optimisers import LearnedOptimiser
 
 
 def random_optimiser(seed: int, width: int = 3) -> LearnedOptimiser:

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from reference.learned_optimiser import Corrected
 
-from jaxrl.learning.learned_optimiser import LEARNED
+from jaxrl.learning.optimisers import LEARNED
 
 Array = np.ndarray
 Tree = Any

@@ -14,7 +14,7 @@ import jaxrl
 from jaxrl import Curve
 from jaxrl.algorithms.registry import ROWS
 from jaxrl.learning.drift import Drift
-from jaxrl.learning.learned_optimiser import LearnedOptimiser
+from jaxrl.learning.optimisers import LearnedOptimiser
 from jaxrl.tuning.learned.drift import learned_drift
 from jaxrl.tuning.learned.optimiser import learned_optimiser
 from jaxrl.tuning.learned.registry import theta_named

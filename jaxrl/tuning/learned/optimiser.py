@@ -5,7 +5,7 @@ from typing import Any
 
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
-from jaxrl.learning.learned_optimiser import LearnedOptimiser
+from jaxrl.learning.optimisers import LearnedOptimiser
 from jaxrl.pytrees import HParams
 from jaxrl.tuning.learned.theta import Theta
 
