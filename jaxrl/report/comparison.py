@@ -14,7 +14,7 @@ from envs.spelling import near
 from jaxrl.report.comparison_text import as_html, as_text, notes_on
 from jaxrl.report.efficiency import median_interval, steps_of
 from jaxrl.report.entries import SETTINGS, Entry, runs_on
-from jaxrl.report.pairs import Chance, Scores, chance_of, rectangle
+from jaxrl.report.pairs import Chance, Scores, chance_of, corrected, p_value_of, rectangle
 from jaxrl.report.runs import Run, differences
 from jaxrl.report.text import NOTHING
 from jaxrl.results.format import counted
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
     import xarray
 
+COMPARED = ("better", "better_low", "better_high", "p_value")  # columns about the baseline
 CALL = ("settings_from", "seeds", "env_steps", "eval_episodes", "start", "precision")  # compared besides the settings
 
 __all__ = ["Comparison"]
@@ -76,6 +77,8 @@ class Comparison:
         Returns:
           A table with a text form and `to_pandas()`. `seeds` is the number of runs that did not fail, of each task,
           `failed` that of the others, and `steps` the number of environment steps of the training, of all tasks.
+          `p_value` is that of the hypothesis that a line and the baseline have one distribution of values, by
+          permutations, corrected by Holm's method for the number of lines compared with the baseline.
 
         Raises:
           ValueError: There is no such task.
@@ -83,17 +86,21 @@ class Comparison:
         tasks = self._tasks(task)
         scores = self._scores(tasks)
         base = self.names.index(self.baseline)
-        rows, failed = [], []
+        rows, failed, p_values = [], [], [float("nan")] * len(scores)
         for at, (entry, own) in enumerate(zip(self.entries, scores, strict=True)):
             values = rectangle([each.values for each in own])
             row: list[Any] = [entry.label, *self._estimates(entry, values, tasks)]
             failed.append(sum(len(each.trained) - len(each.values) for each in own))
             row += [failed[-1], sum(map(entry.last_step, tasks))]
             chance = None if at == base else self._chance(own, scores[base])
+            if chance is not None:
+                p_values[at] = p_value_of(own, scores[base])
             rows.append([*row, *((None,) * 3 if chance is None else chance[:3])])
-        columns = ["name", "iqm", "low", "high", "seeds", "failed", "steps", "better", "better_low", "better_high"]
+        for row, p_value in zip(rows, corrected(p_values), strict=True):
+            row.append(p_value if np.isfinite(p_value) else None)
+        columns = ["name", "iqm", "low", "high", "seeds", "failed", "steps", *COMPARED]
         kept = [name for name in columns if (any(failed) or name != "failed")]
-        kept = [name for name in kept if self.direction or not name.startswith("better")]
+        kept = [name for name in kept if self.direction or name not in COMPARED]
         at = [columns.index(name) for name in kept]
         return Table(
             self._title(tasks),
@@ -101,7 +108,7 @@ class Comparison:
             tuple(tuple(row[column] for column in at) for row in rows),
             1,
             (("low", "high"), ("better_low", "better_high"))[: 2 if self.direction else 1],
-            dict.fromkeys(("better", "better_low", "better_high"), 2),
+            dict.fromkeys(COMPARED[:3], 2) | {"p_value": 4},
         )
 
     def matrix(self, task: str | None = None) -> xarray.Dataset:

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import scipy.stats
 
 from jaxrl.report.runs import Run
 from jaxrl.results.statistics import probability_of_improvement
 
-__all__ = ["Chance", "Scores", "chance_of", "rectangle"]
+NUM_PERMUTATIONS = 9_999
+
+__all__ = ["Chance", "Scores", "chance_of", "corrected", "p_value_of", "rectangle"]
 
 
 class Scores(NamedTuple):
@@ -69,15 +72,7 @@ def chance_of(ours: Sequence[Scores], theirs: Sequence[Scores], direction: int, 
     Returns:
       The probability; None if one of the two has no run left.
     """
-    paired = all(one.is_paired_with(other) for one, other in zip(ours, theirs, strict=True))
-    first, second = [one.values for one in ours], [other.values for other in theirs]
-    if paired:
-        common = [
-            np.intersect1d(one.seeds, other.seeds, return_indices=True)[1:]
-            for one, other in zip(ours, theirs, strict=True)
-        ]
-        first = [values[at] for values, (at, _) in zip(first, common, strict=True)]
-        second = [values[at] for values, (_, at) in zip(second, common, strict=True)]
+    first, second, paired = _aligned(ours, theirs)
     fewest = min(values.size for values in (*first, *second))
     if not fewest:
         return None
@@ -87,6 +82,74 @@ def chance_of(ours: Sequence[Scores], theirs: Sequence[Scores], direction: int, 
         low = high = float("nan")
     chance = Chance(float(higher.value), low, high, paired)
     return chance if direction > 0 else chance.of_the_other
+
+
+def p_value_of(ours: Sequence[Scores], theirs: Sequence[Scores]) -> float:
+    """P-value of the hypothesis that both have one distribution of values on each task, two-sided, by permutations.
+
+    The statistic is the distance of the probability of `chance_of` from one half. Values are exchanged between the two
+    lines within each task, or within each pair of runs of one seed where runs are paired, `NUM_PERMUTATIONS` times;
+    the level is exact at any number of runs, since the observed order counts among them.
+
+    Args:
+      ours, theirs: Scores of both on each task, in one order.
+
+    Returns:
+      The p-value, at least 1 / (1 + `NUM_PERMUTATIONS`); nan if one of the two has no run left on a task.
+    """
+    first, second, paired = _aligned(ours, theirs)
+    if not min(values.size for values in (*first, *second)):
+        return float("nan")
+    draws = np.random.default_rng(0)
+    observed, permuted = 0.0, np.zeros(NUM_PERMUTATIONS)
+    for one, other in zip(first, second, strict=True):
+        if paired:
+            wins = np.sign(one - other) / (2 * len(one))
+            observed += wins.sum()
+            permuted += draws.choice((-1.0, 1.0), (NUM_PERMUTATIONS, len(wins))) @ wins
+            continue
+        # The probability is linear in the sum of our ranks among all values.
+        ranks = scipy.stats.rankdata(np.concatenate([one, other]))
+        centred = (ranks - ranks.mean()) / (len(one) * len(other))
+        observed += centred[: len(one)].sum()
+        orders = draws.permuted(np.broadcast_to(centred, (NUM_PERMUTATIONS, len(ranks))), axis=1)
+        permuted += orders[:, : len(one)].sum(axis=1)
+    # Sums of one permutation in another order differ by rounding.
+    reached = np.abs(permuted) >= abs(observed) - 1e-9
+    return float((1 + reached.sum()) / (1 + NUM_PERMUTATIONS))
+
+
+def corrected(p_values: Sequence[float]) -> list[float]:
+    """P-values of several comparisons, corrected so that the smallest of them holds for all together.
+
+    Args:
+      p_values: P-value of each comparison; nan is kept and is not counted.
+
+    Returns:
+      P-values that are at most alpha with a probability of at most alpha for any true hypothesis among them.
+
+    Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
+    """
+    values = np.asarray(p_values, np.float64)
+    (at,) = np.nonzero(np.isfinite(values))
+    order = at[np.argsort(values[at], kind="stable")]
+    raised = values[order] * np.arange(len(order), 0, -1)
+    values[order] = np.minimum(np.maximum.accumulate(raised), 1.0)
+    return values.tolist()
+
+
+def _aligned(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[list[np.ndarray], list[np.ndarray], bool]:
+    """Values of both on each task, and whether those at one place are of one seed, as `chance_of` says."""
+    paired = all(one.is_paired_with(other) for one, other in zip(ours, theirs, strict=True))
+    first, second = [one.values for one in ours], [other.values for other in theirs]
+    if paired:
+        common = [
+            np.intersect1d(one.seeds, other.seeds, return_indices=True)[1:]
+            for one, other in zip(ours, theirs, strict=True)
+        ]
+        first = [values[at] for values, (at, _) in zip(first, common, strict=True)]
+        second = [values[at] for values, (_, at) in zip(second, common, strict=True)]
+    return first, second, paired
 
 
 def rectangle(values: Sequence[np.ndarray]) -> np.ndarray:

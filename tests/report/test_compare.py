@@ -15,6 +15,8 @@ import jaxrl
 from jaxrl import plotting
 from jaxrl.cli import main as cli
 from jaxrl.cli.compare import named_sources, references
+from jaxrl.report.comparison import COMPARED
+from jaxrl.report.pairs import NUM_PERMUTATIONS, Scores, corrected, p_value_of
 from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
@@ -111,7 +113,7 @@ def slow_chance(x, y):
 
 def test_the_table_is_that_of_a_slow_computation(comparison, results):
     table = comparison.table().to_pandas().set_index("name")
-    assert list(table.columns) == ["iqm", "low", "high", "seeds", "steps", "better", "better_low", "better_high"]
+    assert list(table.columns) == ["iqm", "low", "high", "seeds", "steps", *COMPARED]
     assert table["seeds"].tolist() == [8, 16, 8] and table["steps"].to_dict() == STEPS
     values = {name: slow_values(result, 60_000) for name, result in results.items()}
     for name, row in table.iterrows():
@@ -128,7 +130,65 @@ def test_the_table_is_that_of_a_slow_computation(comparison, results):
     assert "return on cartpole at 60,000 environment steps" in text and "better than ppo" in text
     row = table.loc["pqn"]
     printed = rf"pqn .* 60416 +{row['better']:.2f}  \[{row['better_low']:.2f}, {row['better_high']:.2f}\]"
-    assert re.search(printed, text) and text.splitlines()[-1].split()[-2:] == ["\N{EN DASH}"] * 2
+    assert re.search(printed, text) and text.splitlines()[-1].split()[-3:] == ["\N{EN DASH}"] * 3
+
+
+def scores_of(values, run=None) -> Scores:
+    """Values of seeds from 0 on."""
+    return Scores(np.asarray(values, np.float64), np.arange(len(values)), frozenset(range(len(values))), run)
+
+
+def slow_distance(first, second):
+    """Distance of the mean over tasks of P(first is higher) from one half, by a loop over pairs of runs."""
+    pairs = zip(first, second, strict=True)
+    chances = [np.mean([(a > b) + (a == b) / 2 for a in one for b in other]) for one, other in pairs]
+    return abs(np.mean(chances) - 0.5)
+
+
+def test_p_values_are_those_of_all_exchanges():
+    draws = np.random.default_rng(3)
+    for sizes in ([(4, 4)], [(3, 5)], [(3, 3), (4, 2)]):
+        first = [draws.integers(0, 6, one) + 1 for one, _ in sizes]  # with ties
+        second = [draws.integers(0, 6, other) for _, other in sizes]
+        pools = [np.concatenate(pair) for pair in zip(first, second, strict=True)]
+        splits = [list(itertools.combinations(range(one + other), one)) for one, other in sizes]
+        distances = []
+        for chosen in itertools.product(*splits):
+            ours = [pool[list(at)] for pool, at in zip(pools, chosen, strict=True)]
+            theirs = [np.delete(pool, at) for pool, at in zip(pools, chosen, strict=True)]
+            distances.append(slow_distance(ours, theirs))
+        exact = np.mean(np.asarray(distances) >= slow_distance(first, second) - 1e-12)
+        estimate = p_value_of([scores_of(one) for one in first], [scores_of(other) for other in second])
+        # Five standard errors of a share of the permutations, and the observed order that counts among them.
+        error = 5 * np.sqrt(exact * (1 - exact) / NUM_PERMUTATIONS) + 1 / NUM_PERMUTATIONS
+        assert abs(estimate - exact) <= error, sizes
+
+
+def test_p_values_of_pairs_exchange_the_runs_of_a_seed(monkeypatch):
+    monkeypatch.setattr(Scores, "is_paired_with", lambda self, other: True)
+    first, second = np.array([3.0, 5.0, 2.0, 9.0, 4.0]), np.array([1.0, 4.0, 2.0, 8.0, 5.0])
+    wins = np.sign(first - second)
+    exact = np.mean([abs(np.dot(signs, wins)) >= abs(wins.sum()) for signs in itertools.product((-1, 1), repeat=5)])
+    estimate = p_value_of([scores_of(first)], [scores_of(second)])
+    assert abs(estimate - exact) <= 5 * np.sqrt(exact * (1 - exact) / NUM_PERMUTATIONS) + 1 / NUM_PERMUTATIONS
+    assert np.isnan(p_value_of([scores_of([])], [scores_of(second)]))
+
+
+def test_p_values_are_corrected_for_their_number():
+    values = [0.01, 0.04, np.nan, 0.03, 0.005]
+    # Ordered: 0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is below the one before it.
+    np.testing.assert_allclose(corrected(values), [0.03, 0.06, np.nan, 0.06, 0.02])
+    assert corrected([0.6, 0.7]) == [1.0, 1.0] and corrected([]) == []
+
+
+def test_the_p_values_of_a_table_are_corrected(comparison, results):
+    rows = comparison.table().to_pandas().set_index("name")["p_value"]
+    single = []
+    for name in ("dqn", "pqn"):
+        pair = jaxrl.compare({"ppo": results["ppo"], name: results[name]}, env_steps=60_000)
+        single.append(pair.table().to_pandas().set_index("name")["p_value"][name])
+    assert [rows["dqn"], rows["pqn"]] == corrected(single) and rows["pqn"] == 2 * min(single)
+    assert np.isnan(rows["ppo"])
 
 
 def test_without_other_evaluations_the_estimates_are_those_of_the_result():
@@ -310,7 +370,7 @@ def test_profiles_are_shares_of_runs_over_tasks(on_tasks):
 def test_of_a_regret_less_is_better():
     regrets = {name: result_of(level, key=level, metric="regret") for name, level in (("bad", 300), ("good", 100))}
     comparison = jaxrl.compare(regrets, baseline="bad")
-    assert comparison.metric == "regret" and comparison.table().rows[1][-3] == 1.0
+    assert comparison.metric == "regret" and comparison.table().rows[1][-4] == 1.0
     ax = comparison.profiles()
     assert ax.get_ylabel() == "share of runs at or below the threshold"
     levels, share = np.asarray(ax.lines[1].get_data())

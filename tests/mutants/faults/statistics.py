@@ -326,4 +326,25 @@ FAULTS = (
         "seeds=list(range(start, start + last - first)),",
         "tests/report/test_deciding.py::test_no_two_algorithms_share_a_seed",
     ),
+    Fault(
+        "p-values-of-one-side",
+        "jaxrl/report/pairs.py",
+        "reached = np.abs(permuted) >= abs(observed) - 1e-9",
+        "reached = permuted >= abs(observed) - 1e-9",
+        "tests/report/test_compare.py::test_p_values_are_those_of_all_exchanges",
+    ),
+    Fault(
+        "p-values-of-runs-exchanged-between-tasks-in-one-order",
+        "jaxrl/report/pairs.py",
+        "orders = draws.permuted(np.broadcast_to(centred, (NUM_PERMUTATIONS, len(ranks))), axis=1)",
+        "orders = draws.permuted(np.broadcast_to(centred, (NUM_PERMUTATIONS, len(ranks))), axis=0)",
+        "tests/report/test_compare.py::test_p_values_are_those_of_all_exchanges",
+    ),
+    Fault(
+        "corrected-p-values-that-fall",
+        "jaxrl/report/pairs.py",
+        "values[order] = np.minimum(np.maximum.accumulate(raised), 1.0)",
+        "values[order] = np.minimum(raised, 1.0)",
+        "tests/report/test_compare.py::test_p_values_are_corrected_for_their_number",
+    ),
 )
