@@ -8,21 +8,27 @@ from typing import Annotated
 
 import tyro
 
+from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import load
+from jaxrl.benchmark.page import write_page
 from jaxrl.benchmark.published import beside_published
+from jaxrl.benchmark.references import TASKS, measure, measured, store_measured
 from jaxrl.benchmark.running import RUNS, run
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.runtime.call import shard_of
 
 __all__ = ["COMMANDS", "run_benchmark"]
 
-_USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | table
+_USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | table | page | references
 
   run     Train a cell, or all cells without data, and store its curves and one policy.
   table   Show the interquartile mean of each cell that has data.
+  page    Write all curves as one page for a browser.
+  references
+          Measure the returns of random actions and optima, which normalised values take as 0 and 1.
 
-`jaxrl benchmark run --help` and `jaxrl benchmark table --help` list the options."""
+`jaxrl benchmark COMMAND --help` lists the options of a command."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +88,53 @@ class ShowTable:
         print(f"\n{len(have.cells)} of {len(CELLS)} cells have data.")
 
 
-COMMANDS: dict[str, type] = {"run": RunCells, "table": ShowTable}
+@dataclass(frozen=True)
+class MeasureReferences:
+    """Measure the returns of random actions, and optima, on the tasks without them, and store them among the data."""
+
+    tasks: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[TASK ...]")] = ()
+    """Tasks to measure, again if they were before; those that were not if none are named."""
+    data: Path | None = None
+    """Directory of the data; that of the clone if None."""
+
+    def run_command(self) -> None:
+        """Measure one task after another."""
+        for task in self.tasks:
+            if task not in TASKS:
+                hint = near(task, TASKS) or f"; it takes {', '.join(TASKS)}"
+                raise CommandError(f"references takes tasks of the benchmark, got {task}{hint}")
+        have = measured(self.data)
+        for task in self.tasks or [task for task in TASKS if task not in have]:
+            each = measure(task)
+            store_measured(each, self.data)
+            best = "" if each.optimum is None else f"; the optimum is {each.optimum:.6g}"
+            print(
+                f"{task}: random {each.random:.6g}, standard error {each.error:.2g}, {each.episodes:,} episodes{best}"
+            )
+            sys.stdout.flush()
+
+
+@dataclass(frozen=True)
+class WritePage:
+    """Write the curves, final values and comparisons of all tasks as one page for a browser."""
+
+    out: Path = Path("benchmark.html")
+    """File to write, .html; an existing file is replaced."""
+    data: Path | None = None
+    """Directory of the data; that of the clone if None."""
+    confidence: float = 0.95
+    """Confidence level of the intervals."""
+
+    def run_command(self) -> None:
+        """Write the page."""
+        print(f"Wrote {write_page(load(self.data), self.out, confidence=self.confidence)}")
+
+
+COMMANDS: dict[str, type] = {"run": RunCells, "table": ShowTable, "page": WritePage, "references": MeasureReferences}
 
 
 def run_benchmark(args: Sequence[str]) -> int:
-    """Run one of the two commands.
+    """Run one of the commands.
 
     Args:
       args: Arguments after `jaxrl benchmark`.
@@ -98,7 +146,7 @@ def run_benchmark(args: Sequence[str]) -> int:
         print(_USAGE)
         return 0
     if args[0] not in COMMANDS:
-        raise CommandError(f"benchmark takes run or table, got {args[0]}")
+        raise CommandError(f"benchmark takes {', '.join(COMMANDS)}, got {args[0]}")
     return parse(COMMANDS[args[0]], args[1:], f"jaxrl benchmark {args[0]}").run_command() or 0
 
 

@@ -46,9 +46,10 @@ class Compare:
     the number of environment steps of every run; if None, the smallest number of the presets on a task."""
     better: Literal["higher", "lower"] | None = None
     """Direction in which values improve, for a metric other than returns, rewards, optimal pulls and regrets."""
-    normalise: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TASK=LOW:HIGH ...]")] = ()
-    """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; without any, those of the lowest and the
-    highest run if there are several tasks."""
+    normalise: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TASK=LOW:HIGH ...|benchmark]")] = ()
+    """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; or benchmark for the return of random
+    actions and, where it is known, the optimum, otherwise the best of the benchmark; without any, those of the lowest
+    and the highest run if there are several tasks."""
     confidence: float = 0.95
     """Confidence level of all intervals."""
     trust: Trust = False
@@ -91,7 +92,7 @@ class Compare:
             metric=self.metric,
             env_steps=self.env_steps,
             better=self.better,
-            normalise=references(self.normalise) or None,
+            normalise="benchmark" if self.normalise == ("benchmark",) else references(self.normalise) or None,
             confidence=self.confidence,
             trust=self.trust,
         )
@@ -145,6 +146,8 @@ def references(words: Sequence[str]) -> dict[str, tuple[float, float]]:
         try:
             low, high = map(float, ends.split(":"))
         except ValueError:
-            raise CommandError(f"--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, got {word}") from None
+            raise CommandError(
+                f"--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, or benchmark, got {word}"
+            ) from None
         values[task] = (low, high)
     return values

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -30,6 +30,9 @@ class Report:
     """Confidence level of all intervals."""
     title: str | None = None
     """Title of the page."""
+    to: Literal["benchmark"] | None = None
+    """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the environments of
+    the runs); none if None."""
     trust: Trust = False
 
     def run_command(self) -> None:

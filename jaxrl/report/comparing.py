@@ -31,7 +31,7 @@ def compare(
     metric: str | None = None,
     env_steps: int | None = None,
     better: Literal["higher", "lower"] | None = None,
-    normalise: Mapping[str, tuple[float, float]] | None = None,
+    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | None = None,
     confidence: float = 0.95,
     trust: bool = False,
 ) -> Comparison: ...
@@ -65,7 +65,7 @@ def compare(
     metric: str | None = None,
     env_steps: int | None = None,
     better: Literal["higher", "lower"] | None = None,
-    normalise: Mapping[str, tuple[float, float]] | None = None,
+    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | None = None,
     confidence: float = 0.95,
     trust: bool = False,
     **options: Any,
@@ -103,7 +103,9 @@ def compare(
         environment steps of every run; None takes the smallest number of the presets on a task.
       better: Whether higher or lower values are better; known for returns, rewards, optimal pulls and regrets.
       normalise: Values that count as 0 and as 1 on each task, `{"cartpole": (9.5, 500.0)}`, such as those of a random
-        and of a solving policy; None for the lowest and the highest run if there are several tasks, none otherwise.
+        and of a solving policy; "benchmark" for the return of random actions and, where it is known, the optimum,
+        otherwise the best of the benchmark; None for the lowest and the highest run if there are several tasks, none
+        otherwise.
       confidence: Confidence level of every interval, in (0, 1); with `until`, of all decisions together.
       trust: Whether to read files that do not match their checksums.
       **options: Options of execution with `until`, see `jaxrl.runtime.options.SearchOptions`. `out` gets a run

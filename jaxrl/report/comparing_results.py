@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -31,7 +32,7 @@ def compared(
     metric: str | None,
     env_steps: int | None,
     better: str | None,
-    normalise: Mapping[str, tuple[float, float]] | None,
+    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | None,
     confidence: float,
     trust: bool,
     with_benchmark: bool = False,
@@ -58,6 +59,9 @@ def compared(
             "comparison.differences",
         )
     steps = {task: common_step(runs_on(entries, task), task, env_steps) for task in tasks}
+    stated = "the values that normalise= takes" if normalise is not None else "its lowest and highest compared run"
+    if isinstance(normalise, str):
+        normalise, stated = _references_of_benchmark(normalise, metric, tasks)
     return Comparison(
         metric=metric,
         direction=direction,
@@ -67,7 +71,7 @@ def compared(
         steps=steps,
         left_out=tuple(task for task in every if task not in tasks),
         references=_references(normalise, entries, metric, steps),
-        own_references=normalise is not None,
+        references_are=stated,
     )
 
 
@@ -78,6 +82,28 @@ def _of_benchmark(entries: Sequence[Entry], trust: bool) -> list[Entry]:
     every = list(dict.fromkeys(task for entry in entries for task in entry.parts))
     results = load().results(*_common_tasks(entries, every), trust=trust)
     return entries_of({f"{BENCHMARK} {name}": own for name, own in results.items()}, trust=trust)
+
+
+def _references_of_benchmark(
+    normalise: str, metric: str, tasks: Sequence[str]
+) -> tuple[dict[str, tuple[float, float]], str]:
+    """The values that count as 0 and as 1 on each task, and a phrase that says what they are."""
+    from jaxrl.benchmark.data import load
+    from jaxrl.benchmark.references import OPTIMUM, reference
+
+    if normalise != BENCHMARK:
+        raise UserTypeError(f"normalise is {normalise!r}; it takes two numbers for each task, or {BENCHMARK!r}")
+    if metric.removesuffix("_sampled") != "return":
+        raise UserValueError(
+            f"normalise is {BENCHMARK!r}, which has references of the return alone; metric is {metric!r}"
+        )
+    benchmark = load()
+    every = {task: reference(benchmark, task) for task in tasks}
+    origins = [
+        f"the optimum of {task}" if each.origin == OPTIMUM else f"{each.origin} of the benchmark on {task}"
+        for task, each in every.items()
+    ]
+    return {task: each[:2] for task, each in every.items()}, f"random actions and {', '.join(origins)}"
 
 
 def _common_tasks(entries: Sequence[Entry], every: Sequence[str]) -> list[str]:

@@ -45,7 +45,7 @@ class Comparison:
       steps: Environment step at which values are compared, for each task that all lines have.
       left_out: Tasks that only some of the lines have.
       references: Values that count as 0 and as 1 on each task; empty for values as they are.
-      own_references: Whether the caller passed them.
+      references_are: Phrase that says what these values are.
     """
 
     metric: str
@@ -56,7 +56,7 @@ class Comparison:
     steps: Mapping[str, int]
     left_out: tuple[str, ...]
     references: Mapping[str, tuple[float, float]]
-    own_references: bool
+    references_are: str
 
     @property
     def names(self) -> list[str]:

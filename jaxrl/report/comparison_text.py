@@ -54,9 +54,8 @@ def notes_on(comparison: Compared) -> list[str]:
         if shorter := _shorter_than_presets(runs):
             sentences.append(f"Some results{on} have fewer environment steps than their preset ({', '.join(shorter)}).")
     if comparison.references:
-        how = "" if comparison.own_references else ", its lowest and highest compared run"
         ends = [f"{low:.5g} and {high:.5g} on {task}" for task, (low, high) in comparison.references.items()]
-        sentences.append(f"Normalised values are 0 and 1 at two values of each task{how}: {', '.join(ends)}.")
+        sentences.append(f"Normalised values are 0 and 1 at {comparison.references_are}: {', '.join(ends)}.")
     if comparison.left_out:
         sentences.append(f"Left out, since not all have results on them: {', '.join(comparison.left_out)}.")
     if several and comparison.has_unequal_numbers:

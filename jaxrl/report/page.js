@@ -1,7 +1,9 @@
 "use strict";
 (() => {
-  const report = JSON.parse(document.getElementById("report").textContent);
   const element = (id) => document.getElementById(id);
+  const data = JSON.parse(element("report").textContent), tasks = Object.keys(data.tasks ?? {});
+  const wanted = decodeURIComponent(location.hash.slice(1)), task = tasks.includes(wanted) ? wanted : tasks[0];
+  const report = tasks.length ? data.tasks[task] : data;
   const { lines, runs, metrics, percent } = report;
   const shown = new Set(report.shown);
   const INK = "#000000";  // the only colour that follows the theme of the page
@@ -163,6 +165,28 @@
       `${against}${note ? ` ${note}` : ""}`;
   }
 
+  function matrix() {
+    const { better: wins, paired } = metric(), bases = [...lines.keys()].filter((line) => shown.has(line));
+    const whole = bases.length > 2 && bases.every((line) => wins[line]);
+    element("matrix-section").hidden = !whole;
+    if (!whole) return;
+    element("matrix-help").textContent = "Probability that a run of the row is better than a run of the column at the " +
+      `end, ties counting one half, with its ${percent} interval. The legend above selects the settings shown.`;
+    const cell = (line, base) => {
+      const found = line === base ? null : wins[base][line];
+      if (!found) return make("td", {}, ["–"]);
+      const [chance, low, high] = found.map((value) => value === null ? null : value.toFixed(2));
+      const tint = `background:color-mix(in srgb, var(--accent) ${Math.round(45 * found[0])}%, transparent)`;
+      const title = `${lines[line].label} against ${lines[base].label}, ${paired[base][line] ? "paired" : "unpaired"}`;
+      return make("td", { style: tint, title }, [low === null ? chance : `${chance} [${low}, ${high}]`]);
+    };
+    element("matrix").replaceChildren(
+      make("thead", {}, [make("tr", {}, [make("th", { scope: "col" }, [""]),
+        ...bases.map((base) => make("th", { scope: "col" }, [`than ${lines[base].label}`]))])]),
+      make("tbody", {}, bases.map((line) => make("tr", {},
+        [make("th", { scope: "row" }, [lines[line].label]), ...bases.map((base) => cell(line, base))]))));
+  }
+
   function csv() {
     const quoted = (value) => {
       const text = String(value ?? "");
@@ -295,6 +319,7 @@
     curves.draw();
     profile.draw();
     table();
+    matrix();
     importance();
     element("profile-help").textContent = "Of each setting, the share of its runs whose final value is " +
       `${better(direction)} a threshold, with pointwise ${percent} intervals. ` +
@@ -302,6 +327,12 @@
       "The legend above selects the settings shown.";
   }
 
+  if (tasks.length) {
+    options("task", tasks.map((name) => [name, name]), task);
+    element("task").parentElement.hidden = false;
+    element("task").addEventListener("change", () => { location.hash = encodeURIComponent(element("task").value); });
+    addEventListener("hashchange", () => location.reload());
+  }
   options("metric", Object.entries(metrics).map(([name]) => [name, words(name)]), report.first);
   element("estimate").value = report.estimate;
   options("baseline", [[report.baseline, ""]], report.baseline);
@@ -316,6 +347,6 @@
     });
   }
   element("reset").addEventListener("click", () => curves.reset());
-  element("download-table").addEventListener("click", () => save(`${element("metric").value}.csv`, "text/csv", csv()));
+  element("download-table").addEventListener("click", () => save(`${[...(task ? [task] : []), element("metric").value].join("-").replace(/[^\w.-]+/g, "-")}.csv`, "text/csv", csv()));
   refresh();
 })();

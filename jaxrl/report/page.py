@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import html
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from envs.arguments import check_flag
+from envs.arguments import check_choice, check_flag
 from envs.errors import UserValueError
 from envs.files import replacing
 from envs.spelling import near
@@ -42,7 +43,7 @@ SHOWN_OF_MANY = 8
 DASHES = dict(zip(LINE_STYLES, ("", "8 4", "8 3 2 3", "2 3"), strict=True))
 DISCOUNTS_DIFFER = "Each setting's own discount weights it: settings with different discounts have no common scale."
 
-__all__ = ["write_report"]
+__all__ = ["write_report", "write_reports"]
 
 
 def write_report(
@@ -56,6 +57,7 @@ def write_report(
     confidence: float = 0.95,
     title: str | None = None,
     trust: bool = False,
+    to: Literal["benchmark"] | None = None,
 ) -> Path:
     """Write a self-contained page that compares runs; it opens in any browser, without a network.
 
@@ -76,6 +78,8 @@ def write_report(
       confidence: Confidence level of every interval, in (0, 1).
       title: Title of the page.
       trust: Whether to read files that do not match their checksums.
+      to: "benchmark" for further lines, of all algorithms of `jaxrl.benchmark` that have data on the environments of
+        the runs.
 
     Returns:
       The file.
@@ -86,30 +90,93 @@ def write_report(
         cannot be written.
     """
     check_flag("trust", trust)
+    if to is not None:
+        check_choice("to", to, ("benchmark",))
+    file = _checked(out, confidence)
+    chosen = runs_of(runs, trust=trust)
+    chosen += _of_benchmark(chosen, trust) if to else []
+    names = [run.name for run in chosen]
+    shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+    heading = title or (f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}")
+    with _replaced(file) as part:
+        content = _report(chosen, metric, baseline, higher, lower, confidence)
+        part.write_text(_page(heading, _description(chosen, content["lines"]), content), encoding="utf-8")
+    return file
+
+
+def write_reports(
+    tasks: Mapping[str, Mapping[str, str | Path | Result]],
+    out: str | Path,
+    *,
+    title: str,
+    description: str,
+    confidence: float = 0.95,
+) -> Path:
+    """Write one page with a report for each task, of which a reader selects one; arguments as of `write_report`.
+
+    Args:
+      tasks: Runs by name, by task.
+      out: File to write, `.html`; an existing file is replaced.
+      title: Title of the page.
+      description: Sentence below it.
+      confidence: Confidence level of every interval, in (0, 1).
+    """
+    file = _checked(out, confidence)
+    with _replaced(file) as part:
+        reports = {task: _report(runs_of(runs), None, None, (), (), confidence) for task, runs in tasks.items()}
+        part.write_text(_page(title, description, {"tasks": reports}), encoding="utf-8")
+    return file
+
+
+def _checked(out: str | Path, confidence: float) -> Path:
     file = Path(out)
     if file.suffix.lower() != ".html":
         raise UserValueError(f"out is {str(file)!r}; a report's name ends in .html.")
     if not 0.0 < confidence < 1.0:
         raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
-    chosen = runs_of(runs, trust=trust)
-    names = [run.name for run in chosen]
-    shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-    heading = title or (f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}")
+    return file
+
+
+@contextlib.contextmanager
+def _replaced(file: Path) -> Iterator[Path]:
+    """A file that replaces another one at the end, which fails early if it is not writable."""
     with replacing(file) as part:
         if file.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        part.touch()  # fails early if the file is not writable
-        content = _report(chosen, metric, baseline, higher, lower, confidence)
-        parts = {
-            "TITLE": html.escape(heading),
-            "DESCRIPTION": html.escape(_description(chosen, content["lines"])),
-            # The data must not contain the end tag of its script.
-            "DATA": json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
-            "SCRIPT": "\n".join(_template(name) for name in SCRIPTS),
-        }
-        page = re.sub("__(TITLE|DESCRIPTION|DATA|SCRIPT)__", lambda match: parts[match[1]], _template(PAGE))
-        part.write_text(page, encoding="utf-8")
-    return file
+        part.touch()
+        yield part
+
+
+def _page(title: str, description: str, content: Mapping[str, Any]) -> str:
+    """The text of a page with its data and scripts."""
+    parts = {
+        "TITLE": html.escape(title),
+        "DESCRIPTION": html.escape(description),
+        # The data must not contain the end tag of its script.
+        "DATA": json.dumps(content, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+        "SCRIPT": "\n".join(_template(name) for name in SCRIPTS),
+    }
+    return re.sub("__(TITLE|DESCRIPTION|DATA|SCRIPT)__", lambda match: parts[match[1]], _template(PAGE))
+
+
+def _of_benchmark(runs: Sequence[Run], trust: bool) -> list[Run]:
+    """Runs of the benchmark on the environments of other runs."""
+    from jaxrl.benchmark.data import load
+
+    benchmark, tasks = load(), list(dict.fromkeys(run.environment for run in runs))
+    results = {
+        f"benchmark {each.algorithm}" + (f" on {each.environment}" if len(tasks) > 1 else ""): benchmark.result(
+            each.algorithm, each.environment, trust=trust
+        )
+        for each in benchmark.cells
+        if each.environment in tasks
+    }
+    if not results:
+        raise UserValueError(
+            f"to is 'benchmark', which has data on {', '.join(benchmark.tasks) or 'no task'}; the runs are on "
+            f"{', '.join(tasks)}"
+        )
+    return runs_of(results)
 
 
 def _template(name: str) -> str:
@@ -213,6 +280,9 @@ def _again(run: Run) -> dict[str, str]:
     """Instructions to repeat a run: the recorded files, and code for one setting of a known algorithm."""
     versions = run.config.get("versions", {})
     packages = " ".join(f"{name}=={versions[name]}" for name in ("jaxrl", "jax", "jaxlib") if name in versions)
+    if "benchmark" in run.config and run.path is None:
+        origin = run.config["benchmark"]
+        return {"again": f"{origin['command']} trains it, at commit {origin['commit']} ({packages}).", "code": ""}
     if run.search is not None and not run.search.tests:
         return {"again": "search.json records the call of the search and its trials.", "code": ""}
     text = (

@@ -184,7 +184,7 @@ def test_unknown_cells_are_one_sentence() -> None:
         (["run"], "run takes an algorithm and an environment, or --missing"),
         (["run", "ppo", "cartpole", "acrobot"], "run takes an algorithm and an environment, got ppo cartpole acrobot"),
         (["run", "nothing"], "run takes an algorithm or a task of the benchmark, got nothing"),
-        (["runs"], "benchmark takes run or table, got runs"),
+        (["runs"], "benchmark takes run, table, page, references, got runs"),
     ],
 )
 def test_bad_commands_are_one_sentence(args: list[str], sentence: str, data: Path) -> None:

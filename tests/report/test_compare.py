@@ -538,7 +538,7 @@ def test_the_command_takes_names_and_tasks(runs, on_tasks, tmp_path, capsys):
         ("compare dqn ppo --baseline ppoo", "baseline is 'ppoo'; did you mean 'ppo'"),
         (
             "compare dqn ppo --normalise cartpole=1",
-            "--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, got",
+            "--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, or benchmark, got",
         ),
         ("compare dqn dqn", "results has dqn twice"),
         ("plot dqn empty", "does not hold a complete result"),

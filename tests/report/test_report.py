@@ -12,13 +12,15 @@ import pytest
 import scipy.stats
 import xarray
 from previous_format import write_json
+from selenium.common.exceptions import StaleElementReferenceException
+from selenium.webdriver.support.wait import WebDriverWait
 
 import envs
 import jaxrl
 from jaxrl.cli import main as cli
 from jaxrl.report import data as report_data
 from jaxrl.report.importance import importance
-from jaxrl.report.page import write_report
+from jaxrl.report.page import write_report, write_reports
 from jaxrl.report.search import read_search
 from jaxrl.results import statistics
 from jaxrl.results.checksums import checksum_of_file
@@ -546,6 +548,11 @@ def choose(page, control, value):
     find(page, f"#{control} option[value='{value}']")[0].click()
 
 
+def wait_for(condition):
+    """Wait until a page that loads itself anew meets a condition."""
+    WebDriverWait(None, 10, ignored_exceptions=[StaleElementReferenceException]).until(lambda _: condition())
+
+
 def cells(page):
     return [[cell.text for cell in find(row, "th, td")] for row in find(page, "#table tbody tr")]
 
@@ -710,6 +717,63 @@ def test_the_page_shows_a_known_optimum_and_the_gap(browser, tmp_path):
     choose(browser, "metric", "length")
     assert "Optimum" not in browser.find_element("id", "table").text
     assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
+
+
+def test_the_matrix_has_the_probabilities_of_all_pairs_that_are_shown(browser, tmp_path):
+    results = {name: result_of(100 + 4 * at, seeds=12, key=at) for at, name in enumerate(("a", "b", "c"))}
+    file = write_report(results, tmp_path / "x.html")
+    browser.get(file.as_uri())
+
+    def rows():
+        return [[cell.text for cell in find(row, "th, td")] for row in find(browser, "#matrix tbody tr")]
+
+    probabilities = data_of(file)["metrics"]["return"]["better"]
+    for base, column in ((0, 1), (1, 2), (2, 3)):
+        for line, row in enumerate(rows()):
+            expected = probabilities[str(base)][line]
+            text = "\N{EN DASH}" if line == base else "{:.2f} [{:.2f}, {:.2f}]".format(*expected)
+            assert row[column] == text
+    find(browser, ".key")[0].click()  # with two settings, the table of final values says the same
+    assert not browser.find_element("id", "matrix-section").is_displayed()
+
+
+def test_a_reader_selects_one_of_several_tasks(browser, tmp_path):
+    tasks = {
+        task: {name: result_of(level + at, key=at, attrs={"environment": task}) for at, name in enumerate(names)}
+        for task, level, names in (("cartpole", 100, ("ppo", "a2c")), ("lq/scalar", 20, ("ppo", "sac")))
+    }
+    file = write_reports(tasks, tmp_path / "x.html", title="All & more", description="Two tasks.")
+    browser.get(file.as_uri())
+    assert browser.title == "All & more"
+    assert [option.text for option in find(browser, "#task option")] == ["cartpole", "lq/scalar"]
+    assert [key.text for key in find(browser, ".key")] == ["ppo", "a2c"]
+    choose(browser, "task", "lq/scalar")
+    wait_for(lambda: [key.text for key in find(browser, ".key")] == ["ppo", "sac"])
+    assert browser.current_url.endswith("#lq%2Fscalar")
+    assert find(browser, "#task option:checked")[0].text == "lq/scalar"
+    assert float(cells(browser)[0][1]) == pytest.approx(20, abs=5)
+    with pytest.raises(ValueError, match=r"a report's name ends in \.html"):
+        write_reports(tasks, tmp_path / "x.txt", title="", description="")
+
+
+def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
+    result = result_of(100, attrs={"environment": "delayed-choice"})
+    result.save(tmp_path / "mine")
+    assert cli.main(["report", str(tmp_path / "mine"), "--to", "benchmark", "--out", str(tmp_path / "x.html")]) == 0
+    data = data_of(tmp_path / "x.html")
+    have = jaxrl.benchmark.load()
+    names = [f"benchmark {each.algorithm}" for each in have.cells if each.environment == "delayed-choice"]
+    assert [line["label"] for line in data["lines"]] == ["mine", *names] and len(names) >= 7
+    row = have.table("delayed-choice").to_pandas().set_index("algorithm").loc["a2c"]
+    place = names.index("benchmark a2c") + 1
+    assert data["metrics"]["return"]["numbers"][place][:3] == pytest.approx([row["iqm"], row["low"], row["high"]])
+    again = data["runs"][place]["again"]
+    assert again.startswith("jaxrl benchmark run a2c delayed-choice trains it, at commit ")
+    pendulum = {"mine": result_of(1, attrs={"environment": "mine"})}
+    with pytest.raises(ValueError, match=r"^to is 'benchmark', which has data on .*; the runs are on mine"):
+        write_report(pendulum, tmp_path / "y.html", to="benchmark")
+    with pytest.raises(ValueError, match=r"^to "):
+        write_report(pendulum, tmp_path / "y.html", to="bench")
 
 
 def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_path):

@@ -1,0 +1,161 @@
+"""Returns that count as 0 and as 1: random actions against a loop over Gymnasium, and normalised comparisons."""
+
+from pathlib import Path
+
+import gymnasium
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import envs
+import jaxrl
+from jaxrl.benchmark.cells import CELLS
+from jaxrl.benchmark.data import Benchmark, load
+from jaxrl.benchmark.references import (
+    TASKS,
+    Measured,
+    Reference,
+    _random_actor,
+    measure,
+    measured,
+    reference,
+    store_measured,
+)
+from jaxrl.cli.benchmark import run_benchmark
+from jaxrl.cli.compare import Compare
+from jaxrl.cli.parsing import CommandError
+from jaxrl.results.dataset import metrics_dataset
+from jaxrl.results.result import Result
+
+
+def result_of(task: str, *returns: float) -> Result:
+    """Returns of one evaluation, a seed for each."""
+    attrs = {"algorithm": "mine", "environment": task}
+    values = np.asarray(returns, np.float32)[None, :, None]
+    return Result(metrics_dataset({"return": values}, seeds=range(len(returns)), env_steps=[20_000], attrs=attrs), {})
+
+
+@pytest.fixture
+def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
+    """The curves of the clone, and random returns of two tasks."""
+    whole = load()
+    for file in whole.directory.iterdir():
+        if "-on-cartpole" in file.name or "ppo-on-inventory" in file.name:
+            (tmp_path / file.name).write_bytes(file.read_bytes())
+    for task, low, high in (("inventory", 60.0, 77.0), ("cartpole", 22.0, None), ("acrobot", -499.0, None)):
+        store_measured(Measured(task, 10, low, 0.1, high), tmp_path)
+    monkeypatch.setattr("jaxrl.benchmark.data.data_directory", lambda _: tmp_path)
+    return load(tmp_path)
+
+
+def cell_env(task: str) -> envs.Environment:
+    """The environment of the cells on a task."""
+    return next(each.algo().env for each in CELLS if each.environment == task)
+
+
+def test_random_actions_are_those_of_a_loop_over_gymnasium() -> None:
+    env, lengths = gymnasium.make("CartPole-v1"), []
+    env.action_space.seed(0)
+    for episode in range(400):
+        env.reset(seed=episode)
+        lengths.append(0)
+        over = False
+        while not over:
+            *_, terminated, truncated, _ = env.step(env.action_space.sample())
+            lengths[-1] += 1
+            over = terminated or truncated
+    ours = measure("cartpole", 400)
+    assert ours.task == "cartpole" and ours.episodes == 400
+    error = np.hypot(ours.error, np.std(lengths) / np.sqrt(len(lengths)))
+    assert abs(ours.random - np.mean(lengths)) <= 4.5 * error <= 6.0
+
+
+def test_random_actions_are_allowed_and_equally_likely() -> None:
+    actor = _random_actor(envs.make("delayed-choice"))
+    noise = jax.vmap(lambda key: actor.noise(key, ()))(jax.random.split(jax.random.key(0), 2_000))
+    for mask, shares in (([True, True], 0.5), ([False, True], 1.0), ([True, False], 0.0)):
+        action = jax.vmap(lambda noise, mask=mask: actor.choose(noise, {}, (), False, jnp.asarray(mask))[0])(noise)
+        assert abs(float(np.mean(np.asarray(action))) - shares) <= 4.5 * np.sqrt(shares * (1 - shares) / 2_000)
+
+
+def test_the_agents_of_a_crowd_draw_actions_of_their_own() -> None:
+    env = envs.make("crowd/circle", num_agents=5)
+    actor = _random_actor(env)
+    action = np.asarray(actor.choose(actor.noise(jax.random.key(0), (5,)), {}, (), False, None)[0])
+    assert action.shape == (5, 2) and len(np.unique(action)) == 10
+
+
+def test_random_returns_are_stored_in_the_order_of_the_cells(benchmark: Benchmark) -> None:
+    have = measured(benchmark.directory)
+    assert list(have) == ["cartpole", "acrobot", "inventory"] and have["cartpole"] == ("cartpole", 10, 22.0, 0.1, None)
+    store_measured(Measured("cartpole", 20, 23.0, 0.2, None), benchmark.directory)
+    assert measured(benchmark.directory)["cartpole"].random == 23.0
+    assert set(TASKS) == {each.environment for each in CELLS}
+
+
+def test_the_references_are_the_optimum_where_it_is_known_or_the_best_cell(benchmark: Benchmark) -> None:
+    table = benchmark.table("cartpole").to_pandas()
+    low, high, origin = reference(benchmark, "cartpole")
+    assert low == 22.0 and high == table["iqm"].max() and origin in table["algorithm"].values
+    assert reference(benchmark, "inventory") == Reference(60.0, 77.0, "optimum")
+    with pytest.raises(ValueError, match=r"no return of random actions on 'pendulum'; it has cartpole, acrobot"):
+        reference(benchmark, "pendulum")
+    with pytest.raises(ValueError, match=r"no optimum and no cell above random actions on 'acrobot'"):
+        reference(benchmark, "acrobot")
+
+
+def test_comparisons_are_normalised_by_the_benchmark(benchmark: Benchmark) -> None:
+    sources = {
+        "one": [result_of("cartpole", 100.0, 120.0), result_of("inventory", 65.0, 70.0)],
+        "other": [result_of("cartpole", 200.0, 220.0), result_of("inventory", 75.0, 76.0)],
+    }
+    comparison = jaxrl.compare(sources, normalise="benchmark")
+    by_hand = {task: reference(benchmark, task)[:2] for task in ("cartpole", "inventory")}
+    assert comparison.references == by_hand
+    assert comparison.table().rows == jaxrl.compare(sources, normalise=by_hand).table().rows
+    (note,) = [note for note in comparison.notes if note.startswith("Normalised")]
+    assert "0 and 1 at random actions and " in note and "the optimum of inventory: 22 and " in note
+    with pytest.raises(TypeError, match=r"normalise is 'random'; it takes two numbers for each task, or 'benchmark'"):
+        jaxrl.compare(sources, normalise="random")  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_the_shell_normalises_by_the_benchmark(
+    benchmark: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in (("one", 100.0), ("other", 200.0)):
+        result_of("cartpole", value, value + 20.0).save(tmp_path / "runs" / name)
+    runs = tuple(str(tmp_path / "runs" / name) for name in ("one", "other"))
+    assert Compare(runs, normalise=("benchmark",)).run_command() == 0
+    assert "0 and 1 at random actions and " in capsys.readouterr().out
+    with pytest.raises(CommandError, match=r"--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, or benchmark"):
+        Compare(runs, normalise=("cartpole",)).run_command()
+    assert benchmark.directory == tmp_path
+
+
+def test_the_command_measures_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("jaxrl.cli.benchmark.TASKS", ("cartpole", "stopping"))
+    monkeypatch.setattr("jaxrl.cli.benchmark.measure", lambda task: Measured(task, 4, 1.5, 0.25, 2.0))
+    store_measured(Measured("cartpole", 10, 22.0, 0.1, None), tmp_path)
+    assert run_benchmark(["references", "--data", str(tmp_path)]) == 0
+    assert "stopping: random 1.5, standard error 0.25, 4 episodes; the optimum is 2" in capsys.readouterr().out
+    assert [each.random for each in measured(tmp_path).values()] == [22.0, 1.5]
+    assert run_benchmark(["references", "cartpole", "--data", str(tmp_path)]) == 0
+    assert measured(tmp_path)["cartpole"].random == 1.5
+    with pytest.raises(
+        CommandError, match=r"references takes tasks of the benchmark, got stoping; did you mean 'stopping'"
+    ):
+        run_benchmark(["references", "stoping", "--data", str(tmp_path)])
+
+
+def test_the_random_returns_of_the_clone_are_below_every_optimum() -> None:
+    have, benchmark = measured(), load()
+    assert set(benchmark.tasks) <= set(have) <= set(TASKS)
+    for task in benchmark.tasks:
+        low, high, origin = reference(benchmark, task)
+        assert low < high, task
+        assert have[task].episodes >= 1024, task
+        if origin == "optimum":
+            assert high == pytest.approx(cell_env(task).optimum(), rel=1e-7), task
