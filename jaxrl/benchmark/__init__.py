@@ -2,7 +2,22 @@
 
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import Benchmark, load
+from jaxrl.benchmark.page import write_page
 from jaxrl.benchmark.published import PUBLISHED, Published, beside_published
+from jaxrl.benchmark.references import Reference, reference
 from jaxrl.benchmark.running import run
 
-__all__ = ["CELLS", "PUBLISHED", "Benchmark", "Cell", "Published", "beside_published", "cell", "load", "run"]
+__all__ = [
+    "CELLS",
+    "PUBLISHED",
+    "Benchmark",
+    "Cell",
+    "Published",
+    "Reference",
+    "beside_published",
+    "cell",
+    "load",
+    "reference",
+    "run",
+    "write_page",
+]
