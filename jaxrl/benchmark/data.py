@@ -14,10 +14,12 @@ from envs.errors import MissingPackageError, UserValueError, installing
 from envs.files import replacing
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.policies.export import export_policy
+from jaxrl.policies.load_exported import load_weights
 from jaxrl.results.checksums import checksum_of_file, read_sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError, metrics_dataset, range_of
 from jaxrl.results.description import config_of
 from jaxrl.results.format import reason
+from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table, estimates
 from jaxrl.runtime.machine.processors import model
@@ -66,10 +68,22 @@ class Benchmark:
           ValueError: There is no such cell.
           ResultError: The cell has no data, or they are damaged.
         """
-        each = cell(algorithm, environment)
-        if each not in self.cells:
-            raise ResultError(f"the benchmark has no data of {each.name} yet: {each.command}")
-        return _read(each, self.directory, trust)
+        return _read(self._stored(algorithm, environment), self.directory, trust)
+
+    def policy(self, algorithm: str, environment: str, *, trust: bool = False) -> TrainedPolicy:
+        """The stored policy of a cell, that of its first seed which did not fail.
+
+        Args:
+          algorithm: Name of the algorithm.
+          environment: Name of the environment.
+          trust: Whether to read files that do not match their checksums.
+
+        Raises:
+          ValueError: There is no such cell.
+          ResultError: The cell has no data, or they are damaged.
+        """
+        each = self._stored(algorithm, environment)
+        return load_weights(self.directory / f"{each.stem}.safetensors", trust=trust)
 
     def results(self, *tasks: str, trust: bool = False) -> dict[str, list[Result]]:
         """Results by the names of algorithms that have data on all of some tasks, as `jaxrl.compare` takes them.
@@ -91,6 +105,12 @@ class Benchmark:
                 f"{', '.join(tasks) or 'none'}"
             )
         return {name: [self.result(name, task, trust=trust) for task in tasks] for name in complete}
+
+    def _stored(self, algorithm: str, environment: str) -> Cell:
+        each = cell(algorithm, environment)
+        if each not in self.cells:
+            raise ResultError(f"the benchmark has no data of {each.name} yet: {each.command}")
+        return each
 
     def require_task(self, task: str | None) -> None:
         """Reject a task without data; None stands for all.

@@ -24,7 +24,7 @@ from jaxrl.results.checksums import CHECKSUM, check_seal, checksum_of_file, read
 from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.format import reason
 from jaxrl.results.json_values import parsed
-from jaxrl.results.policy import NO_MEMORY
+from jaxrl.results.policy import NO_MEMORY, TrainedPolicy
 
 SUFFIXES = {".stablehlo": "stablehlo", ".safetensors": "safetensors", ".onnx": "onnx"}
 PROGRAM = "program"  # key of the checksum of a StableHLO file in its JSON file
@@ -39,6 +39,7 @@ __all__ = [
     "ExportedPolicy",
     "format_of",
     "load_exported",
+    "load_weights",
     "needs_extra",
     "open_exported",
     "spec_file",
@@ -338,7 +339,30 @@ def _safe_open(file: Path) -> Any:
     return safe_open(file, framework="numpy")
 
 
-def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, allow: Allow) -> Run:
+def load_weights(path: str | Path, *, allow: Allow = (), trust: bool = False) -> TrainedPolicy:
+    """The trained policy of a safetensors file, which samples actions, too, and is evaluated as those of a result.
+
+    Args:
+      path: File that `export_policy` wrote.
+      allow: Modules, or packages, of which code may be imported to build the algorithm, as of `load_exported`.
+      trust: Whether to read files that do not match their checksums.
+
+    Returns:
+      The policy, with the default parameters of its environment.
+
+    Raises:
+      ResultError: The file is not one of safetensors, is damaged, or its algorithm cannot be built.
+    """
+    file = Path(path)
+    if (file_format := format_of(file)) != "safetensors":
+        raise ResultError(f"path takes a .safetensors file, got {file}, of the format {file_format}")
+    spec = _read_spec(file, file_format, trust)
+    algo, params = _weights(file, spec, None, allow)
+    return TrainedPolicy(algo, params, seed=spec.get("seed"))
+
+
+def _weights(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, allow: Allow) -> tuple[Algorithm, Any]:
+    """The algorithm and the policy of a safetensors file."""
     with _safe_open(file) as stream:
         arrays = {name: stream.get_tensor(name) for name in stream.keys()}  # noqa: SIM118 -- not a dictionary
     if algo is None:
@@ -356,6 +380,11 @@ def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, al
     if shapes_of[0] != shapes_of[1]:
         raise ResultError(f"{file} does not fit the algorithm {algo.name}: it holds other parameters.")
     params = jax.tree.unflatten(jax.tree.structure(shapes), [arrays[name] for name, _ in expected])
+    return algo, params
+
+
+def _safetensors(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, allow: Allow) -> Run:
+    algo, params = _weights(file, spec, algo, allow)
     program = greedy_program(algo, params)
     function = jax.jit(program.function)
 

@@ -19,6 +19,7 @@ from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.cli.main import main
 from jaxrl.cli.parsing import CommandError
+from jaxrl.policies.load_exported import load_weights
 from jaxrl.presets import PRESETS
 from jaxrl.results.dataset import ResultError
 
@@ -73,8 +74,12 @@ def test_a_cell_records_its_origin_and_one_policy(data: Path) -> None:
     assert origin["command"] == "jaxrl benchmark run a2c delayed-choice"
     assert origin["commit"] == commit() and origin["processor"]
     assert kept.metrics.attrs["run_seconds"] > 0 and kept.loaded["versions"]["jax"]
-    policy = jaxrl.load_exported(data / f"{SMALL.stem}.safetensors")
-    assert int(policy(np.zeros((1, 3), np.float32), np.array([[False, True]]))[0]) == 1
+    exported = jaxrl.load_exported(data / f"{SMALL.stem}.safetensors")
+    mask = np.array([[False, True]])
+    assert int(exported(np.zeros((1, 3), np.float32), mask)[0]) == 1
+    policy = loaded(data).policy("a2c", "delayed-choice")
+    assert policy.seed == 0 and int(policy(np.zeros((1, 3), np.float32), mask=mask)[0]) == 1
+    np.testing.assert_array_equal(jaxrl.evaluate(policy, episodes=4)["return"], kept.values("return")[0, 0, -1])
 
 
 def test_results_are_compared_with_the_benchmark(
@@ -154,14 +159,21 @@ def test_missing_packages_are_named_before_training(tmp_path: Path, monkeypatch:
 
 
 def test_damaged_and_missing_data_are_named(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match=r"no data of ppo on cartpole yet: jaxrl benchmark run ppo cartpole"):
-        loaded(data).result("ppo", "cartpole")
+    for read in (Benchmark.result, Benchmark.policy):
+        with pytest.raises(ResultError, match=r"no data of ppo on cartpole yet: jaxrl benchmark run ppo cartpole"):
+            read(loaded(data), "ppo", "cartpole")
     for file in data.glob(f"{SMALL.stem}.*"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     curves = tmp_path / f"{SMALL.stem}.parquet"
     curves.write_bytes(curves.read_bytes()[:-1] + b"x")
     with pytest.raises(ResultError, match="is damaged: it does not match the checksum"):
         loaded(tmp_path).result("a2c", "delayed-choice")
+    weights = tmp_path / f"{SMALL.stem}.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"x")
+    with pytest.raises(ResultError):
+        loaded(tmp_path).policy("a2c", "delayed-choice")
+    with pytest.raises(ResultError, match=r"path takes a \.safetensors file, got"):
+        load_weights("policy.onnx")
     with pytest.raises(ResultError, match="directory takes a directory of benchmark data"):
         load(tmp_path / "none")
     with pytest.raises(ValueError, match="tasks takes tasks on which an algorithm has data"):
