@@ -2,6 +2,7 @@
 
 from bench.studies import (
     bandit_slopes,
+    benchmark_claims,
     centralised_critic,
     characters,
     crowd_observations,
@@ -56,6 +57,7 @@ STUDIES: dict[str, Study] = {
         crowd_observations.STUDY,
         crowd_rewards.STUDY,
         bandit_slopes.STUDY,
+        benchmark_claims.STUDY,
         preference_sampling.STUDY,
     )
 }

@@ -1,0 +1,79 @@
+"""The study of the benchmark's claims: settings, numbers of seeds, simulated searches, ranks, and its tables."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+
+import jaxrl
+from bench.studies import benchmark_claims, run_study
+from bench.studies.benchmark_claims import SEEDS, Settings, ends, optimism, ranks, seeds_needed
+from jaxrl.benchmark.references import reference
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        ({"least": 1}, "least must be a whole number of at least 2, got 1"),
+        ({"shift": 0.0}, "shift takes a share above 0 and below 1, got 0.0"),
+        ({"shares": (0.5, 1.5)}, "shares takes shares above 0 and up to 1, got (0.5, 1.5)"),
+    ],
+)
+def test_settings_are_checked(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
+        Settings(**fields)
+
+
+def test_the_number_of_seeds_has_the_power_of_a_normal_approximation() -> None:
+    values = np.random.default_rng(1).normal(size=100_000)
+    deviation = values.std()
+    for shift in (0.4, 1.0):
+        needed = seeds_needed(values, shift, 0.8, 2_000)
+        # Two samples of n with this power: n = 2 (z_0.975 + z_0.8)^2 (deviation / shift)^2, and a few more by Student.
+        expected = 2 * (scipy.stats.norm.ppf(0.975) + scipy.stats.norm.ppf(0.8)) ** 2 * (deviation / shift) ** 2
+        assert needed in SEEDS
+        assert SEEDS[SEEDS.index(int(needed)) - 1] < expected + 2 and needed >= 0.9 * expected
+    assert seeds_needed(np.ones(32), 0.05, 0.8, 100) == SEEDS[0]
+    assert seeds_needed(values, 1e-3, 0.8, 100) == np.inf
+
+
+def test_searches_by_few_seeds_are_optimistic() -> None:
+    draws = np.random.default_rng(2)
+    alike = {name: draws.normal(size=200) for name in "abcd"}
+    few, regret = optimism(alike, 1, 20_000)
+    # The best of four normal values exceeds their mean by 1.0294 deviations.
+    assert few.mean() == pytest.approx(1.0294, abs=0.2) and regret.mean() < 0.15
+    apart = {"low": np.zeros(8) + draws.normal(size=8) * 1e-3, "high": np.ones(8)}
+    few, regret = optimism(apart, 2, 100)
+    assert few.tolist() == [0.0] * 100 and regret.tolist() == [0.0] * 100
+
+
+def test_ends_are_normalised_and_interpolated() -> None:
+    benchmark = jaxrl.benchmark.load()
+    low, high, _ = reference(benchmark, "delayed-choice")
+    values, at = ends(benchmark, "delayed-choice", 0.01)
+    result = benchmark.result("a2c", "delayed-choice")
+    steps, first = result.metrics["env_step"].values, result.values("return")[0]
+    share = at / steps[1]
+    expected = ((1 - share) * first[:, 0] + share * first[:, 1] - low) / (high - low)
+    np.testing.assert_allclose(values["a2c"], expected, rtol=1e-12)
+
+
+def test_hyperbolic_returns_are_those_of_the_rewards() -> None:
+    """In delayed choice, a reward of 1 comes after the first step, and 1.75 after later ones."""
+    benchmark = jaxrl.benchmark.load()
+    (plain, hyperbolic) = ranks(benchmark, "delayed-choice", 0.1, 4)["a2c"]
+    env = benchmark.policy("a2c", "delayed-choice").algo.env
+    steps = int(jaxrl.evaluate(benchmark.policy("a2c", "delayed-choice"), env, 4)["length"].values[0])
+    assert plain == 1.75 and hyperbolic == pytest.approx(1.75 / (1 + 0.1 * (steps - 1)), rel=1e-6)
+
+
+@pytest.mark.slow
+def test_a_small_run_writes_the_tables(tmp_path: Path) -> None:
+    settings = Settings(tasks=("delayed-choice",), samples=100, episodes=4)
+    run_study(benchmark_claims.STUDY, settings, tmp_path / "study", progress=False)
+    tables = {file.stem: file.read_text().splitlines() for file in (tmp_path / "study").glob("*.csv")}
+    assert {name: len(lines) for name, lines in tables.items()} == {"best": 5, "seeds": 2, "tuning": 2, "ranks": 2}
