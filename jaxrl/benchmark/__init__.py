@@ -5,7 +5,7 @@ from jaxrl.benchmark.data import Benchmark, load
 from jaxrl.benchmark.page import write_page
 from jaxrl.benchmark.published import PUBLISHED, Published, beside_published
 from jaxrl.benchmark.references import Reference, reference
-from jaxrl.benchmark.running import run
+from jaxrl.benchmark.running import run, verify
 
 __all__ = [
     "CELLS",
@@ -19,5 +19,6 @@ __all__ = [
     "load",
     "reference",
     "run",
+    "verify",
     "write_page",
 ]

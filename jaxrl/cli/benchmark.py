@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import tyro
 
 from envs.spelling import near
@@ -14,19 +15,21 @@ from jaxrl.benchmark.data import load
 from jaxrl.benchmark.page import write_page
 from jaxrl.benchmark.published import beside_published
 from jaxrl.benchmark.references import TASKS, measure, measured, store_measured
-from jaxrl.benchmark.running import RUNS, run
+from jaxrl.benchmark.running import RUNS, run, verify
+from jaxrl.cli.dataclass_options import WholeNumber
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.runtime.call import shard_of
 
 __all__ = ["COMMANDS", "run_benchmark"]
 
-_USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | table | page | references
+_USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | table | page | references | verify
 
   run     Train a cell, or all cells without data, and store its curves and one policy.
   table   Show the interquartile mean of each cell that has data.
   page    Write all curves as one page for a browser.
   references
           Measure the returns of random actions and optima, which normalised values take as 0 and 1.
+  verify  Train cells again with other seeds, and compare them with their data.
 
 `jaxrl benchmark COMMAND --help` lists the options of a command."""
 
@@ -130,7 +133,41 @@ class WritePage:
         print(f"Wrote {write_page(load(self.data), self.out, confidence=self.confidence)}")
 
 
-COMMANDS: dict[str, type] = {"run": RunCells, "table": ShowTable, "page": WritePage, "references": MeasureReferences}
+@dataclass(frozen=True)
+class VerifyCells:
+    """Train cells that have data again, with other seeds, and compare their last returns with the stored ones."""
+
+    names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[ALGORITHM ENVIRONMENT]")] = ()
+    """Algorithm and environment of one cell; cells picked at random if none is named."""
+    cells: WholeNumber = 5
+    """Number of cells that are picked at random."""
+    seed: WholeNumber = 0
+    """Seed of the random choice of cells."""
+    data: Path | None = None
+    """Directory of the data; that of the clone if None."""
+
+    def run_command(self) -> None:
+        """Train one cell after another, and print a table."""
+        have = load(self.data).cells
+        chosen = [each for each in (cells_named(self.names) if self.names else have) if each in have]
+        if not chosen:
+            raise CommandError(f"verify takes cells that have data, got {' '.join(self.names) or 'none'}")
+        if not self.names:
+            order = np.random.default_rng(self.seed).permutation(len(chosen))
+            chosen = [chosen[at] for at in order[: self.cells]]
+        table = verify(chosen, self.data)
+        print(table)
+        inside = sum(row[table.columns.index("inside")] == "yes" for row in table.rows)
+        print(f"\n{inside} of {len(table.rows)} cells lie in their interval; of unchanged ones 83 % are expected to.")
+
+
+COMMANDS: dict[str, type] = {
+    "run": RunCells,
+    "table": ShowTable,
+    "page": WritePage,
+    "references": MeasureReferences,
+    "verify": VerifyCells,
+}
 
 
 def run_benchmark(args: Sequence[str]) -> int:

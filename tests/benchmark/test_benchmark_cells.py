@@ -13,7 +13,7 @@ from documents import ROOT
 import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
-from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run
+from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run, verify
 from jaxrl.benchmark.data import store
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
@@ -100,6 +100,26 @@ def test_results_are_compared_with_the_benchmark(
     assert "benchmark a2c" in capsys.readouterr().out
     with pytest.raises(TypeError, match="and then 'benchmark' or nothing, got 2 arguments"):
         jaxrl.compare({"mine": mine}, "something")  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_a_cell_is_trained_again_with_other_seeds(
+    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (row,) = verify([SMALL], data, progress=False).to_pandas().to_dict("records")
+    trained = jaxrl.train(
+        SMALL.algo(), seeds=[3, 4, 5], env_steps=2_400, evals=20, eval_episodes=16, eval_at_start=True, progress=False
+    )
+    stored = loaded(data).table().to_pandas().iloc[0]
+    assert row["again"] == pytest.approx(float(jaxrl.statistics.iqm(trained.values("return")[0, :, -1])))
+    assert [row["iqm"], row["low"], row["high"]] == [stored["iqm"], stored["low"], stored["high"]]
+    assert row["inside"] == ("yes" if row["low"] <= row["again"] <= row["high"] else "no") and 0 < row["p_value"] <= 1
+    seen = []
+    monkeypatch.setattr("jaxrl.cli.benchmark.verify", lambda cells, _: seen.append(cells) or verify([], data))
+    assert run_benchmark(["verify", "--data", str(data)]) == 0
+    assert run_benchmark(["verify", "a2c", "delayed-choice", "--data", str(data)]) == 0
+    assert seen == [[cell("a2c", "delayed-choice")]] * 2 and "0 of 0 cells lie" in capsys.readouterr().out
+    with pytest.raises(CommandError, match="verify takes cells that have data, got ppo cartpole"):
+        run_benchmark(["verify", "ppo", "cartpole", "--data", str(data)])
 
 
 def test_the_table_has_a_row_for_each_cell_with_data(data: Path) -> None:
@@ -196,7 +216,7 @@ def test_unknown_cells_are_one_sentence() -> None:
         (["run"], "run takes an algorithm and an environment, or --missing"),
         (["run", "ppo", "cartpole", "acrobot"], "run takes an algorithm and an environment, got ppo cartpole acrobot"),
         (["run", "nothing"], "run takes an algorithm or a task of the benchmark, got nothing"),
-        (["runs"], "benchmark takes run, table, page, references, got runs"),
+        (["runs"], "benchmark takes run, table, page, references, verify, got runs"),
     ],
 )
 def test_bad_commands_are_one_sentence(args: list[str], sentence: str, data: Path) -> None:
