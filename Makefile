@@ -154,6 +154,8 @@ docs: $(call stamp,docs)  ## the documentation as a site in build/site
 release-check: $(call stamp,dev)  ## build wheel and source distribution in dist, test them, and use each in an empty environment
 	rm -rf dist
 	$(BIN)/python -m build
+	mkdir -p build
+	tar -C bench -czf build/benchmark.tar.gz benchmark
 	$(BIN)/python -m pytest -m "" tests/release
 
 # uv finds versions for every platform and Python at once; OPTIONS=--upgrade takes newer ones than those in the file.

@@ -16,7 +16,7 @@ import scipy.stats
 import jaxrl
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
-from jaxrl.benchmark.data import Benchmark
+from jaxrl.benchmark.data import Benchmark, returns_at
 from jaxrl.benchmark.references import reference
 from jaxrl.checks import check_counts
 from jaxrl.learning.evaluation import evaluate_episodes
@@ -96,9 +96,7 @@ def ends(benchmark: Benchmark, task: str, share: float = 1.0) -> tuple[dict[str,
     at = int(share * min(int(result.metrics["env_step"][-1]) for result in results.values()))
     values = {}
     for name, result in results.items():
-        steps, good = result.metrics["env_step"].values, ~result.failed_runs()[0]
-        returns = np.asarray([np.interp(at, steps, run) for run in result.values("return")[0, good]])
-        values[name] = (returns - low) / (high - low)
+        values[name] = (returns_at(result, at) - low) / (high - low)
     return values, at
 
 

@@ -2,7 +2,6 @@
 
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import Benchmark, load
-from jaxrl.benchmark.page import write_page
 from jaxrl.benchmark.published import PUBLISHED, Published, beside_published
 from jaxrl.benchmark.references import Reference, reference
 from jaxrl.benchmark.running import run, verify
@@ -20,5 +19,4 @@ __all__ = [
     "reference",
     "run",
     "verify",
-    "write_page",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ import numpy as np
 from envs.errors import MissingPackageError, UserValueError, installing
 from envs.files import replacing
 from jaxrl.benchmark.cells import CELLS, Cell, cell
+from jaxrl.benchmark.fetching import address, cached, download
 from jaxrl.policies.export import export_policy
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.results.checksums import checksum_of_file, read_sealed, sealed_json
@@ -27,7 +29,7 @@ from jaxrl.runtime.machine.processors import model
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["METRICS", "Benchmark", "data_directory", "estimates_at", "load", "require_writers", "store"]
+__all__ = ["METRICS", "Benchmark", "data_directory", "estimates_at", "load", "require_writers", "returns_at", "store"]
 
 METRICS = ("return", "discounted_return")
 ORIGIN = "benchmark"  # key of `config.json` with the origin of a cell
@@ -41,10 +43,15 @@ class Benchmark:
     Attributes:
       directory: Directory of the data.
       cells: Cells that have data, in the order of `CELLS`.
+      origin: "clone", "download", or "directory" for one that was passed.
     """
 
     directory: Path
     cells: tuple[Cell, ...]
+    origin: str = "directory"
+
+    def __repr__(self) -> str:
+        return f"Benchmark({len(self.cells)} of {len(CELLS)} cells in {self.directory}, {self.origin})"
 
     @property
     def missing(self) -> tuple[Cell, ...]:
@@ -155,35 +162,64 @@ def estimates_at(result: Result, env_step: int, confidence: float) -> tuple[floa
       env_step: Environment step, between two evaluations of which a run is interpolated.
       confidence: Confidence level of the interval.
     """
+    return estimates(returns_at(result, env_step), confidence, range_of(result.metrics.attrs, "return"))
+
+
+def returns_at(result: Result, env_step: float) -> np.ndarray:
+    """Returns of the runs that did not fail, `[runs]`, interpolated between the evaluations of each.
+
+    Args:
+      result: Curves of a cell.
+      env_step: Environment step.
+    """
     steps, good = result.metrics["env_step"].values, ~result.failed_runs()[0]
-    values = np.asarray([np.interp(env_step, steps, run) for run in result.values("return")[0, good]])
-    return estimates(values, confidence, range_of(result.metrics.attrs, "return"))
+    return np.asarray([np.interp(env_step, steps, run) for run in result.values("return")[0, good]])
 
 
 def load(directory: str | Path | None = None) -> Benchmark:
     """The results of the benchmark.
 
     Args:
-      directory: Directory of the data; None for that of the clone from which jaxrl is imported.
+      directory: Directory of the data; None for that of the clone from which jaxrl is imported, or, outside a clone,
+        for the data of this version's release, which are downloaded once.
+
+    Returns:
+      The results; `origin` says where they are from.
 
     Raises:
-      ResultError: There is no such directory, as outside a clone.
+      ResultError: There is no such directory, or nothing can be downloaded.
     """
     where = data_directory(directory)
-    return Benchmark(where, tuple(each for each in CELLS if (where / f"{each.stem}.json").is_file()))
+    origin = "directory" if directory is not None else "clone" if where == _of_clone() else "download"
+    return Benchmark(where, tuple(each for each in CELLS if (where / f"{each.stem}.json").is_file()), origin)
 
 
 def data_directory(directory: str | Path | None) -> Path:
-    """Directory of the data, by default that of the clone.
+    """Directory of the data, by default that of the clone, or of a download.
 
     Raises:
       ResultError: The directory does not exist.
     """
-    where = Path(__file__).parents[2] / "bench" / "benchmark" if directory is None else Path(directory)
-    if not where.is_dir():
-        what = "the data of the benchmark come with a clone of jaxrl, in bench/benchmark" if directory is None else ""
-        raise ResultError(f"{what or 'directory takes a directory of benchmark data'}: {where} does not exist")
-    return where
+    if directory is not None:
+        if not Path(directory).is_dir():
+            raise ResultError(f"directory takes a directory of benchmark data: {directory} does not exist")
+        return Path(directory)
+    if _of_clone().is_dir():
+        return _of_clone()
+    target, source = cached(), address()
+    if not target.is_dir():
+        if source is None:
+            raise ResultError(
+                "the data of the benchmark come with a clone of jaxrl, in bench/benchmark: "
+                f"{_of_clone()} does not exist, and no release is published yet from which to download them"
+            )
+        print(f"jaxrl: downloading the benchmark from {source} to {target}", file=sys.stderr)
+        download(source, target)
+    return target
+
+
+def _of_clone() -> Path:
+    return Path(__file__).parents[2] / "bench" / "benchmark"
 
 
 def require_writers() -> None:

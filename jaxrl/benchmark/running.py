@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from jaxrl.benchmark.cells import EVAL_EPISODES, POINTS, Cell
-from jaxrl.benchmark.data import data_directory, estimates_at, load, require_writers, store
-from jaxrl.report.comparing import compare
-from jaxrl.report.pairs import corrected
+from jaxrl.benchmark.data import data_directory, estimates_at, load, require_writers, returns_at, store
+from jaxrl.results.p_values import corrected, improvement_p_value
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table
 from jaxrl.runtime.training import train
@@ -89,14 +88,11 @@ def verify(
         stored = benchmark.result(each.algorithm, each.environment)
         first = max(stored.seeds) + 1
         again = _trained(each, range(first, first + len(stored.seeds)), **options)
-        names = {"stored": stored, "again": again}
         last = int(stored.metrics["env_step"][-1])
-        old, new = (estimates_at(result, last, confidence) for result in names.values())
-        (_, row) = compare(names, metric="return").table().to_pandas().to_dict("records")
-        p_values.append(row["p_value"])
-        rows.append(
-            (each.environment, each.algorithm, *old[:3], *new[:3], "yes" if old[1] <= new[0] <= old[2] else "no")
-        )
+        old, new = (estimates_at(result, last, confidence) for result in (stored, again))
+        p_values.append(improvement_p_value(*([returns_at(result, last)] for result in (stored, again))))
+        inside = "yes" if old[1] <= new[0] <= old[2] else "no"
+        rows.append((each.environment, each.algorithm, *old[:3], *new[:3], inside))
     columns = ("task", "algorithm", "iqm", "low", "high", "again", "again_low", "again_high", "inside", "p_value")
     title = f"cells trained again with other seeds: interquartile means with {confidence:.0%} intervals"
     filled = tuple((*row, value) for row, value in zip(rows, corrected(p_values), strict=True))

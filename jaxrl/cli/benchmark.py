@@ -12,12 +12,12 @@ import tyro
 from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import load
-from jaxrl.benchmark.page import write_page
 from jaxrl.benchmark.published import beside_published
 from jaxrl.benchmark.references import TASKS, measure, measured, store_measured
 from jaxrl.benchmark.running import RUNS, run, verify
 from jaxrl.cli.dataclass_options import WholeNumber
 from jaxrl.cli.parsing import CommandError, parse
+from jaxrl.report.benchmark_page import write_page
 from jaxrl.runtime.call import shard_of
 
 __all__ = ["COMMANDS", "run_benchmark"]

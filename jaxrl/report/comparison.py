@@ -14,10 +14,11 @@ from envs.spelling import near
 from jaxrl.report.comparison_text import as_html, as_text, notes_on
 from jaxrl.report.efficiency import median_interval, steps_of
 from jaxrl.report.entries import SETTINGS, Entry, runs_on
-from jaxrl.report.pairs import Chance, Scores, chance_of, corrected, p_value_of, rectangle
+from jaxrl.report.pairs import Chance, Scores, chance_of, p_value_of, rectangle
 from jaxrl.report.runs import Run, differences
 from jaxrl.report.text import NOTHING
 from jaxrl.results.format import counted
+from jaxrl.results.p_values import corrected
 from jaxrl.results.statistics import bootstrap_interval, iqm, normalise
 from jaxrl.results.tables import Table, estimates
 

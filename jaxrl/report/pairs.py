@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-import scipy.stats
 
 from jaxrl.report.runs import Run
+from jaxrl.results.p_values import improvement_p_value
 from jaxrl.results.statistics import probability_of_improvement
 
-NUM_PERMUTATIONS = 9_999
-
-__all__ = ["Chance", "Scores", "chance_of", "corrected", "p_value_of", "rectangle"]
+__all__ = ["Chance", "Scores", "chance_of", "p_value_of", "rectangle"]
 
 
 class Scores(NamedTuple):
@@ -85,57 +83,15 @@ def chance_of(ours: Sequence[Scores], theirs: Sequence[Scores], direction: int, 
 
 
 def p_value_of(ours: Sequence[Scores], theirs: Sequence[Scores]) -> float:
-    """P-value of the hypothesis that both have one distribution of values on each task, two-sided, by permutations.
-
-    The statistic is the distance of the probability of `chance_of` from one half. Values are exchanged between the two
-    lines within each task, or within each pair of runs of one seed where runs are paired, `NUM_PERMUTATIONS` times;
-    the level is exact at any number of runs, since the observed order counts among them.
+    """P-value of the hypothesis that both have one distribution of values on each task; nan if one has no run left.
 
     Args:
-      ours, theirs: Scores of both on each task, in one order.
-
-    Returns:
-      The p-value, at least 1 / (1 + `NUM_PERMUTATIONS`); nan if one of the two has no run left on a task.
+      ours, theirs: Scores of both on each task, in one order, paired where `chance_of` pairs them.
     """
     first, second, paired = _aligned(ours, theirs)
     if not min(values.size for values in (*first, *second)):
         return float("nan")
-    draws = np.random.default_rng(0)
-    observed, permuted = 0.0, np.zeros(NUM_PERMUTATIONS)
-    for one, other in zip(first, second, strict=True):
-        if paired:
-            wins = np.sign(one - other) / (2 * len(one))
-            observed += wins.sum()
-            permuted += draws.choice((-1.0, 1.0), (NUM_PERMUTATIONS, len(wins))) @ wins
-            continue
-        # The probability is linear in the sum of our ranks among all values.
-        ranks = scipy.stats.rankdata(np.concatenate([one, other]))
-        centred = (ranks - ranks.mean()) / (len(one) * len(other))
-        observed += centred[: len(one)].sum()
-        orders = draws.permuted(np.broadcast_to(centred, (NUM_PERMUTATIONS, len(ranks))), axis=1)
-        permuted += orders[:, : len(one)].sum(axis=1)
-    # Sums of one permutation in another order differ by rounding.
-    reached = np.abs(permuted) >= abs(observed) - 1e-9
-    return float((1 + reached.sum()) / (1 + NUM_PERMUTATIONS))
-
-
-def corrected(p_values: Sequence[float]) -> list[float]:
-    """P-values of several comparisons, corrected so that the smallest of them holds for all together.
-
-    Args:
-      p_values: P-value of each comparison; nan is kept and is not counted.
-
-    Returns:
-      P-values that are at most alpha with a probability of at most alpha for any true hypothesis among them.
-
-    Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
-    """
-    values = np.asarray(p_values, np.float64)
-    (at,) = np.nonzero(np.isfinite(values))
-    order = at[np.argsort(values[at], kind="stable")]
-    raised = values[order] * np.arange(len(order), 0, -1)
-    values[order] = np.minimum(np.maximum.accumulate(raised), 1.0)
-    return values.tolist()
+    return improvement_p_value(first, second, paired=paired)
 
 
 def _aligned(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[list[np.ndarray], list[np.ndarray], bool]:

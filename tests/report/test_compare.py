@@ -16,8 +16,9 @@ from jaxrl import plotting
 from jaxrl.cli import main as cli
 from jaxrl.cli.compare import named_sources, references
 from jaxrl.report.comparison import COMPARED
-from jaxrl.report.pairs import NUM_PERMUTATIONS, Scores, corrected, p_value_of
+from jaxrl.report.pairs import Scores, p_value_of
 from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.p_values import NUM_PERMUTATIONS, corrected
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
 

@@ -1,0 +1,90 @@
+"""The data of the benchmark outside a clone: an archive from a server, and what may go wrong."""
+
+import functools
+import http.server
+import io
+import tarfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jaxrl
+from jaxrl.benchmark.data import load
+from jaxrl.benchmark.fetching import address, cached
+from jaxrl.results.dataset import ResultError
+from jaxrl.version import __version__
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    """A server of files that writes no log."""
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Write nothing."""
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+    """Address of a repository on this machine, and the archive of its release."""
+    archive = tmp_path / "served" / "releases" / "download" / f"v{__version__}" / "benchmark.tar.gz"
+    archive.parent.mkdir(parents=True)
+    handler = functools.partial(Quiet, directory=tmp_path / "served")
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}", archive
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No clone, and an empty cache."""
+    monkeypatch.setattr("jaxrl.benchmark.data._of_clone", lambda: tmp_path / "none")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+
+
+def publish(repository: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the data be those of a repository."""
+    monkeypatch.setattr("jaxrl.benchmark.data.address", lambda: address(repository))
+
+
+def test_data_are_downloaded_once_and_say_so(
+    release: tuple[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repository, archive = release
+    real = Path(jaxrl.__file__).parents[1] / "bench" / "benchmark"
+    with tarfile.open(archive, "w:gz") as files:
+        for file in sorted(real.glob("a2c-on-delayed-choice.*")):
+            files.add(file, f"benchmark/{file.name}")
+    publish(repository, monkeypatch)
+    benchmark = load()
+    assert benchmark.origin == "download" and benchmark.directory == cached()
+    assert repr(benchmark).startswith("Benchmark(1 of ") and repr(benchmark).endswith(", download)")
+    assert f"downloading the benchmark from {repository}/releases/" in capsys.readouterr().err
+    assert len(benchmark.result("a2c", "delayed-choice").seeds) == 32
+    archive.unlink()
+    assert load().cells == benchmark.cells and load(real).origin == "directory"
+    assert capsys.readouterr().err == ""
+    assert [file.name for file in cached().parent.iterdir()] == [cached().name]
+
+
+def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(
+    release: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, archive = release
+    with pytest.raises(ResultError, match=r"in bench/benchmark: .* does not exist, and no release is published yet"):
+        load()
+    publish(repository, monkeypatch)
+    with pytest.raises(ResultError, match=r"cannot be downloaded from http://127.*404"):
+        load()
+    archive.write_bytes(b"nothing")
+    with pytest.raises(ResultError, match="cannot be downloaded from http://127"):
+        load()
+    for name, sentence in (("other/x.json", "it has no directory `benchmark`"), ("../x.json", "cannot be downloaded")):
+        with tarfile.open(archive, "w:gz") as files:
+            files.addfile(tarfile.TarInfo(name), io.BytesIO())
+        with pytest.raises(ResultError, match=sentence):
+            load()
+    assert not list(cached().parent.iterdir())
