@@ -1,10 +1,14 @@
-"""Hook of MkDocs on the HTML of pages: formulas become MathML, and an interval in a table stays on one line."""
+"""Hooks of MkDocs: formulas become MathML, intervals in tables stay on one line, and the benchmark gets its page."""
 
 import html
 import re
+from pathlib import Path
 from typing import Any
 
 from latex2mathml.converter import convert
+
+from jaxrl.benchmark.data import load
+from jaxrl.report.benchmark_page import write_page
 
 # As pymdownx.arithmatex writes formulas: \( \) in a line, \[ \] on lines of their own.
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', flags=re.DOTALL)
@@ -35,3 +39,8 @@ def on_page_content(text: str, **_: Any) -> str:
         lambda found: mathml(html.unescape(found[2]), "inline" if found[1] == "span" else "block"), text
     )
     return _CELL.sub(lambda cell: _INTERVAL.sub("\u00a0[\\1,\u00a0\\2]", cell[0]), text)
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Write the page of the benchmark's curves beside the page of its table."""
+    write_page(load(), Path(config["site_dir"], "results", "benchmark", "benchmark.html"))
