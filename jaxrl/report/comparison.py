@@ -20,7 +20,7 @@ from jaxrl.report.text import NOTHING
 from jaxrl.results.format import counted
 from jaxrl.results.p_values import corrected
 from jaxrl.results.statistics import bootstrap_interval, iqm, normalise
-from jaxrl.results.tables import Table, estimates
+from jaxrl.results.tables import Table, estimates, with_gaps
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -79,7 +79,8 @@ class Comparison:
           A table with a text form and `to_pandas()`. `seeds` is the number of runs that did not fail, of each task,
           `failed` that of the others, and `steps` the number of environment steps of the training, of all tasks.
           `p_value` is that of the hypothesis that a line and the baseline have one distribution of values, by
-          permutations, corrected by Holm's method for the number of lines compared with the baseline.
+          permutations, corrected by Holm's method for the number of lines compared with the baseline. Values of a task
+          whose optimum is known for a line have the columns `optimum`, `gap` and `gap_percent` of `Result.table`.
 
         Raises:
           ValueError: There is no such task.
@@ -103,14 +104,12 @@ class Comparison:
         kept = [name for name in columns if (any(failed) or name != "failed")]
         kept = [name for name in kept if self.direction or name not in COMPARED]
         at = [columns.index(name) for name in kept]
-        return Table(
-            self._title(tasks),
-            tuple(kept),
-            tuple(tuple(row[column] for column in at) for row in rows),
-            1,
-            (("low", "high"), ("better_low", "better_high"))[: 2 if self.direction else 1],
-            dict.fromkeys(COMPARED[:3], 2) | {"p_value": 4},
-        )
+        cells = [tuple(row[column] for column in at) for row in rows]
+        best = None if len(tasks) > 1 or self._is_normalised(tasks) else self._optima(tasks[0])
+        names, cells, decimals = with_gaps(best, tuple(kept), cells)
+        intervals = (("low", "high"), ("better_low", "better_high"))[: 2 if self.direction else 1]
+        decimals = {**decimals, **dict.fromkeys(COMPARED[:3], 2), "p_value": 4}
+        return Table(self._title(tasks), names, tuple(cells), 1, intervals, decimals)
 
     def matrix(self, task: str | None = None) -> xarray.Dataset:
         """The probability that a run of each line is better than a run of every other, ties counting one half.
@@ -291,6 +290,11 @@ class Comparison:
 
     def _is_normalised(self, tasks: Sequence[str]) -> bool:
         return bool(self.references) and len(tasks) == len(self.steps)
+
+    def _optima(self, task: str) -> np.ndarray | None:
+        """The best attainable value of each line on a task, nan where it is not known; None without any."""
+        best = np.array([entry.optimum(task, self.metric) for entry in self.entries])
+        return best if np.any(np.isfinite(best)) else None
 
     def _chance(self, ours: Sequence[Scores], theirs: Sequence[Scores]) -> Chance | None:
         if not self.direction:

@@ -14,6 +14,7 @@ from jaxrl.report.alignment import values_at
 from jaxrl.report.pairs import Scores
 from jaxrl.report.runs import Run, differences, runs_of_each
 from jaxrl.results.dataset import range_of
+from jaxrl.results.optima import optima
 from jaxrl.results.result import Result
 
 Source = str | Path | Result
@@ -54,6 +55,12 @@ class Entry:
         values, seeds = (np.concatenate(column) for column in zip(*each, strict=True))
         trained = frozenset(seed for run, _ in self.parts[task] for seed in run.result.seeds)
         return Scores(values, seeds, trained, self.parts[task][0].run if len(each) == 1 else None)
+
+    def optimum(self, task: str, metric: str) -> float:
+        """The best attainable value of a metric on a task, nan where it is not known."""
+        run, index = self.parts[task][0]
+        best = optima(run.result, metric)
+        return float("nan") if best is None else float(best[index])
 
     def limits(self, task: str, metric: str) -> tuple[float, float]:
         """The smallest and the largest possible value of a metric on a task."""

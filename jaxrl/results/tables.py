@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NO_INTERVAL = "\N{EN DASH}"
 
-__all__ = ["Table", "estimate_table", "estimates"]
+__all__ = ["Table", "estimate_table", "estimates", "with_gaps"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -100,7 +100,7 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    columns, rows, decimals = _with_gaps(optima(result, metric), columns, rows)
+    columns, rows, decimals = with_gaps(optima(result, metric), columns, rows)
     if metric == "return" and result.best is not None and np.any(np.isfinite(result.best.return_again)):
         return _with_best(result, columns, rows, decimals, confidence, limits)
     last = int(result.metrics["env_step"].values[-1])
@@ -110,7 +110,7 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     return Table(title, columns, tuple(rows), len(paths), decimals=decimals)
 
 
-def _with_gaps(
+def with_gaps(
     best: np.ndarray | None, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], dict[str, int]]:
     """Columns, rows and decimals of a table with the optimum of every row, and the gap to it; unchanged without one.

@@ -11,6 +11,7 @@ import scipy.stats
 from matplotlib.colors import to_rgb
 from PIL import Image
 
+import envs
 import jaxrl
 from jaxrl import plotting
 from jaxrl.cli import main as cli
@@ -190,6 +191,25 @@ def test_the_p_values_of_a_table_are_corrected(comparison, results):
         single.append(pair.table().to_pandas().set_index("name")["p_value"][name])
     assert [rows["dqn"], rows["pqn"]] == corrected(single) and rows["pqn"] == 2 * min(single)
     assert np.isnan(rows["ppo"])
+
+
+def test_the_gap_to_a_known_optimum_is_that_of_the_result():
+    fishery = {
+        name: Result(result_of(level, key=level, environment="fishery", algorithm=name).metrics, {}, jaxrl.ppo(env))
+        for (name, level), env in zip((("ppo", 6), ("dqn", 7)), (envs.make("fishery"),) * 2, strict=True)
+    }
+    rows = jaxrl.compare(fishery).table().to_pandas().set_index("name")
+    for name, result in fishery.items():
+        row = result.table().to_pandas().iloc[0]
+        assert rows.loc[name, "optimum"] == row["optimum"] == pytest.approx(8.25, abs=1e-4)
+        assert rows.loc[name, ["gap", "gap_percent"]].tolist() == row[["gap", "gap_percent"]].tolist()
+    normalised = jaxrl.compare(fishery, normalise={"fishery": (0.0, 8.25)}).table()
+    assert "optimum" not in normalised.columns  # which is not on the scale of these values
+    unknown = {**fishery, "other": result_of(5, key=1, environment="fishery")}
+    with pytest.warns(RuntimeWarning, match=r"the environments of fishery differ in environment\.static"):
+        rows = jaxrl.compare(unknown).table().to_pandas().set_index("name")
+    assert np.isnan(rows.loc["other", "optimum"])
+    assert rows.loc["ppo", "gap"] == rows.loc["ppo", "optimum"] - rows.loc["ppo", "iqm"]
 
 
 def test_without_other_evaluations_the_estimates_are_those_of_the_result():
