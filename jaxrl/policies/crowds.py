@@ -19,6 +19,8 @@ from envs.crowd.trajectories import Trajectory, roll
 from envs.errors import UserValueError
 from envs.settings import in_own_settings
 from envs.wrappers.asymmetric import seen_from
+from envs.wrappers.randomising import Randomise
+from envs.wrappers.time import TimeLimit
 from envs.wrappers.wrapper import Wrapper, params_for
 from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.actor import memories
@@ -91,11 +93,12 @@ def crowd_like(
     Raises:
       ValueError: The policy is not of a crowd, there is no such scenario, or it has no room for so many people.
     """
-    env = policy.algo.env
-    if not isinstance(env, Crowd):
-        raise UserValueError(f"policy was trained on {env.name}; only the policy of a crowd can walk in another scene.")
-    trained = env.default_params if policy.env_params is None else policy.env_params
-    count = int(trained.num_present) if num_agents is None else num_agents
+    env = crowd_of(policy.algo.env)
+    if env is None:
+        raise UserValueError(
+            f"policy was trained on {policy.algo.env.name}; only the policy of a crowd can walk in another scene."
+        )
+    count = int(params_in(env, policy).num_present) if num_agents is None else num_agents
     check_count("num_agents", count)
     places = env.num_agents if num_agents is None else max(count, (env.num_neighbours or 0) + 1)
     if scenario is None or scenario in (env.scenario, env.name.removeprefix("crowd/")):
@@ -103,6 +106,20 @@ def crowd_like(
     else:
         env = dataclasses.replace(env, num_agents=places, scenario=scenario, obstacles=None)
     return env, dataclasses.replace(params_in(env, policy), num_present=count)
+
+
+def crowd_of(env: Environment) -> Crowd | None:
+    """The crowd of an environment, without wrappers that leave observations and actions as they are.
+
+    Args:
+      env: Crowd, which may be inside wrappers that draw parameters or limit the time.
+
+    Returns:
+      The crowd; None for an environment that is not such a one.
+    """
+    while isinstance(env, Randomise | TimeLimit):
+        env = env.inner
+    return env if isinstance(env, Crowd) else None
 
 
 def params_in(env: Environment, policy: TrainedPolicy) -> Any:
@@ -157,8 +174,8 @@ def for_any_number(policy: TrainedPolicy) -> Walkers:
     Args:
       policy: Policy of a crowd.
     """
-    env = policy.algo.env
-    assert isinstance(env, Crowd)
+    env = crowd_of(policy.algo.env)
+    assert env is not None
     size = env.num_agents
 
     def grouped(leaf: jax.Array) -> jax.Array:

@@ -9,7 +9,7 @@ from envs.abstract_checking import sample
 from envs.base import Environment, agent_axes, spaces
 from envs.crowd.crowd import Crowd
 from envs.errors import UserTypeError, UserValueError
-from jaxrl.policies.crowds import for_any_number
+from jaxrl.policies.crowds import crowd_of, for_any_number
 from jaxrl.pytrees import EnvParams, Mask, Memory, Observation
 from jaxrl.results.policy import TrainedPolicy
 
@@ -83,7 +83,7 @@ def check_fit(env: Any, trained: Environment | None) -> None:
         raise UserTypeError(not_an_environment(env))
     if trained is None or _interface(trained) == _interface(env):
         return
-    if isinstance(env, Crowd) and isinstance(trained, Crowd):
+    if crowd_of(env) is not None and crowd_of(trained) is not None:
         raise UserValueError(
             f"policy was trained with other observations than those of {env.name}: perception, preset, dynamics and "
             "number of neighbours must be equal, as in jaxrl.policies.crowds.crowd_like(policy, scenario, num_agents)."
@@ -99,7 +99,7 @@ def _interface(env: Environment) -> Any:
     params, key = env.default_params, jax.random.key(0)
     space = env.action_space(params)
     obs, action = jax.eval_shape(env.reset_env, key, params)[0], jax.eval_shape(space.sample, key)
-    if isinstance(env, Crowd):  # agents share the policy, so their number does not matter
+    if crowd_of(env) is not None:  # agents share the policy, so their number does not matter
         obs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), obs)
     leaves, structure = jax.tree.flatten((obs, action))
     numbers = [part.n for part in getattr(space, "spaces", (space,)) if isinstance(part, spaces.Discrete)]

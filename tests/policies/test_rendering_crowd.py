@@ -9,6 +9,7 @@ import pytest
 from pages import episode_in
 from PIL import Image
 
+import envs
 import jaxrl
 from envs.control.pendulum import Pendulum
 from envs.crowd import Areas, Crowd
@@ -112,6 +113,24 @@ def test_numbers_of_the_scenario_are_kept_where_it_is_the_same():
 def test_crowds_that_cannot_be(policy, scenario, num_agents, sentence):
     with pytest.raises(ValueError, match=sentence):
         crowd_like(policy, scenario, num_agents)
+
+
+def test_a_policy_of_crowds_that_vary_walks_and_is_evaluated_without_draws(policy):
+    crowd = policy.algo.env
+    varied = envs.wrappers.randomise(crowd, {"num_present": jaxrl.Choice([2, 3]), "max_speed": jaxrl.Uniform(1.0, 2.0)})
+    params = varied.default_params.replace(inner=policy.env_params, max_steps_in_episode=6)
+    drawn = TrainedPolicy(ppo(varied, SIZES), policy.params, env_params=params)
+    assert crowd_like(drawn) == (crowd, policy.env_params)
+    assert crowd_like(drawn, "corridor", 12) == crowd_like(policy, "corridor", 12)
+    for env in (crowd, replace(crowd, num_agents=5)):
+        check_fit(env, varied)
+        assert params_in(env, drawn) == params_in(env, policy)
+    numbers = {"num_present": [2.0, 4.0]}
+    one, other = (jaxrl.evaluate(each, crowd, 2, 0, env_params=numbers) for each in (drawn, policy))
+    np.testing.assert_array_equal(one["return"], other["return"])
+    slower = envs.wrappers.action_repeat(crowd, 2)
+    with pytest.raises(ValueError, match="only the policy of a crowd can walk"):
+        crowd_like(TrainedPolicy(ppo(slower, SIZES), params=None))
 
 
 def test_only_crowds_are_like_crowds():
