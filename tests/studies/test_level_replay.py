@@ -24,7 +24,7 @@ def test_settings_are_checked(fields: dict[str, Any], sentence: str) -> None:
         Settings(**fields)
 
 
-@pytest.mark.parametrize("task", ["maze", "cartpole"])
+@pytest.mark.parametrize("task", ["maze", "cartpole", "crowd/corridor"])
 def test_agents_differ_in_their_levels(task: str) -> None:
     usual, replayed = (agent(task, levels, Settings()) for levels in ("draws", "max-return"))
     assert usual.env == replayed.env
@@ -55,6 +55,16 @@ def test_a_pole_is_solved_from_a_return_of_475() -> None:
     assert solve_rates(episodes, "cartpole")["greedy"] == [0.5]
 
 
+def test_of_a_crowd_the_people_who_arrive_count() -> None:
+    arrived = np.array([[1.0, 0.5, 0.75], [0.0, 0.25, np.nan]])
+    dims = ("seed", "episode")
+    values = {"return": -arrived, "return_sampled": -arrived, "success": arrived, "success_sampled": arrived / 2}
+    episodes = xarray.Dataset({name: (dims, column) for name, column in values.items()})
+    rates = solve_rates(episodes, "crowd/corridor")
+    assert rates["greedy"][0] == 0.75 and rates["sampled"][0] == 0.375
+    assert np.isnan(rates["greedy"][1]) and np.isnan(rates["sampled"][1])
+
+
 def test_the_table_compares_with_new_levels() -> None:
     rows = {("maze", "draws"): {"greedy": np.full(8, 0.5)}, ("maze", "max-return"): {"greedy": np.full(8, 0.75)}}
     rows["maze", "max-return"]["greedy"][0] = np.nan
@@ -67,6 +77,7 @@ def test_the_table_compares_with_new_levels() -> None:
 
 @pytest.mark.slow
 def test_a_small_run_writes_a_table(tmp_path: Any) -> None:
-    settings = Settings(num_levels=8, seeds=2, maze_env_steps=2048, cartpole_env_steps=1024, eval_episodes=10)
+    steps = {"maze_env_steps": 2048, "cartpole_env_steps": 1024, "crowd_env_steps": 400}
+    settings = Settings(num_levels=8, seeds=2, eval_episodes=25, **steps)
     run_study(level_replay.STUDY, settings, tmp_path / "study", progress=False)
-    assert len((tmp_path / "study/solve_rates.csv").read_text().splitlines()) == 7
+    assert len((tmp_path / "study/solve_rates.csv").read_text().splitlines()) == 10
