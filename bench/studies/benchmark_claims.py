@@ -238,7 +238,7 @@ def _ranks(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
         means = ranks(benchmark, task, settings.k, settings.episodes)
         plain, hyperbolic = (np.array(column) for column in zip(*means.values(), strict=True))
         names = list(means)
-        tau = float(scipy.stats.kendalltau(plain, hyperbolic).statistic)
+        tau = float(scipy.stats.kendalltau(plain, hyperbolic)[0])
         row = {"task": task, "policies": len(means), "tau": tau, "best by return": names[int(plain.argmax())]}
         rows.append(row | {"best by hyperbolic return": names[int(hyperbolic.argmax())]})
     return pandas.DataFrame(rows)

@@ -548,9 +548,9 @@ def choose(page, control, value):
     find(page, f"#{control} option[value='{value}']")[0].click()
 
 
-def wait_for(condition):
+def wait_for(page, condition):
     """Wait until a page that loads itself anew meets a condition."""
-    WebDriverWait(None, 10, ignored_exceptions=[StaleElementReferenceException]).until(lambda _: condition())
+    WebDriverWait(page, 10, ignored_exceptions=[StaleElementReferenceException]).until(lambda _: condition())
 
 
 def cells(page):
@@ -748,7 +748,7 @@ def test_a_reader_selects_one_of_several_tasks(browser, tmp_path):
     assert [option.text for option in find(browser, "#task option")] == ["cartpole", "lq/scalar"]
     assert [key.text for key in find(browser, ".key")] == ["ppo", "a2c"]
     choose(browser, "task", "lq/scalar")
-    wait_for(lambda: [key.text for key in find(browser, ".key")] == ["ppo", "sac"])
+    wait_for(browser, lambda: [key.text for key in find(browser, ".key")] == ["ppo", "sac"])
     assert browser.current_url.endswith("#lq%2Fscalar")
     assert find(browser, "#task option:checked")[0].text == "lq/scalar"
     assert float(cells(browser)[0][1]) == pytest.approx(20, abs=5)
@@ -773,7 +773,7 @@ def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
     with pytest.raises(ValueError, match=r"^to is 'benchmark', which has data on .*; the runs are on mine"):
         write_report(pendulum, tmp_path / "y.html", to="benchmark")
     with pytest.raises(ValueError, match=r"^to "):
-        write_report(pendulum, tmp_path / "y.html", to="bench")
+        write_report(pendulum, tmp_path / "y.html", to="bench")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_path):

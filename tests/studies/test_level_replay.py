@@ -77,7 +77,7 @@ def test_the_table_compares_with_new_levels() -> None:
 
 @pytest.mark.slow
 def test_a_small_run_writes_a_table(tmp_path: Any) -> None:
-    steps = {"maze_env_steps": 2048, "cartpole_env_steps": 1024, "crowd_env_steps": 400}
+    steps: dict[str, Any] = {"maze_env_steps": 2048, "cartpole_env_steps": 1024, "crowd_env_steps": 400}
     settings = Settings(num_levels=8, seeds=2, eval_episodes=25, **steps)
     run_study(level_replay.STUDY, settings, tmp_path / "study", progress=False)
     assert len((tmp_path / "study/solve_rates.csv").read_text().splitlines()) == 10
