@@ -238,8 +238,8 @@ def _ranks(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
         means = ranks(benchmark, task, settings.k, settings.episodes)
         plain, hyperbolic = (np.array(column) for column in zip(*means.values(), strict=True))
         names = list(means)
-        tau = float(scipy.stats.kendalltau(plain, hyperbolic)[0])
-        row = {"task": task, "policies": len(means), "tau": tau, "best by return": names[int(plain.argmax())]}
+        correlation: Any = scipy.stats.kendalltau(plain, hyperbolic)
+        row = {"task": task, "policies": len(means), "tau": float(correlation.statistic), "best by return": names[int(plain.argmax())]}
         rows.append(row | {"best by hyperbolic return": names[int(hyperbolic.argmax())]})
     return pandas.DataFrame(rows)
 

@@ -44,7 +44,7 @@ def check(
       algo: Algorithm on its environment; a small configuration is quicker.
       key: Random key, `jax.random.key(0)` if None.
       num_steps: Number of steps within which every hyper-parameter changes the result; None takes the number in the
-        algorithm's registry row, and 2 for a custom algorithm.
+        algorithm's registry row, and 3 for a custom algorithm.
       progress: Flag to show on standard error the law being tested, and at the end the number of laws that hold.
 
     Raises:
