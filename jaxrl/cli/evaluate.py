@@ -26,6 +26,10 @@ class Evaluate:
     evaluated, without draws of train --randomise; those of the training if empty."""
     picture: Path | None = None
     """Picture to write, a map of the return over the parameters of --held-out: .png, .pdf or .svg."""
+    x: str | None = None
+    """Parameter of --held-out along the horizontal axis of the picture; the first one with several values if None."""
+    y: str | None = None
+    """Parameter of --held-out along the vertical axis of the picture; the next one with several values if None."""
     allow: Allow = ()
     trust: Trust = False
 
@@ -34,8 +38,7 @@ class Evaluate:
         from jaxrl.runtime.evaluate_again import evaluate_result
 
         values = _values(self.held_out)
-        if self.picture is not None:
-            _check_picture(self.picture, values)
+        _check_picture(self.picture, values, {"x": self.x, "y": self.y})
         result = jaxrl.load_result(self.run, allow=self.allow, trust=self.trust).with_policies(self.kept)
         if values:
             self._on_held_out_parameters(result, values)
@@ -59,7 +62,7 @@ class Evaluate:
         for metric in ("return", "return_sampled"):
             print(f"{jaxrl.held_out_table(episodes, metric)}\n")
         if self.picture is not None:
-            jaxrl.plotting.heat_map(episodes, path=self.picture)
+            jaxrl.plotting.heat_map(episodes, x=self.x, y=self.y, path=self.picture)
             print(f"Wrote {self.picture}.")
 
 
@@ -80,15 +83,26 @@ def _values(words: Sequence[str]) -> dict[str, list[float]]:
     return values
 
 
-def _check_picture(picture: Path, values: dict[str, list[float]]) -> None:
+def _check_picture(picture: Path | None, values: dict[str, list[float]], axes: dict[str, str | None]) -> None:
     """Reject a picture that could not be drawn, before anything is evaluated."""
     from jaxrl.results.plotting.style import require_picture
 
+    chosen = {flag: name for flag, name in axes.items() if name is not None}
+    if picture is None:
+        for flag, name in chosen.items():
+            raise CommandError(f"--{flag} takes --picture as well, but got {name} alone")
+        return
     require_picture(picture)
     if not values:
         raise CommandError(f"--picture takes --held-out as well, such as --held-out {EXAMPLE}")
+    for flag, name in chosen.items():
+        if name not in values:
+            raise CommandError(f"--{flag} takes a parameter of --held-out, {', '.join(values)}, but got {name}")
+    if len(set(chosen.values())) < len(chosen):
+        raise CommandError(f"--x and --y take two parameters, but got {axes['x']} twice")
     several = [name for name, numbers in values.items() if len(numbers) > 1]
-    if len(several) > 2:
+    if len({*several, *chosen.values()}) > 2:
         raise CommandError(
             f"--picture takes at most two parameters of --held-out with several values, but got {', '.join(several)}"
+            + (f" with {' and '.join(chosen.values())} along the axes" if chosen else "")
         )

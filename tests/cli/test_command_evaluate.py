@@ -12,6 +12,7 @@ import jaxrl
 from envs.wrappers import randomise
 from jaxrl.cli.main import main
 from jaxrl.cli.preset_choice import start_of
+from jaxrl.results.plotting.heat_map import heat_map
 
 WORDS = ["--randomise", "length=0.25:1", "masspole=log:0.05:0.2", "gravity=9.8,12"]
 DISTRIBUTIONS: dict[str, Any] = {
@@ -87,12 +88,20 @@ SMALL = "--env-steps 1024 --evals 1 --eval-episodes 2 --seeds 2 --no-progress"
 
 
 @pytest.mark.slow
-def test_a_randomised_run_is_evaluated_on_parameters_held_out(tmp_path: Path, capsys: Any) -> None:
+def test_a_randomised_run_is_evaluated_on_parameters_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
     run, picture = str(tmp_path / "run"), tmp_path / "map.png"
     varied = [*WORDS, "--env.widening-env-steps", "512", "--config.critic-sees", "privileged"]
     assert main(["train", "ppo", "cartpole", *varied, *SMALL.split(), "--out", run]) == 0
     held_out = ["--held-out", "length=0.1,2", "masspole=0.05,0.1,0.2"]
-    assert main(["evaluate", run, "--episodes", "4", *held_out, "--picture", str(picture)]) == 0
+    drawn = []
+    monkeypatch.setattr(
+        "jaxrl.plotting.heat_map", lambda *args, **options: drawn.append(options) or heat_map(*args, **options)
+    )
+    axes = ["--x", "masspole", "--y", "length"]
+    assert main(["evaluate", run, "--episodes", "4", *held_out, "--picture", str(picture), *axes]) == 0
+    assert [(each["x"], each["y"]) for each in drawn] == [("masspole", "length")]
     printed = capsys.readouterr().out
     assert "return of 2 seeds, 4 episodes each: interquartile mean" in printed
     assert "return_sampled of 2 seeds" in printed
@@ -121,6 +130,13 @@ def test_a_randomised_run_is_evaluated_on_parameters_held_out(tmp_path: Path, ca
         ),
         ("--held-out length=nan", "--held-out takes NAME=VALUE,VALUE with numbers, such as length=0.1,0.5,2, but got"),
         ("--held-out length=1 length=2", "--held-out has length twice"),
+        ("--held-out a=1,2 --x a", "--x takes --picture as well, but got a alone"),
+        ("--held-out a=1,2 b=1 --y c --picture map.png", "--y takes a parameter of --held-out, a, b, but got c"),
+        ("--held-out a=1,2 b=1 --x a --y a --picture map.png", "--x and --y take two parameters, but got a twice"),
+        (
+            "--held-out a=1,2 b=1,2 c=1 --x c --picture map.png",
+            "--picture takes at most two parameters of --held-out with several values, but got a, b with c",
+        ),
     ],
 )
 def test_wrong_values_are_refused_before_the_run_is_read(words: str, sentence: str, capsys: Any) -> None:
