@@ -31,24 +31,25 @@ class OnPolicyConfig(RolloutConfig):
 
     Attributes:
       normalise_reward: Whether rewards are divided by the running standard deviation of their exponentially discounted
-        sum, at the rate Gamma(1) for any family of discounts.
+        sum, whose rate is Gamma(1) for every family of discounts.
       critic: Kind of critic: "single", one value, or "mixture", one value for each exponential of the discount.
       critic_heads: Number of exponentials of the mixture critic.
-      critic_sees: Input of the critic: "own", what the actor sees; "global", in addition the global observation
-        (MAPPO), which requires several agents and no memory; "privileged", in addition the environment's `privileged`;
-        "all", whole observations; the name of an entry of observations, several names, or a function of an
-        observation, or its path, for that part alone; or "auto", the entries that `actor_sees="auto"` hides where
-        there are some, and otherwise "own".
+      critic_sees: Input of the critic: "own", the input of the actor; "global", also the global observation (MAPPO),
+        which requires several agents and no memory; "privileged", also the values of the environment's method
+        `privileged`; "all", whole observations; the name of an entry of observations, several names, or a function of
+        an observation, or its path, for that part alone; or "auto", the entries that `actor_sees="auto"` hides, or
+        "own" if it hides none.
       lam_weights: Weights of the n-step estimators of the lambda-return near the end of an episode or of the rollout:
-        "truncated", by which the longest one has the weight of all that would be longer, or "finite-time", which scales
-        the weights of all of them to a sum of 1, see `jaxrl.ugae`.
-      burn_in: Number of steps at the end of the previous rollout, at most `num_steps`, from which every minibatch
-        recomputes the memories at the start of a rollout with the current parameters and without a gradient; with 0,
-        they are the memories of the policy that acted, and the first probability ratio is 1. For recurrent policies.
-      levels: Levels of the episodes, which are the random keys of resets, with all that an environment draws from them:
-        "draws", new ones; or some that are played again, by rank of their scores, which are means over their steps of
-        "positive-value-loss", the positive parts of advantages, or of "max-return", the highest return on the level so
-        far less the value, which takes rewards that are not normalised. See `jaxrl.learning.levels`.
+        "truncated", where the longest one also has the weights of all longer ones, or "finite-time", where the weights
+        are scaled to a sum of 1, see `jaxrl.ugae`.
+      burn_in: Number of steps, at most `num_steps`, at the end of the previous rollout, for recurrent policies. Every
+        minibatch replays them, with the current parameters and without a gradient, to compute the memories at the start
+        of the rollout. With 0, the memories are those of the policy that acted, and the first probability ratio is 1.
+      levels: Choice of the levels of episodes. A level is the random key of a reset, and thus all that the environment
+        draws from it. "draws": every episode has a new level. The others also replay levels, by the ranks of their
+        scores, means over steps: "positive-value-loss", of the positive parts of advantages; "max-return", of the
+        highest return on the level so far minus the value, which requires rewards that are not normalised. See
+        `jaxrl.learning.levels`.
       num_levels: Number of levels that are kept to be played again, those with the highest scores.
       optimiser: Optimiser in place of Adam: a function of the step size that returns an optax.GradientTransformation,
         such as `optax.adamw` or `lambda lr: optax.sgd(lr, momentum=0.9)`, or its path, such as "optax:adamw"; "learned"
@@ -156,11 +157,12 @@ class OnPolicyHParams(RolloutHParams):
       observation_clip: Bound of normalised observations.
       reward_clip: Bound of normalised rewards.
       level_replay: Probability that an episode plays a level of the buffer again rather than a new one, once the buffer
-        is full; before, it is this times the share of the buffer that is filled.
+        is full; before, this is multiplied by the filled share of the buffer.
       level_temperature: Temperature of the ranks of levels, whose weights are `rank^(-1 / level_temperature)`.
-      level_staleness: Share of the chances of levels that is proportional to the iterations since they were played.
-      optimiser: Weights of a learned optimiser, a `jaxrl.learning.optimisers.LearnedOptimiser`; None for those
-        with which it is Adam, and where it is not learned.
+      level_staleness: Share of the replay probabilities of levels that is proportional to the number of iterations
+        since they were played; ranks of scores determine the rest.
+      optimiser: Weights of a learned optimiser, a `jaxrl.learning.optimisers.LearnedOptimiser`; None for the weights
+        with which it equals Adam, and for optimisers that are not learned.
       gamma: Not a field; use `discount`.
 
     `lr`, `lam` and `entropy_coef` also take a `jaxrl.Curve` over `anneal_env_steps`, in place of their other schedules.

@@ -41,11 +41,11 @@ class PPOConfig(EpochsConfig):
         "rewind", at the same point, undoing the previous step as well.
       belief: Use of a belief about the behaviour of the environment, such as a partner's, which a layer infers from
         `memory`: "none"; "conditioned", trained on the true behaviour, with its mean and uncertainty as inputs of actor
-        and critic; "staged", the same, but memory and belief are trained first, while the actor stays as it began, and
-        are then constant; "auxiliary", trained but not an input; or "random", an input but never trained.
-      drift: Drift of the objective, which keeps the probability ratio near 1: "clip", that of PPO's clip, or "learned",
-        that of a small network of ratio and advantage, whose weights are the hyper-parameter `drift`, see
-        `jaxrl.learning.drift`.
+        and critic; "staged", the same, but memory and belief are trained first, with the initial actor, and are
+        constant afterwards; "auxiliary", trained but not an input; or "random", an input but never trained.
+      drift: Penalty of the objective (drift) that keeps the probability ratio near 1: "clip", that of PPO's clipping,
+        or "learned", the output of a small network of ratio and advantage, whose weights are the hyper-parameter
+        `drift`, see `jaxrl.learning.drift`.
       drift_width: Number of hidden units of a learned drift.
     """
 
@@ -88,8 +88,8 @@ class PPOHParams(OnPolicyHParams):
         infinity disables it.
       belief_coef: Weight of the negative log-likelihood of the behaviour; None if untrained or staged.
       belief_env_steps: Number of environment steps in which a staged belief is trained; None for other beliefs.
-      drift: Weights of a learned drift, a `jaxrl.learning.drift.Drift`; None for those with which it is PPO's clip, and
-        where it is not learned.
+      drift: Weights of a learned drift, a `jaxrl.learning.drift.Drift`; None for the weights with which it equals PPO's
+        clipping, and for drifts that are not learned.
 
     `clip_eps` also takes a `jaxrl.Curve`.
     """

@@ -54,9 +54,10 @@ class RolloutConfig(NetworkConfig):
       num_envs: Number of environments of one run.
       num_steps: Number of steps of each environment in one iteration.
       normalise_observation: Whether observations are normalised by their running mean and variance.
-      reset_pool: Number of fresh states for each environment and iteration, and before the first iteration for each
-        environment and `num_steps` of its steps; None allows for a reset every 8 steps, or after the time limit if that
-        is shorter. An environment that is reset more often gets the same states again, which a warning reports.
+      reset_pool: Number of first states of episodes drawn in advance for each environment and iteration, and for each
+        environment and `num_steps` of its steps before the first iteration. None is enough for a reset every 8 steps,
+        or after every time limit if that is shorter. If an environment is reset more often, first states are used
+        again, and `train` warns.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
         treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.

@@ -19,15 +19,15 @@ class Compare:
     """Compare results: final values, P(better), and the settings that differ; or train algorithms until decided."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]RUN [[NAME=]RUN ...]")]
-    """Run directories, also on several tasks; those of one name are results of one algorithm. Without names,
-    directories are named after themselves, and on several tasks after their algorithms. With --until, names of
-    algorithms, which start from their presets."""
+    """Run directories, on one or several tasks; directories of one name are results of one algorithm. Without a name, a
+    result is named after its directory or, with several tasks, after its algorithm. With --until, names of algorithms
+    to train, which start from their presets."""
     until: Literal["decided"] | None = None
-    """Criterion until which algorithms are trained with further seeds: decided (every pair differs, corrected over all
-    pairs and tasks, or has all its seeds); compares results as they are if None."""
+    """Condition that ends training with further seeds: decided (every pair differs significantly, corrected over all
+    pairs and tasks, or has --max-seeds seeds). If None, nothing is trained, and existing results are compared."""
     to: Literal["benchmark"] | None = None
     """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the tasks of the
-    runs, of which one suffices); none if None."""
+    runs; a single run is then sufficient); none if None."""
     tasks: tuple[str, ...] = ()
     """Names of environments on which algorithms are trained, with --until."""
     max_seeds: WholeNumber | None = None
@@ -40,16 +40,16 @@ class Compare:
     metric: str | None = None
     """Metric to compare, such as return_sampled or length; if None, return (of a bandit, regret)."""
     baseline: str | None = None
-    """Name with which the others are compared; if None, the first, or with --until all pairs."""
+    """Name with which all others are compared; if None, the first name, or with --until all pairs are compared."""
     env_steps: int | None = None
-    """Environment step at which values are compared; if None, the last that all results on a task reach. With --until,
-    the number of environment steps of every run; if None, the smallest number of the presets on a task."""
+    """Environment step at which values are compared, by default the last that all results on a task reach. With
+    --until, number of environment steps of every run, by default the smallest number of the presets on a task."""
     better: Literal["higher", "lower"] | None = None
     """Direction in which values improve, for a metric other than returns, rewards, optimal pulls and regrets."""
     normalise: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TASK=LOW:HIGH ...|benchmark]")] = ()
     """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; or benchmark for the return of random
-    actions and, where it is known, the optimum, otherwise the best of the benchmark; without any, those of the lowest
-    and the highest run if there are several tasks."""
+    actions and, where it is known, the optimum, otherwise the best of the benchmark; by default, with several tasks,
+    the values of the lowest and the highest run."""
     confidence: float = 0.95
     """Confidence level of all intervals."""
     trust: Trust = False

@@ -13,17 +13,17 @@ EXAMPLE = "length=0.1,0.5,2"
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Run whole episodes with the policies of a run directory, also on other parameters of the environment."""
+    """Run whole episodes with the policies of a run directory, optionally under other environment parameters."""
 
     run: RunDirectory
     episodes: int = 100
-    """Number of greedy episodes of every policy, and of episodes with sampled actions."""
+    """Number of episodes of every policy with greedy actions, and the same number with sampled actions."""
     key: int = 0
     """Random seed of the evaluation."""
     kept: KeptPolicy = "last"
     held_out: tuple[str, ...] = ()
     """Values of the environment's parameters, NAME=VALUE,VALUE each, such as length=0.1,0.5,2: every combination is
-    evaluated, without draws of train --randomise; those of the training if empty."""
+    evaluated, without the draws of train --randomise. If empty, the parameters of the training, with these draws."""
     picture: Path | None = None
     """Picture to write, a map of the return over the parameters of --held-out: .png, .pdf or .svg."""
     x: str | None = None

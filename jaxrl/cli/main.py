@@ -31,7 +31,7 @@ __all__ = ["main"]
 
 @dataclass(frozen=True)
 class Render:
-    """Render an episode of one policy of a run directory: a film, or for a crowd also a page or a picture."""
+    """Render an episode of one policy of a run directory as a film, or for a crowd also as a page or a picture."""
 
     run: RunDirectory
     out: Path = Path("episode.gif")
@@ -64,14 +64,15 @@ class Render:
 
 @dataclass(frozen=True)
 class Envs:
-    """List the environments, with their spaces, time limits and known optima, or those of another library."""
+    """List the environments of jaxrl, with spaces, time limits and optima, or the environments of another library."""
 
     library: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[LIBRARY]")] = None
     """Prefix of a library, such as brax, to list the names of its environments."""
     optimum: bool = False
-    """Whether to list only environments whose optimum is known, with its three kinds."""
+    """Whether to list only environments with a known optimum (best return), of three kinds: precommitted, stationary
+    and sophisticated."""
     discount: str | None = None
-    """Discount of the optimum, such as 0.99 or hyperbolic:k=0.1; by default none."""
+    """Discount of the optimum, such as 0.99 or hyperbolic:k=0.1; undiscounted if None."""
 
     def run_command(self) -> None:
         """Print the table, or one name per line."""
@@ -153,21 +154,21 @@ _WITHOUT_PROGRAMS = ("algorithms", "envs", "version", "merge", "submit", "compar
 _USAGE = """usage: jaxrl COMMAND ...
 
   train ALGORITHM ENVIRONMENT   Train many seeds, under one setting or a sweep, in one call.
-  plan ALGORITHM ENVIRONMENT    Show the resources of a `train` call: blocks, parts, memory, time.
+  plan ALGORITHM ENVIRONMENT    Estimate memory and time of a `train` call, and show how its runs are divided.
   bandit --policies NAME,...    Run bandit policies thousands of times, and compare their regret.
-  search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best ones on separate seeds.
-  meta ALGORITHM ENVIRONMENT    Learn numbers inside an algorithm, such as its discount, by whole trainings.
+  search ALGORITHM ENVIRONMENT  Search for hyper-parameters; retrain the best setting and the default on separate seeds.
+  meta ALGORITHM ENVIRONMENT    Learn numbers inside an algorithm, such as its discount, from complete training runs.
   resume RUN                    Resume a run or a search that was stopped or killed, or extend a finished run.
   merge SHARD ... --out OUT     Merge the shards of a run, and report missing ones.
-  submit "train ..." --shards N Train the shards of a run as jobs of SLURM; a last job merges and reports them.
-  compare RUN RUN ...           Compare results: final values, P(better), settings that differ, figures.
+  submit "train ..." --shards N Train the shards of a run as SLURM jobs; a last job merges them and writes a report.
+  compare RUN RUN ...           Compare results: final values, probability of being better, different settings, figures.
   compare ALGORITHM ALGORITHM --until decided --tasks ENVIRONMENT
                                 Train further seeds until it is decided which is better.
   report RUN ... --out PAGE     Compare results on one page: curves, tables, differences, failures.
   plot RUN ...                  Draw the learning curves of a run directory, or of several in one figure.
-  benchmark run | table         Train cells of the benchmark of algorithms and tasks, or show its table.
+  benchmark run | table         Train cells (an algorithm on a task) of the stored benchmark, or show its table.
   export RUN                    Export one policy to a StableHLO, safetensors or ONNX file.
-  evaluate RUN                  Run whole episodes with the policies of a run directory, also on other parameters.
+  evaluate RUN                  Run episodes with the policies of a run, optionally under other environment parameters.
 {commands}
 
 ALGORITHM is a name from `jaxrl algorithms`, or module:function for a custom one; ENVIRONMENT is a name from

@@ -17,7 +17,7 @@ from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.runtime.options import MetaOptions
 from jaxrl.tuning.learned.registry import EXAMPLES, theta_named
 
-HEADING = "Learn numbers inside {} on {} by the returns of whole trainings; compare them with their start."
+HEADING = "Learn numbers (theta) inside {} on {} from complete training runs; compare them with the initial ones."
 DEFAULT_INNER_STEPS = 50_000
 OF_CALL = (
     "inner_steps", "generations", "population", "inner_seeds", "strategy", "lr", "std", "std_decay", "shaping",
@@ -77,15 +77,17 @@ def options_class(start: Start, args: Sequence[str]) -> type:
         option("inner_steps", WholeNumber, DEFAULT_INNER_STEPS,
                "Number of environment steps of an inner training."),
         option("generations", WholeNumber, 50, "Number of generations of each outer run."),
-        option("population", WholeNumber | None, None, "Number of thetas of a generation; 32 if None."),
+        option("population", WholeNumber | None, None, "Number of candidate thetas in a generation; 32 if None."),
         option("inner_seeds", WholeNumber, 1, "Number of trainings of each theta on each task."),
         option("strategy", str, "open-es",
                "Evolution strategy of evosax, such as open-es, or gradient, which differentiates whole trainings."),
-        option("lr", float | None, None, "Step size of the strategy; 0.03, or 1 for a natural gradient, if None."),
+        option("lr", float | None, None,
+               "Step size of the strategy; if None, 0.03, or 1 for a natural gradient, as in snes."),
         option("std", float | None, None, "Standard deviation of theta in a population; 0.1 if None."),
         option("std_decay", float | None, None, "Factor of the standard deviation per generation; 1 if None."),
         option("shaping", Literal["ranks", "raw"] | None, None,
-               "Scores of members: ranks among trainings with equal task and seed, or raw; ranks if None."),
+               "Scores of thetas: ranks of returns among trainings with equal task and seed, or raw returns; ranks if "
+               "None."),
         option("objective", Literal["final", "area"], "final",
                "Objective of a training: the final return, or the mean over its evaluations (area)."),
         option("discount", str | None, None,

@@ -15,7 +15,7 @@ from jaxrl.runtime.accelerators.targets import TARGETS, named_target
 from jaxrl.runtime.options import PlanOptions
 from jaxrl.runtime.plan_call import plan
 
-HEADING = "Show what training {} on {} would take: blocks, parts, memory, time. Nothing is trained or written."
+HEADING = "Estimate memory and time of training {} on {}, and show its blocks and parts. Nothing is written."
 # Options that start or distribute a run in a way that a plan does not cover, with their defaults.
 REFUSED = {
     "shard_environments": False,

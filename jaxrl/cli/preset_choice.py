@@ -54,8 +54,8 @@ class Start(NamedTuple):
             option("preset", str | None, None,
                    "Name of the algorithm whose preset to start from, for a copy of its file: dqn for my_dqn:dqn."),
             option("tuned", str | None, None,
-                   "Name of tuned settings in place of the preset: careful for a crowd that avoids contacts, or frame "
-                   "and dynamics of a crowd."),
+                   "Name of tuned settings in place of the preset of a crowd: careful, which avoids contacts, or a "
+                   "frame and dynamics, such as 'egocentric polar-acceleration'."),
             option("static", tuple[str, ...], fields, "Static fields of the environment, such as num_agents=30."),
             option("randomise", tuple[str, ...], (),
                    "Parameters of the environment to draw anew for every episode, each as NAME=LOW:HIGH (uniform), "
@@ -143,8 +143,8 @@ def parse_started(
         if not {"-h", "--help"} & set(args):
             raise CommandError(f"{command} takes an algorithm and an environment first, such as: {example}")
         print(
-            "The algorithm and the environment come first (see jaxrl algorithms and jaxrl envs); the options below are "
-            f"those of: {example}\n"
+            "Options depend on the algorithm and the environment, which come first (see jaxrl algorithms and jaxrl "
+            f"envs); the options below are those of: {example}\n"
         )
         words, prog = ["--help"], f"jaxrl {command} ALGORITHM ENVIRONMENT"
     start = start_of(name, environment, words)

@@ -25,13 +25,13 @@ OF_THE_MACHINE = (
     "no_progress",
     "xla_flags",
 )  # options that a resumed search does not keep
-HEADING = "Search for hyper-parameters of {} on {}; the best ones are retrained on separate seeds."
+HEADING = "Search for hyper-parameters of {} on {}; the best setting and the default are retrained on separate seeds."
 
 _SPACE = (
     "Search space, one word for each path: lr=log:1e-4:1e-2 (log-uniform range), lam=0.8:1 (uniform range), "
     "discount=0.98,0.99 (values; discounts of any kind, such as beta:mu=0.98,eta=0.5). A path is a hyper-parameter, a "
     "parameter of the discount (discount.gamma=0.9:0.999) or of the environment (env.gravity=9:11), or a static field "
-    "(config.num_steps=32,128), which compiles a program for each value; the space of the algorithm if empty."
+    "(config.num_steps=32,128), which compiles a program for each value. If empty, the search space of the algorithm."
 )
 
 
@@ -88,22 +88,23 @@ def options_class(start: Start, args: Sequence[str]) -> type:
         ("space", words, dataclasses.field(default=())),
         option("search", Literal["tpe", "random", "grid", "cmaes"], "tpe", "Search method."),
         option("trials", WholeNumber | None, None,
-               "Total number of trials of the study, over all processes; if None, all points of a grid, otherwise 64."),
+               "Total number of trials of the study, over all processes; if None, all points with grid, else 64."),
         option("env_steps", WholeNumber, start.env_steps(DEFAULT_ENV_STEPS),
                "Number of environment steps of each run."),
         option("seeds", WholeNumber, 3, "Number of tuning seeds of each trial: 0, 1, ..."),
         option("test_seeds", WholeNumber, 16,
-               "Number of test seeds (1000000, ...) on which the incumbent is retrained; 0 for none."),
+               "Number of test seeds (1000000, ...) on which the incumbent, the best trial, is retrained; 0 for none."),
         option("population", WholeNumber | None, None,
-               "Number of trials chosen and trained together; if None, 64, or with tpe and cmaes an eighth of them."),
+               "Number of trials chosen and trained together; if None, 64, or with tpe and cmaes an eighth of all."),
         option("halving", float | None, None,
-               "Factor of successive halving, such as 3: the best 1/HALVING of a population continue after each rung."),
+               "Factor of successive halving, such as 3: the best 1/HALVING of a population continue after each rung, "
+               "an intermediate number of environment steps."),
         option("first_env_steps", WholeNumber | None, None,
                "Number of environment steps of the first rung; ENV_STEPS / HALVING^2 if None."),
         option("aggregate", Literal["mean", "iqm"], "mean",
-               "Statistic of the final greedy returns of the tuning seeds."),
+               "Statistic, over tuning seeds, of the final greedy returns of a trial."),
         option("eval_episodes", WholeNumber, 64,
-               "Number of whole episodes of each evaluation with greedy actions, and again with sampled actions."),
+               "Number of whole episodes of each evaluation with greedy actions, and as many with sampled actions."),
         option("seed", WholeNumber, 0, "Random seed of the search."),
         option("storage", str | None, None,
                "Storage of the study: sqlite:///FILE, journal:FILE on a shared file system, or the URL of a "

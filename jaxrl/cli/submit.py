@@ -25,7 +25,7 @@ class _Jobs(NamedTuple):
 
 @dataclass(frozen=True)
 class Submit:
-    """Train the shards of a run in a job array; a dependent job merges and reports them."""
+    """Train the shards of a run in a job array; a dependent job merges them and writes a report."""
 
     command: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar='"train ALGORITHM ENVIRONMENT ..."')]
     """Command in quotes, as after `jaxrl`, without --shard and --resume."""

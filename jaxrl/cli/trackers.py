@@ -37,7 +37,7 @@ class Choice:
 def tracking_options(films: bool = False) -> list[tuple[str, Any, Any]]:
     """Fields of an options class for trackers, and for films where a command has them."""
     texts = {
-        "track": f"Trackers of the runs: {', '.join(KINDS)}. Each writes into --out.",
+        "track": f"Trackers of the runs: {', '.join(KINDS)}. Each writes its files into --out.",
         "track_by": "Unit of a tracked run: seed, or setting, with bands over its seeds.",
         "track_project": "Name of the project (wandb) or experiment (mlflow).",
         "track_group": "Name of the group in wandb; the algorithm and the environment if None.",
@@ -45,7 +45,7 @@ def tracking_options(films: bool = False) -> list[tuple[str, Any, Any]]:
     }
     if films:
         texts["film_every"] = (
-            "Evaluations from one film of the first run of each setting to the next, in OUT/films; 0 for none."
+            "Number of evaluations between two films of the first run of each setting, in OUT/films; 0 for none."
         )
     kinds = {"track": tuple[str, ...], "track_group": str | None, "track_tags": tuple[str, ...], "film_every": int}
     defaults = Choice()

@@ -63,25 +63,25 @@ class NetworkConfig(Settings):
       network: Kind of network: "mlp", an MLP on the flattened observation; "relation", for observations with
         "neighbours", see `relation.RelationActorCritic`; "cnn", for one array `[height, width, channels]`, such as a
         grid or pixels, or a stack of them `[frames, height, width, channels]`; "simba", residual blocks with normalised
-        layers on the flattened observation; or "auto", by `encoders` where there are some, "relation" for observations
-        with neighbours, and "mlp" otherwise.
+        layers on the flattened observation; or "auto": by `encoders` if there are any, "relation" for observations with
+        neighbours, and "mlp" otherwise.
       hidden: Widths of the hidden layers, or of the blocks of "simba", which must be equal; with a memory, widths of
         the layers before it, shared by actor and critic.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
-      layer_norm: Whether each hidden layer is normalised over its units before the activation function; where actor and
-        critic share a memory, except those after it.
+      layer_norm: Whether each hidden layer is normalised over its units before the activation function. If actor and
+        critic share a memory, layers after it are not normalised.
       shared_trunk: Whether actor and critic share the hidden layers; not for "relation", nor with a memory.
       own_hidden: Widths of the layers of "relation" for an agent's own part, before it is joined with the neighbours;
         `hidden` follows.
       neighbour_hidden: Widths of the layers of "relation" for each neighbour.
       pooling: Reduction over neighbours in "relation": over all slots, padding included ("mean"), over those that are
         present ("masked-mean", "max"), or by "attention".
-      own_scale: Factor of an agent's own part of observations in "relation", and of the whole global observation, but
-        not of an action in the input of a critic.
+      own_scale: Factor by which "relation" multiplies an agent's own part of observations, and the whole global
+        observation, but not an action in the input of a critic.
       neighbour_scale: Factor of the neighbours' part of observations in "relation".
       encoders: Encoders of the entries of a dictionary, such as `{"image": "cnn", "state": "mlp"}`, or the same as
-        `("image:cnn", "state:mlp")`: "cnn", convolutions as of the network "cnn"; "mlp", layers of `encoder_hidden`; or
-        "flat", numbers as they are, which is that of other entries. `hidden` follows on all of them together.
+        `("image:cnn", "state:mlp")`: "cnn", the convolutions of the network "cnn"; "mlp", layers of `encoder_hidden`;
+        or "flat", unchanged numbers, the default for other entries. All outputs together are the input of `hidden`.
       encoder_hidden: Widths of the layers of the encoder "mlp".
       channels: Numbers of channels of the 3 x 3 convolutions in "cnn"; `hidden` follows.
       strides: Strides of the convolutions in "cnn"; empty for 1 each.
@@ -90,8 +90,8 @@ class NetworkConfig(Settings):
         "mingru", the minimal gated recurrent unit; or "gtrxl", a gated transformer that attends to the last steps; the
         last four process all steps of a sequence in parallel in training.
       memory_size: Number of units of the memory, each of which is one number for "gru" and "mingru", two for "lstm",
-        and a complex number for "lru" and "s5"; of "gtrxl", the width of its layers, of which the memory has
-        `memory_window - 1` for each layer.
+        and a complex number for "lru" and "s5"; for "gtrxl", the width of its layers, whose memory has
+        `memory_window - 1` vectors of this width for each layer.
       memory_hidden: Widths of further hidden layers after the memory, separate for actor and critic.
       memory_window: Number of steps that a step of "gtrxl" attends to, itself included, at least 2.
       memory_layers: Number of layers of "gtrxl".

@@ -71,7 +71,7 @@ class PlanOptions(ShardOptions, total=False):
     """Options of `jaxrl.plan`; `RunOptions` documents each."""
 
     keep: Annotated[str, Option("last",
-        "Policies to keep of each run: last (of the end), or best (also that of the best evaluation).")]
+        "Policies of each run to keep: last (at the end), or best (in addition, that of the best evaluation).")]
 
 
 class SearchOptions(PlacementOptions, total=False):

@@ -36,7 +36,7 @@ class Tuning:
       space: Search space.
       env_steps: Number of environment steps of each run.
       seeds: Tuning seeds.
-      eval_episodes: Number of episodes of each evaluation with greedy actions, and again with sampled ones.
+      eval_episodes: Number of episodes of each evaluation with greedy actions, and as many with sampled ones.
       aggregate: Aggregate of the returns over the seeds: "mean" or "iqm".
       halving: Successive halving of a population; None trains every trial to its end.
       population: Number of trials trained together.

@@ -104,7 +104,7 @@ def search(
         its end, which "cmaes" requires.
       aggregate: Score of a trial from the final greedy returns of its tuning seeds: "mean", or "iqm" for the
         interquartile mean.
-      eval_episodes: Number of whole episodes of each evaluation with greedy actions, and again with sampled ones.
+      eval_episodes: Number of whole episodes of each evaluation with greedy actions, and as many with sampled ones.
       env_params: Parameters of the environment; None for its defaults.
       seed: Random seed of the search.
       storage: URL of the study's storage, such as `sqlite:///study.db`, or `journal:/path` for a file on a shared file
