@@ -24,7 +24,7 @@ __all__ = ["COMMANDS", "run_benchmark"]
 
 _USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | table | page | references | verify
 
-    run     Train a cell (an algorithm on a task), or all cells without data; store the curves and a policy of each.
+  run     Train a cell (an algorithm on a task), or all cells without data; store the curves and a policy of each.
   table   Show the interquartile mean of each cell that has data.
   page    Write all curves as one page for a browser.
   references
