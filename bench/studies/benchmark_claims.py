@@ -239,7 +239,8 @@ def _ranks(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
         plain, hyperbolic = (np.array(column) for column in zip(*means.values(), strict=True))
         names = list(means)
         correlation: Any = scipy.stats.kendalltau(plain, hyperbolic)
-        row = {"task": task, "policies": len(means), "tau": float(correlation.statistic), "best by return": names[int(plain.argmax())]}
+        row = {"task": task, "policies": len(means), "tau": float(correlation.statistic)}
+        row |= {"best by return": names[int(plain.argmax())]}
         rows.append(row | {"best by hyperbolic return": names[int(hyperbolic.argmax())]})
     return pandas.DataFrame(rows)
 
