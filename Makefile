@@ -155,7 +155,7 @@ release-check: $(call stamp,dev)  ## build wheel and source distribution in dist
 	rm -rf dist
 	$(BIN)/python -m build
 	mkdir -p build
-	tar -C bench -czf build/benchmark.tar.gz benchmark
+	git archive --format=tar.gz --prefix=benchmark/ --output=build/benchmark.tar.gz HEAD:bench/benchmark
 	$(BIN)/python -m pytest -m "" tests/release
 
 # uv finds versions for every platform and Python at once; OPTIONS=--upgrade takes newer ones than those in the file.

@@ -7,6 +7,7 @@ mislead, and do ranks change if evaluations are discounted hyperbolically?
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -17,9 +18,11 @@ import jaxrl
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
 from jaxrl.benchmark.data import Benchmark, returns_at
+from jaxrl.benchmark.measured import TASKS
 from jaxrl.benchmark.references import reference
-from jaxrl.checks import check_counts
+from jaxrl.checks import check_choices, check_counts
 from jaxrl.learning.evaluation import evaluate_episodes
+from jaxrl.results.p_values import corrected, improvement_p_value
 from jaxrl.results.statistics import iqm
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ if TYPE_CHECKING:
 
 SEEDS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
-__all__ = ["STUDY", "Settings", "optimism", "ranks", "seeds_needed"]
+__all__ = ["STUDY", "Settings", "alike", "ends", "optimism", "ranks", "seeds_needed"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +57,8 @@ class Settings:
     """Number of greedy episodes of the stored policies."""
 
     def __post_init__(self) -> None:
+        if self.tasks:
+            check_choices("tasks", self.tasks, TASKS)
         check_counts(self, least=2, samples=100, tuning_seeds=1, episodes=2)
         for name in ("shift", "power"):
             if not 0 < getattr(self, name) < 1:
@@ -109,18 +114,31 @@ def _best(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> p
         for share in settings.shares:
             values, at = ends(benchmark, task, share)
             best = max(values, key=lambda name: float(iqm(values[name])))
-            compared = jaxrl.compare(benchmark.results(task), baseline=best, env_steps=at).table(task).to_pandas()
-            alike = compared[~(compared["p_value"] <= 0.05) & (compared["name"] != best)]["name"]
             row = {"task": task, "env_steps": at, "algorithms": len(values), "best": best}
-            rows.append(row | {"iqm": float(iqm(values[best])), "not told apart": ", ".join(alike)})
+            rows.append(row | {"iqm": float(iqm(values[best])), "not told apart": ", ".join(alike(values, best))})
     return pandas.DataFrame(rows)
+
+
+def alike(values: dict[str, np.ndarray], best: str, level: float = 0.05) -> list[str]:
+    """Algorithms whose values are not told apart from those of one, by p-values corrected for all pairs.
+
+    Args:
+      values: Values of the seeds of each algorithm.
+      best: Algorithm that was chosen by these values, hence the correction for all pairs.
+      level: Largest corrected p-value of two algorithms that are told apart.
+    """
+    pairs = list(itertools.combinations(values, 2))
+    p_values = corrected([improvement_p_value([values[one]], [values[other]]) for one, other in pairs])
+    equal = [pair for pair, p_value in zip(pairs, p_values, strict=True) if p_value > level]
+    return [name for name in values if name != best and any({name, best} == {*pair} for pair in equal)]
 
 
 def seeds_needed(values: np.ndarray, shift: float, power: float, samples: int) -> float:
     """The number of seeds with which a Welch test detects a shift of the distribution of an algorithm's values.
 
     Args:
-      values: Values of its seeds, `[seeds]`, from which samples are drawn with replacement.
+      values: Values of its seeds, `[seeds]`, from which samples are drawn with replacement, so that no value beyond
+        them occurs.
       shift: Difference between two algorithms of such values.
       power: Probability of its detection at the 5 % level.
       samples: Number of simulated comparisons.
@@ -153,8 +171,8 @@ def _seeds(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
         }
         ordered = sorted(counts, key=lambda name: counts[name])
         median = float(np.median(list(counts.values())))
-        row = {"task": task, "fewest": counts[ordered[0]], "of": ordered[0], "median": median}
-        rows.append(row | {"most": counts[ordered[-1]], "of ": ordered[-1]})
+        row = {"task": task, "fewest": counts[ordered[0]], "fewest of": ordered[0], "median": median}
+        rows.append(row | {"most": counts[ordered[-1]], "most of": ordered[-1]})
     return pandas.DataFrame(rows)
 
 
@@ -170,6 +188,9 @@ def optimism(values: dict[str, np.ndarray], tuning_seeds: int, samples: int) -> 
       For each search, how much the mean of its seeds exceeds that of the other seeds of the chosen candidate, and
       how much the chosen candidate's mean over all seeds is below the best one, both `[samples]`.
     """
+    fewest = min(map(len, values.values()))
+    if tuning_seeds >= fewest:
+        raise UserValueError(f"tuning_seeds takes fewer than the {fewest} seeds of a candidate, got {tuning_seeds}")
     draws = np.random.default_rng(0)
     means = np.array([each.mean() for each in values.values()])
     on_few, on_others = [], []
@@ -184,7 +205,7 @@ def optimism(values: dict[str, np.ndarray], tuning_seeds: int, samples: int) -> 
 
 
 def _tuning(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> pandas.DataFrame:
-    """Rows of the optimism and the regret of searches on a few seeds, with intervals over algorithms' seeds."""
+    """Rows of the optimism and the regret of searches on a few seeds, with the range of 95 % of the searches."""
     import pandas
 
     rows = []

@@ -15,12 +15,14 @@ from envs.errors import MissingPackageError, UserValueError, installing
 from envs.files import replacing
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.fetching import address, cached, download
+from jaxrl.benchmark.measured import measured
 from jaxrl.policies.export import export_policy
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.results.checksums import checksum_of_file, read_sealed, sealed_json
 from jaxrl.results.dataset import UNKNOWN, ResultError, metrics_dataset, range_of
 from jaxrl.results.description import config_of
 from jaxrl.results.format import reason
+from jaxrl.results.optima import OPTIMA
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table, estimates
@@ -75,7 +77,8 @@ class Benchmark:
           ValueError: There is no such cell.
           ResultError: The cell has no data, or they are damaged.
         """
-        return _read(self._stored(algorithm, environment), self.directory, trust)
+        known = measured(self.directory).get(environment)
+        return _read(self._stored(algorithm, environment), self.directory, trust, known and known.optimum)
 
     def policy(self, algorithm: str, environment: str, *, trust: bool = False) -> TrainedPolicy:
         """The stored policy of a cell, that of its first seed which did not fail.
@@ -90,7 +93,9 @@ class Benchmark:
           ResultError: The cell has no data, or they are damaged.
         """
         each = self._stored(algorithm, environment)
-        return load_weights(self.directory / f"{each.stem}.safetensors", trust=trust)
+        weights = self.directory / f"{each.stem}.safetensors"
+        _origin(each, weights, trust)
+        return load_weights(weights, trust=trust)
 
     def results(self, *tasks: str, trust: bool = False) -> dict[str, list[Result]]:
         """Results by the names of algorithms that have data on all of some tasks, as `jaxrl.compare` takes them.
@@ -171,8 +176,13 @@ def returns_at(result: Result, env_step: float) -> np.ndarray:
     Args:
       result: Curves of a cell.
       env_step: Environment step.
+
+    Raises:
+      ResultError: The curves end before it.
     """
     steps, good = result.metrics["env_step"].values, ~result.failed_runs()[0]
+    if env_step > steps[-1]:
+        raise ResultError(f"env_step is {env_step:,}, and the curves end at {steps[-1]:,}")
     return np.asarray([np.interp(env_step, steps, run) for run in result.values("return")[0, good]])
 
 
@@ -194,8 +204,12 @@ def load(directory: str | Path | None = None) -> Benchmark:
     return Benchmark(where, tuple(each for each in CELLS if (where / f"{each.stem}.json").is_file()), origin)
 
 
-def data_directory(directory: str | Path | None) -> Path:
-    """Directory of the data, by default that of the clone, or of a download.
+def data_directory(directory: str | Path | None, *, writing: bool = False) -> Path:
+    """Directory of the data, by default that of the clone, or to read from that of a download.
+
+    Args:
+      directory: Directory; None for the default.
+      writing: Whether the caller writes into it, as nobody does into a download.
 
     Raises:
       ResultError: The directory does not exist.
@@ -206,6 +220,8 @@ def data_directory(directory: str | Path | None) -> Path:
         return Path(directory)
     if _of_clone().is_dir():
         return _of_clone()
+    if writing:
+        raise ResultError(f"new data of the benchmark belong into a clone of jaxrl, and {_of_clone()} does not exist")
     target, source = cached(), address()
     if not target.is_dir():
         if source is None:
@@ -281,15 +297,12 @@ def _failed(result: Result) -> np.ndarray:
     return failed
 
 
-def _read(cell: Cell, directory: Path, trust: bool) -> Result:
+def _read(cell: Cell, directory: Path, trust: bool, optimum: float | None) -> Result:
     import pandas
 
-    origin, parquet = directory / f"{cell.stem}.json", directory / f"{cell.stem}.parquet"
+    parquet = directory / f"{cell.stem}.parquet"
+    config = _origin(cell, parquet, trust) | {OPTIMA: {"return": [optimum]}}
     try:
-        config = read_sealed(origin, trust=trust)
-        expected = config.pop(CHECKSUMS)[parquet.name]
-        if not trust and checksum_of_file(parquet) != expected:
-            raise ResultError(f"{parquet} is damaged: it does not match the checksum in {origin.name}")
         table = pandas.read_parquet(parquet, engine="pyarrow")
         seeds, steps = table["seed"].unique(), table["env_step"].unique()
         values = {name: table[name].to_numpy().reshape(1, len(seeds), len(steps)) for name in METRICS}
@@ -301,3 +314,18 @@ def _read(cell: Cell, directory: Path, trust: bool) -> Result:
         raise ResultError(f"{parquet} is damaged, or not of the benchmark: {reason(error)}") from None
     metrics.attrs.setdefault(UNKNOWN, "only its curves are kept")
     return Result(metrics, {}, loaded=config, directory=None)
+
+
+def _origin(cell: Cell, file: Path, trust: bool) -> dict[str, Any]:
+    """The description of a cell, after a check that a file matches the checksum in it."""
+    origin = file.with_suffix(".json")
+    try:
+        config = read_sealed(origin, trust=trust)
+        expected = config.pop(CHECKSUMS)[file.name]
+        if not trust and checksum_of_file(file) != expected:
+            raise ResultError(f"{file} is damaged, or of another cell: it does not match the checksum in {origin.name}")
+    except ResultError:
+        raise
+    except Exception as error:  # of files that anyone may have written
+        raise ResultError(f"the data of {cell.name} in {origin} are damaged: {reason(error)}") from None
+    return config

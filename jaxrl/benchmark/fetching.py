@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import http.client
+import io
 import os
-import shutil
 import tarfile
 import tempfile
 import urllib.request
-from pathlib import Path
+import zlib
+from pathlib import Path, PurePosixPath
 
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.format import reason
@@ -35,29 +38,42 @@ def cached() -> Path:
 
 
 def download(source: str, target: Path) -> None:
-    """Download and unpack the data, all or nothing; every file is checked by its checksum where it is read.
+    """Download and unpack the data, all or nothing; only files directly in `benchmark/` are unpacked.
 
     Args:
       source: Address of the archive.
       target: Directory to make.
 
     Raises:
-      ResultError: There is no answer, or the archive has other contents.
+      ResultError: There is no answer, the archive is damaged or has other contents, or the directory cannot be made.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as part:
-        archive = Path(part, ASSET)
-        try:
-            with urllib.request.urlopen(source, timeout=TIMEOUT) as stream, archive.open("wb") as file:
-                shutil.copyfileobj(stream, file)
-            with tarfile.open(archive) as files:
-                files.extractall(part, filter="data")  # which refuses links and places outside
-        except (OSError, tarfile.TarError) as error:
-            raise ResultError(
-                f"the data of the benchmark cannot be downloaded from {source}: {reason(error)}"
-            ) from None
-        unpacked = Path(part, "benchmark")
-        if not unpacked.is_dir():
-            raise ResultError(f"{source} is not an archive of the benchmark: it has no directory `benchmark`")
-        if not target.exists():  # else another process was faster
-            unpacked.replace(target)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent) as part:
+            with urllib.request.urlopen(source, timeout=TIMEOUT) as stream:
+                contents = gzip.decompress(stream.read())  # whole, which compares the checksum at its end
+            unpacked = Path(part, "benchmark")
+            unpacked.mkdir()
+            with tarfile.open(fileobj=io.BytesIO(contents)) as files:
+                for member in files:
+                    _unpack(files, member, unpacked)
+            if not any(unpacked.iterdir()):
+                raise ResultError(f"{source} is not an archive of the benchmark: it has no files in `benchmark/`")
+            try:
+                unpacked.replace(target)
+            except OSError:
+                if not target.is_dir():  # else another process was faster
+                    raise
+    except (OSError, EOFError, zlib.error, http.client.HTTPException, tarfile.TarError) as error:
+        raise ResultError(f"the data of the benchmark cannot be downloaded from {source}: {reason(error)}") from None
+
+
+def _unpack(files: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -> None:
+    """Write a file of an archive; other members but the directory itself are an error."""
+    place = PurePosixPath(member.name)
+    if member.isdir() and str(place) == "benchmark":
+        return
+    stream = files.extractfile(member) if member.isfile() else None
+    if stream is None or place.parent != PurePosixPath("benchmark") or place.name in ("", "..", "."):
+        raise tarfile.TarError(f"{member.name} is not a file in `benchmark/`")
+    (directory / place.name).write_bytes(stream.read())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -14,37 +12,18 @@ import envs
 from envs.abstract_checking import sample
 from envs.base import Environment, agent_axes, optimum_of
 from envs.errors import UserValueError
-from envs.files import replacing
+from envs.spelling import near_or_all
 from jaxrl.benchmark.cells import CELLS
-from jaxrl.benchmark.data import Benchmark, data_directory, estimates_at
+from jaxrl.benchmark.data import Benchmark, estimates_at
+from jaxrl.benchmark.measured import Measured, measured
+from jaxrl.checks import check_count
 from jaxrl.learning.actor import Actor, memoryless
 from jaxrl.learning.evaluation import evaluate_episodes
-from jaxrl.results.dataset import ResultError
 
-__all__ = ["EPISODES", "Measured", "Reference", "measure", "measured", "reference", "store_measured"]
+__all__ = ["OPTIMUM", "Reference", "measure", "reference"]
 
 EPISODES = 1024
 OPTIMUM = "optimum"  # origin of a reference
-FILE = "references.csv"
-TASKS = tuple(dict.fromkeys(each.environment for each in CELLS))
-
-
-class Measured(NamedTuple):
-    """Return of uniformly random actions on a task, and its optimum.
-
-    Attributes:
-      task: Name of the task.
-      episodes: Number of whole episodes of random actions.
-      random: Mean of their returns.
-      error: Standard error of the mean.
-      optimum: The best expected return; None where it is not known.
-    """
-
-    task: str
-    episodes: int
-    random: float
-    error: float
-    optimum: float | None
 
 
 class Reference(NamedTuple):
@@ -66,57 +45,24 @@ def measure(task: str, episodes: int = EPISODES, seed: int = 0) -> Measured:
 
     Args:
       task: Name of an environment, with its default parameters; as the benchmark trains it, if it does.
-      episodes: Number of whole episodes.
+      episodes: Number of whole episodes, an even number of at least 2.
       seed: Random seed.
     """
+    check_count("episodes", episodes, least=2)
+    if episodes % 2:
+        raise UserValueError(f"episodes takes an even number, got {episodes}")
     env = next((each.algo().env for each in CELLS if each.environment == task), None) or envs.make(task)
     params, actor = env.default_params, _random_actor(env)
 
     def returns(key: jax.Array) -> jax.Array:
         return evaluate_episodes(env, params, actor, (), key, episodes // 2, None)["return"]
 
-    # Greedy and sampled actions are equally random, and start from the same first states.
+    # Of "greedy" and "sampled" episodes, which are equally random here, those of one kind: both begin in the same first
+    # states, so that their returns depend on each other.
     keys = jax.random.split(jax.random.key(seed), 2)
     values = np.concatenate([np.asarray(jax.jit(returns)(key), np.float64) for key in keys])
     error = float(values.std(ddof=1) / np.sqrt(len(values)))
     return Measured(task, len(values), float(values.mean()), error, optimum_of(env))
-
-
-def measured(directory: str | Path | None = None) -> dict[str, Measured]:
-    """The stored returns of random actions, and optima, by task.
-
-    Args:
-      directory: Directory of the data; None for that of the clone.
-    """
-    file = data_directory(directory) / FILE
-    if not file.is_file():
-        return {}
-    with file.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.reader(stream))[1:]
-    return {
-        task: Measured(task, int(episodes), float(random), float(error), float(optimum) if optimum else None)
-        for task, episodes, random, error, optimum in rows
-    }
-
-
-def store_measured(each: Measured, directory: str | Path | None = None) -> None:
-    """Write what was measured on a task among the other tasks, in the order of the cells.
-
-    Args:
-      each: Return of random actions on the task, and its optimum.
-      directory: Directory of the data; None for that of the clone.
-    """
-    every = measured(directory) | {each.task: each}
-    order = {task: at for at, task in enumerate(TASKS)}
-    with (
-        replacing(data_directory(directory) / FILE, ResultError) as part,
-        part.open("w", encoding="utf-8", newline="") as stream,
-    ):
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(Measured._fields)
-        for row in sorted(every.values(), key=lambda row: order.get(row.task, len(order))):
-            optimum = "" if row.optimum is None else f"{row.optimum:.8g}"
-            writer.writerow([row.task, row.episodes, f"{row.random:.6g}", f"{row.error:.3g}", optimum])
 
 
 def reference(benchmark: Benchmark, task: str) -> Reference:
@@ -131,23 +77,18 @@ def reference(benchmark: Benchmark, task: str) -> Reference:
     """
     have = measured(benchmark.directory)
     if task not in have:
-        known = ", ".join(have) or "none"
-        raise UserValueError(
-            f"normalise is 'benchmark', which has no return of random actions on {task!r}; it has {known}"
-        )
-    low, optimum = have[task].random, have[task].optimum
-    if optimum is not None:
-        return Reference(low, optimum, OPTIMUM)
-    best = []
-    for each in benchmark.cells:
-        if each.environment == task:
-            result = benchmark.result(each.algorithm, task)
-            best.append((estimates_at(result, int(result.metrics["env_step"][-1]), 0.95)[0], each.algorithm))
-    if not best or max(best)[0] <= low:
-        raise UserValueError(
-            f"normalise is 'benchmark', which has no optimum and no cell above random actions on {task!r}"
-        )
-    return Reference(low, *max(best))
+        raise UserValueError(f"task takes one with a return of random actions{near_or_all(task, have, 'those are')}")
+    low, high, origin = have[task].random, have[task].optimum, OPTIMUM
+    if high is None:
+        best = []
+        for each in benchmark.cells:
+            if each.environment == task:
+                result = benchmark.result(each.algorithm, task)
+                best.append((estimates_at(result, int(result.metrics["env_step"][-1]), 0.95)[0], each.algorithm))
+        high, origin = max(best, default=(low, "none"))
+    if not low < high:
+        raise UserValueError(f"task is {task!r}, on which no optimum and no cell is above random actions")
+    return Reference(low, high, origin)
 
 
 def _random_actor(env: Environment) -> Actor:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxrl.benchmark.cells import EVAL_EPISODES, POINTS, Cell
 from jaxrl.benchmark.data import data_directory, estimates_at, load, require_writers, returns_at, store
 from jaxrl.results.p_values import corrected, improvement_p_value
@@ -39,7 +41,7 @@ def run(
       ImportError: An extra that writes the files, `parquet` or `export`, is not installed.
       ResultError: There is no such directory.
     """
-    data = data_directory(directory)
+    data = data_directory(directory, writing=True)
     require_writers()
     origin, out = commit(), None
     if runs is not None:
@@ -65,19 +67,21 @@ def verify(
 ) -> Table:
     """Train cells that have data again, with other seeds, and compare their last returns with those that are stored.
 
-    If nothing changed, the returns of both have one distribution: a p-value, corrected for the number of cells, is
-    below 1 - `confidence` in a share of at most 1 - `confidence` of such calls. A new interquartile mean lies in the
-    stored interval less often than `confidence`, since both vary: in 83 % of normal samples at 95 %.
+    If nothing has changed, the returns of both have one distribution, and the corrected p-value of any cell is at most
+    1 - `confidence` with a probability of at most 1 - `confidence`. How often a new interquartile mean lies in the
+    stored interval depends on the returns, since both vary: more often than not, and always where all seeds have one
+    return.
 
     Args:
       cells: Cells to train.
-      directory: Directory of the data; None for that of the clone.
+      directory: Directory of the data; None for that of the clone, or of a download.
       confidence: Confidence level of the intervals.
       **options: Options of execution, see `jaxrl.RunOptions`.
 
     Returns:
-      A row for each cell: the stored interquartile mean and its interval, the new one, whether it lies in the interval,
-      and the corrected p-value.
+      A row for each cell, up to the first whose training a signal stopped: the stored interquartile mean and its
+      interval, the new ones, whether the new one lies in the stored interval, the numbers of failed runs of both, and
+      the corrected p-value, for which failed runs have the lowest return.
 
     Raises:
       ResultError: A cell has no data.
@@ -88,15 +92,22 @@ def verify(
         stored = benchmark.result(each.algorithm, each.environment)
         first = max(stored.seeds) + 1
         again = _trained(each, range(first, first + len(stored.seeds)), **options)
-        last = int(stored.metrics["env_step"][-1])
-        old, new = (estimates_at(result, last, confidence) for result in (stored, again))
-        p_values.append(improvement_p_value(*([returns_at(result, last)] for result in (stored, again))))
+        if again.metrics.attrs["interrupted"]:
+            break
+        last, both = int(stored.metrics["env_step"][-1]), (stored, again)
+        old, new = (estimates_at(result, last, confidence) for result in both)
+        failed = [int(result.failed_runs().sum()) for result in both]
+        returns = [
+            [np.append(returns_at(result, last), [-np.inf] * count)] for result, count in zip(both, failed, strict=True)
+        ]
+        p_values.append(improvement_p_value(*returns))
         inside = "yes" if old[1] <= new[0] <= old[2] else "no"
-        rows.append((each.environment, each.algorithm, *old[:3], *new[:3], inside))
-    columns = ("task", "algorithm", "iqm", "low", "high", "again", "again_low", "again_high", "inside", "p_value")
+        rows.append((each.environment, each.algorithm, *old[:3], *new[:3], inside, *failed))
+    columns = ("task", "algorithm", "iqm", "low", "high", "again", "again_low", "again_high", "inside")
+    columns = (*columns, "failed", "failed_again", "p_value")
     title = f"cells trained again with other seeds: interquartile means with {confidence:.0%} intervals"
     filled = tuple((*row, value) for row, value in zip(rows, corrected(p_values), strict=True))
-    return Table(title, columns, filled, 2, (("low", "high"), ("again_low", "again_high")), decimals={"p_value": 3})
+    return Table(title, columns, filled, 2, (("low", "high"), ("again_low", "again_high")), decimals={"p_value": 4})
 
 
 def _trained(cell: Cell, seeds: Iterable[int], **options: Any) -> Result:

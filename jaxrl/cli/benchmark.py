@@ -1,4 +1,4 @@
-"""`jaxrl benchmark`: cells of the benchmark, trained anew or shown as a table."""
+"""`jaxrl benchmark`: cells of the benchmark, trained, shown as a table or a page, and verified."""
 
 import sys
 from collections.abc import Sequence
@@ -11,10 +11,12 @@ import tyro
 
 from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
-from jaxrl.benchmark.data import load
+from jaxrl.benchmark.data import data_directory, load
+from jaxrl.benchmark.measured import TASKS, measured, store_measured
 from jaxrl.benchmark.published import beside_published
-from jaxrl.benchmark.references import TASKS, measure, measured, store_measured
+from jaxrl.benchmark.references import measure
 from jaxrl.benchmark.running import RUNS, run, verify
+from jaxrl.checks import check_count
 from jaxrl.cli.dataclass_options import WholeNumber
 from jaxrl.cli.parsing import CommandError, parse
 from jaxrl.report.benchmark_page import write_page
@@ -53,9 +55,9 @@ class RunCells:
         """Train the cells, one after another."""
         if not self.names and not self.missing:
             raise CommandError("run takes an algorithm and an environment, or --missing for all cells without data")
-        have = load(self.data)
+        have = load(data_directory(self.data, writing=True))
         index, count = (0, 1) if self.shard is None else shard_of(self.shard)
-        share = cells_named(self.names)[index::count]
+        share = cells_named(self.names, "run")[index::count]
         chosen = [each for each in share if not (self.missing and each in have.cells)]
         for i, each in enumerate(chosen):
             print(f"{each.name}, cell {i + 1} of {len(chosen)}: {each.seeds} seeds, {each.env_steps:,} env steps")
@@ -106,10 +108,11 @@ class MeasureReferences:
             if task not in TASKS:
                 hint = near(task, TASKS) or f"; it takes {', '.join(TASKS)}"
                 raise CommandError(f"references takes tasks of the benchmark, got {task}{hint}")
-        have = measured(self.data)
+        directory = data_directory(self.data, writing=True)
+        have = measured(directory)
         for task in self.tasks or [task for task in TASKS if task not in have]:
             each = measure(task)
-            store_measured(each, self.data)
+            store_measured(each, directory)
             best = "" if each.optimum is None else f"; the optimum is {each.optimum:.6g}"
             print(
                 f"{task}: random {each.random:.6g}, standard error {each.error:.2g}, {each.episodes:,} episodes{best}"
@@ -146,19 +149,35 @@ class VerifyCells:
     data: Path | None = None
     """Directory of the data; that of the clone if None."""
 
-    def run_command(self) -> None:
-        """Train one cell after another, and print a table."""
+    def run_command(self) -> int:
+        """Train one cell after another, and print a table.
+
+        Returns:
+          Exit status: 0, 1 if a cell differs, or 130 after a signal.
+        """
         have = load(self.data).cells
-        chosen = [each for each in (cells_named(self.names) if self.names else have) if each in have]
+        named = cells_named(self.names, "verify") if self.names else list(have)
+        chosen = [each for each in named if each in have]
+        if len(chosen) < len(named):
+            print(f"{len(named) - len(chosen)} of {len(named)} cells have no data, and are left out.")
         if not chosen:
             raise CommandError(f"verify takes cells that have data, got {' '.join(self.names) or 'none'}")
         if not self.names:
+            check_count("--cells", self.cells)
             order = np.random.default_rng(self.seed).permutation(len(chosen))
             chosen = [chosen[at] for at in order[: self.cells]]
         table = verify(chosen, self.data)
         print(table)
-        inside = sum(row[table.columns.index("inside")] == "yes" for row in table.rows)
-        print(f"\n{inside} of {len(table.rows)} cells lie in their interval; of unchanged ones 83 % are expected to.")
+        inside, p_values = ([row[table.columns.index(name)] for row in table.rows] for name in ("inside", "p_value"))
+        differ = sum(value <= 0.05 for value in p_values)
+        print(
+            f"\n{differ} of {len(table.rows)} cells differ from their data, by corrected p-values at the 5 % level; "
+            f"{inside.count('yes')} interquartile means lie in the stored interval."
+        )
+        if len(table.rows) < len(chosen):
+            print("Stopped; the same command starts anew")
+            return 130
+        return 1 if differ else 0
 
 
 COMMANDS: dict[str, type] = {
@@ -187,13 +206,13 @@ def run_benchmark(args: Sequence[str]) -> int:
     return parse(COMMANDS[args[0]], args[1:], f"jaxrl benchmark {args[0]}").run_command() or 0
 
 
-def cells_named(names: Sequence[str]) -> list[Cell]:
-    """Cells of an algorithm and an environment, of one of the two, or all without a name."""
+def cells_named(names: Sequence[str], command: str) -> list[Cell]:
+    """Cells of an algorithm and an environment, of one of the two, or all without a name, for a command."""
     if len(names) == 2:
         return [cell(*names)]
     if len(names) > 2:
-        raise CommandError(f"run takes an algorithm and an environment, got {' '.join(names)}")
+        raise CommandError(f"{command} takes an algorithm and an environment, got {' '.join(names)}")
     chosen = [each for each in CELLS if all(name in (each.algorithm, each.environment) for name in names)]
     if not chosen:
-        raise CommandError(f"run takes an algorithm or a task of the benchmark, got {names[0]}")
+        raise CommandError(f"{command} takes an algorithm or a task of the benchmark, got {names[0]}")
     return chosen

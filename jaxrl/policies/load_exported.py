@@ -6,7 +6,7 @@ import math
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.export
@@ -25,12 +25,14 @@ from jaxrl.results.dataset import UNKNOWN, ResultError
 from jaxrl.results.format import reason
 from jaxrl.results.json_values import parsed
 from jaxrl.results.policy import NO_MEMORY, TrainedPolicy
+from jaxrl.sweeps.paths import leaves
 
 SUFFIXES = {".stablehlo": "stablehlo", ".safetensors": "safetensors", ".onnx": "onnx"}
 PROGRAM = "program"  # key of the checksum of a StableHLO file in its JSON file
 KEY = "jaxrl"  # key of the description in the metadata of an artefact
 
 Run = Callable[[list[np.ndarray]], list[Any]]
+T = TypeVar("T")
 
 __all__ = [
     "KEY",
@@ -207,6 +209,45 @@ def load_exported(
       ResultError: The file is missing or damaged, or its algorithm cannot be built.
       ImportError: The extra `export` is not installed.
     """
+
+    def opened(file: Path, spec: Mapping[str, Any], allow: Allow) -> ExportedPolicy:
+        _check_ports(file, spec)
+        return open_exported(file, spec, algo, allow)
+
+    return _read(path, opened, allow, trust)
+
+
+@in_own_settings
+def load_weights(path: str | Path, *, allow: Allow = (), trust: bool = False) -> TrainedPolicy:
+    """The trained policy of a safetensors file, which samples actions, too, and is evaluated as those of a result.
+
+    Args:
+      path: File that `export_policy` wrote, whose name ends in .safetensors.
+      allow: Names of user modules that the file may import, as in `load_result`.
+      trust: Whether to read a file that does not match its checksum.
+
+    Returns:
+      The policy, with the parameters of the environment in its training.
+
+    Raises:
+      ResultError: The file is not one of safetensors, is missing or damaged, or its algorithm cannot be built.
+      ImportError: The extra `export` is not installed.
+    """
+
+    def trained(file: Path, spec: Mapping[str, Any], allow: Allow) -> TrainedPolicy:
+        algo, params = _weights(file, spec, None, allow)
+        usual = algo.env.default_params
+        recorded = [np.asarray(spec["env_params"][name], np.asarray(leaf).dtype) for name, leaf in leaves(usual)]
+        env_params = jax.tree.unflatten(jax.tree.structure(usual), recorded)
+        return TrainedPolicy(algo, params, env_params=env_params, seed=spec.get("seed"))
+
+    if (file_format := format_of(Path(path))) != "safetensors":
+        raise ResultError(f"path takes a .safetensors file, got {path}, of the format {file_format}")
+    return _read(path, trained, allow, trust)
+
+
+def _read(path: str | Path, build: Callable[[Path, Mapping[str, Any], Allow], T], allow: Allow, trust: bool) -> T:
+    """The policy of a file, built from its description; any error is one sentence."""
     check_flag("trust", trust)
     file, allow = Path(path), modules_of(allow)
     file_format = format_of(file)
@@ -215,8 +256,7 @@ def load_exported(
     spec = None
     try:
         spec = _read_spec(file, file_format, trust)
-        _check_ports(file, spec)
-        return open_exported(file, spec, algo, allow)
+        return build(file, spec, allow)
     except (ImportError, ResultError):
         raise
     except UserError as error:
@@ -337,28 +377,6 @@ def _safe_open(file: Path) -> Any:
     except ImportError as error:
         raise needs_extra("safetensors", error) from None
     return safe_open(file, framework="numpy")
-
-
-def load_weights(path: str | Path, *, allow: Allow = (), trust: bool = False) -> TrainedPolicy:
-    """The trained policy of a safetensors file, which samples actions, too, and is evaluated as those of a result.
-
-    Args:
-      path: File that `export_policy` wrote.
-      allow: Modules, or packages, of which code may be imported to build the algorithm, as of `load_exported`.
-      trust: Whether to read files that do not match their checksums.
-
-    Returns:
-      The policy, with the default parameters of its environment.
-
-    Raises:
-      ResultError: The file is not one of safetensors, is damaged, or its algorithm cannot be built.
-    """
-    file = Path(path)
-    if (file_format := format_of(file)) != "safetensors":
-        raise ResultError(f"path takes a .safetensors file, got {file}, of the format {file_format}")
-    spec = _read_spec(file, file_format, trust)
-    algo, params = _weights(file, spec, None, allow)
-    return TrainedPolicy(algo, params, seed=spec.get("seed"))
 
 
 def _weights(file: Path, spec: Mapping[str, Any], algo: Algorithm | None, allow: Allow) -> tuple[Algorithm, Any]:

@@ -7,7 +7,6 @@ import jax
 
 from envs.abstract_checking import sample
 from envs.base import Environment, agent_axes, spaces
-from envs.crowd.crowd import Crowd
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.policies.crowds import crowd_of, for_any_number
 from jaxrl.pytrees import EnvParams, Mask, Memory, Observation
@@ -36,10 +35,11 @@ def player_of(env: Environment, policy: Callable[..., Any]) -> Player:
       env: Environment, which may be another crowd than that of the policy.
       policy: Trained policy, or a function `policy(obs)`, called as `policy(obs, mask=mask)` if actions are masked.
     """
-    if isinstance(policy, TrainedPolicy) and isinstance(env, Crowd):
+    crowd_of_env = crowd_of(env)
+    if isinstance(policy, TrainedPolicy) and crowd_of_env is not None:
         crowd = for_any_number(policy)
         return Player(
-            lambda: crowd.initial_memory(env.num_agents),
+            lambda: crowd.initial_memory(crowd_of_env.num_agents),
             lambda obs, mask, memory: crowd.act(obs, memory),
             policy.remembered,
         )

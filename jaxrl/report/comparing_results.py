@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from jaxrl.report.entries import Entry, Source, Sources, entries_of, runs_on
 from jaxrl.report.runs import Run, differences
 from jaxrl.results.dataset import RETURN_RANGE, ResultError, main_metric
 from jaxrl.results.storage import metrics_of_runs
+
+if TYPE_CHECKING:
+    from jaxrl.benchmark.data import Benchmark
 
 BENCHMARK = "benchmark"  # argument that adds its lines, and first word of their names
 DEFAULTS = "defaults"  # the attribute `settings_from` of results without a preset
@@ -59,9 +62,11 @@ def compared(
             "comparison.differences",
         )
     steps = {task: common_step(runs_on(entries, task), task, env_steps) for task in tasks}
-    stated = "the values that normalise= takes" if normalise is not None else "its lowest and highest compared run"
+    stated = "the values of normalise=" if normalise is not None else "the lowest and highest compared run of each task"
     if isinstance(normalise, str):
-        normalise, stated = _references_of_benchmark(normalise, metric, tasks)
+        normalise, stated = _references_of_benchmark(
+            normalise, metric, {task: runs_on(entries, task) for task in tasks}
+        )
     return Comparison(
         metric=metric,
         direction=direction,
@@ -71,7 +76,7 @@ def compared(
         steps=steps,
         left_out=tuple(task for task in every if task not in tasks),
         references=_references(normalise, entries, metric, steps),
-        references_are=stated,
+        references_text=stated,
     )
 
 
@@ -81,29 +86,48 @@ def _of_benchmark(entries: Sequence[Entry], trust: bool) -> list[Entry]:
 
     every = list(dict.fromkeys(task for entry in entries for task in entry.parts))
     results = load().results(*_common_tasks(entries, every), trust=trust)
-    return entries_of({f"{BENCHMARK} {name}": own for name, own in results.items()}, trust=trust)
+    named = {f"{BENCHMARK} {name}": own for name, own in results.items()}
+    for entry in entries:
+        if entry.name in named or entry.label in named:
+            raise UserValueError(f"results has the name {entry.label!r}, which is that of a line of the benchmark.")
+    return entries_of(named, trust=trust)
 
 
 def _references_of_benchmark(
-    normalise: str, metric: str, tasks: Sequence[str]
+    normalise: str, metric: str, runs: Mapping[str, Sequence[Run]]
 ) -> tuple[dict[str, tuple[float, float]], str]:
     """The values that count as 0 and as 1 on each task, and a phrase that says what they are."""
     from jaxrl.benchmark.data import load
     from jaxrl.benchmark.references import OPTIMUM, reference
 
     if normalise != BENCHMARK:
-        raise UserTypeError(f"normalise is {normalise!r}; it takes two numbers for each task, or {BENCHMARK!r}")
-    if metric.removesuffix("_sampled") != "return":
-        raise UserValueError(
-            f"normalise is {BENCHMARK!r}, which has references of the return alone; metric is {metric!r}"
-        )
-    benchmark = load()
-    every = {task: reference(benchmark, task) for task in tasks}
-    origins = [
-        f"the optimum of {task}" if each.origin == OPTIMUM else f"{each.origin} of the benchmark on {task}"
-        for task, each in every.items()
-    ]
-    return {task: each[:2] for task, each in every.items()}, f"random actions and {', '.join(origins)}"
+        raise UserTypeError(f"normalise is {normalise!r}; it takes two numbers for each task, or {BENCHMARK!r}.")
+    if metric != "return":
+        raise UserValueError(f"normalise is {BENCHMARK!r}, which has values of the return alone, not of {metric}.")
+    benchmark, values, origins = load(), {}, []
+    for task, each in runs.items():
+        try:
+            low, high, origin = reference(benchmark, task)
+        except UserValueError as error:
+            raise UserValueError(f"normalise is {BENCHMARK!r}: {error}") from None
+        _check_task_of_benchmark(benchmark, task, each)
+        values[task] = (low, high)
+        origins.append(f"the optimum of {task}" if origin == OPTIMUM else f"{origin} of the benchmark on {task}")
+    return values, f"random actions and {', '.join(origins)}"
+
+
+def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run]) -> None:
+    """Reject runs on another environment than the task of the benchmark with their name, or on other parameters."""
+    stored = next(each for each in benchmark.cells if each.environment == task)
+    ends = benchmark.result(stored.algorithm, task).metrics.attrs
+    for run in runs:
+        ranges = [[attrs.get(end) for end in RETURN_RANGE] for attrs in (run.attributes, ends)]
+        if run.environment != task or (None not in ranges[0] and ranges[0] != ranges[1]):
+            raise UserValueError(
+                f"normalise is {BENCHMARK!r}, whose {task} is not the environment of {run.name} ({run.environment}, "
+                f"returns in {ranges[0]}, there {ranges[1]}); it takes two numbers for each task, such as "
+                f"{{{task!r}: (0.0, 100.0)}}."
+            )
 
 
 def _common_tasks(entries: Sequence[Entry], every: Sequence[str]) -> list[str]:

@@ -46,7 +46,7 @@ class Comparison:
       steps: Environment step at which values are compared, for each task that all lines have.
       left_out: Tasks that only some of the lines have.
       references: Values that count as 0 and as 1 on each task; empty for values as they are.
-      references_are: Phrase that says what these values are.
+      references_text: Phrase that says what these values are.
     """
 
     metric: str
@@ -57,7 +57,7 @@ class Comparison:
     steps: Mapping[str, int]
     left_out: tuple[str, ...]
     references: Mapping[str, tuple[float, float]]
-    references_are: str
+    references_text: str
 
     @property
     def names(self) -> list[str]:
@@ -78,9 +78,10 @@ class Comparison:
         Returns:
           A table with a text form and `to_pandas()`. `seeds` is the number of runs that did not fail, of each task,
           `failed` that of the others, and `steps` the number of environment steps of the training, of all tasks.
-          `p_value` is that of the hypothesis that a line and the baseline have one distribution of values, by
-          permutations, corrected by Holm's method for the number of lines compared with the baseline. Values of a task
-          whose optimum is known for a line have the columns `optimum`, `gap` and `gap_percent` of `Result.table`.
+          `p_value` is that of the hypothesis that the runs of a line and of the baseline that did not fail have one
+          distribution of values, by permutations, corrected by Holm's method for the number of lines compared with the
+          baseline. Values of a task whose optimum is known for a line have the columns `optimum`, `gap` and
+          `gap_percent` of `Result.table`.
 
         Raises:
           ValueError: There is no such task.

@@ -55,7 +55,7 @@ def notes_on(comparison: Compared) -> list[str]:
             sentences.append(f"Some results{on} have fewer environment steps than their preset ({', '.join(shorter)}).")
     if comparison.references:
         ends = [f"{low:.5g} and {high:.5g} on {task}" for task, (low, high) in comparison.references.items()]
-        sentences.append(f"Normalised values are 0 and 1 at {comparison.references_are}: {', '.join(ends)}.")
+        sentences.append(f"Normalised values are 0 and 1 at {comparison.references_text}: {', '.join(ends)}.")
     if comparison.left_out:
         sentences.append(f"Left out, since not all have results on them: {', '.join(comparison.left_out)}.")
     if several and comparison.has_unequal_numbers:

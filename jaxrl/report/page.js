@@ -2,7 +2,7 @@
 (() => {
   const element = (id) => document.getElementById(id);
   const data = JSON.parse(element("report").textContent), tasks = Object.keys(data.tasks ?? {});
-  const wanted = decodeURIComponent(location.hash.slice(1)), task = tasks.includes(wanted) ? wanted : tasks[0];
+  const linked = tasks.find((name) => location.hash === `#${encodeURIComponent(name)}`), task = linked ?? tasks[0];
   const report = tasks.length ? data.tasks[task] : data;
   const { lines, runs, metrics, percent } = report;
   const shown = new Set(report.shown);
@@ -332,6 +332,7 @@
     element("task").parentElement.hidden = false;
     element("task").addEventListener("change", () => { location.hash = encodeURIComponent(element("task").value); });
     addEventListener("hashchange", () => location.reload());
+    if (location.hash && !linked) say(`There is no task ${location.hash.slice(1)}: this is ${task}`);
   }
   options("metric", Object.entries(metrics).map(([name]) => [name, words(name)]), report.first);
   element("estimate").value = report.estimate;
@@ -347,6 +348,9 @@
     });
   }
   element("reset").addEventListener("click", () => curves.reset());
-  element("download-table").addEventListener("click", () => save(`${[...(task ? [task] : []), element("metric").value].join("-").replace(/[^\w.-]+/g, "-")}.csv`, "text/csv", csv()));
+  element("download-table").addEventListener("click", () => {
+    const name = [task, element("metric").value].filter(Boolean).join("-").replace(/[^\w.-]+/g, "-");
+    save(`${name}.csv`, "text/csv", csv());
+  });
   refresh();
 })();

@@ -171,10 +171,11 @@ def _of_benchmark(runs: Sequence[Run], trust: bool) -> list[Run]:
         for each in benchmark.cells
         if each.environment in tasks
     }
-    if not results:
+    lacking = [task for task in tasks if task not in benchmark.tasks]
+    if lacking:
         raise UserValueError(
-            f"to is 'benchmark', which has data on {', '.join(benchmark.tasks) or 'no task'}; the runs are on "
-            f"{', '.join(tasks)}"
+            f"to is 'benchmark', which has data on {', '.join(benchmark.tasks) or 'no task'}, and runs are on "
+            f"{', '.join(lacking)}"
         )
     return runs_of(results)
 

@@ -8,7 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.stats
 
+from envs.errors import UserValueError
+
 NUM_PERMUTATIONS = 9_999
+MOST_PERMUTED = 4_000_000  # numbers permuted at once, which bounds the working memory
 
 __all__ = ["NUM_PERMUTATIONS", "corrected", "improvement_p_value"]
 
@@ -19,44 +22,55 @@ def improvement_p_value(
     """P-value of the hypothesis that x and y have one distribution of scores on each task, two-sided, by permutations.
 
     The statistic is the distance of `probability_of_improvement` from one half. Scores are exchanged between x and y
-    within each task, or within each pair, `NUM_PERMUTATIONS` times. The level is exact at any number of runs, since the
-    observed order counts among the permuted ones.
+    within each task, or within each pair if there are pairs, `NUM_PERMUTATIONS` times. If the hypothesis is true, the
+    p-value is at most alpha with a probability of at most alpha, at any number of runs, since the observed order counts
+    among the permuted ones.
 
     Args:
-      x, y: Scores of each task, `[seeds]`, whose numbers may differ; the number of tasks is the same.
+      x, y: Scores of each task, `[seeds]`, whose numbers may differ; the number of tasks is the same. -inf is the
+        lowest score, such as that of a failed run.
       paired: Whether run i of x is compared with run i of y only, as by `probability_of_improvement`.
       seed: Random seed of the permutations.
 
     Returns:
       The p-value, at least 1 / (1 + `NUM_PERMUTATIONS`).
+
+    Raises:
+      ValueError: A task has no score of x or of y, a score is nan, or the numbers of scores differ with `paired`.
     """
     draws = np.random.default_rng(seed)
     observed, permuted = 0.0, np.zeros(NUM_PERMUTATIONS)
-    for first, second in zip(map(np.asarray, x), map(np.asarray, y), strict=True):
+    for first, second in zip(_scores("x", x), _scores("y", y), strict=True):
         if paired:
-            wins = np.sign(first - second) / (2 * len(first))
+            if len(first) != len(second):
+                raise UserValueError(
+                    f"paired=True takes as many scores of y as of x, got {len(second)} and {len(first)}"
+                )
+            wins = ((first > second).astype(float) - (first < second)) / (2 * len(first))
             observed += wins.sum()
-            permuted += draws.choice((-1.0, 1.0), (NUM_PERMUTATIONS, len(wins))) @ wins
+            for at in _chunks(len(wins)):
+                permuted[at] += draws.choice((-1.0, 1.0), (len(permuted[at]), len(wins))) @ wins
             continue
         # The probability is linear in the sum of the ranks of x among all scores.
         ranks = scipy.stats.rankdata(np.concatenate([first, second]))
         centred = (ranks - ranks.mean()) / (len(first) * len(second))
         observed += centred[: len(first)].sum()
-        orders = draws.permuted(np.broadcast_to(centred, (NUM_PERMUTATIONS, len(ranks))), axis=1)
-        permuted += orders[:, : len(first)].sum(axis=1)
+        for at in _chunks(len(ranks)):
+            orders = draws.permuted(np.broadcast_to(centred, (len(permuted[at]), len(ranks))), axis=1)
+            permuted[at] += orders[:, : len(first)].sum(axis=1)
     # Sums of one permutation in another order differ by rounding.
     reached = np.abs(permuted) >= abs(observed) - 1e-9
     return float((1 + reached.sum()) / (1 + NUM_PERMUTATIONS))
 
 
 def corrected(p_values: Sequence[float]) -> list[float]:
-    """P-values of several comparisons, corrected so that the smallest of them holds for all together.
+    """P-values of several comparisons, corrected for their number.
 
     Args:
       p_values: P-value of each comparison; nan is kept and is not counted.
 
     Returns:
-      P-values of which, with a probability of at most alpha, any that belongs to a true hypothesis is at most alpha.
+      Corrected p-values: with a probability of at least 1 - alpha, that of no true hypothesis is at most alpha.
 
     Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """
@@ -66,3 +80,19 @@ def corrected(p_values: Sequence[float]) -> list[float]:
     raised = values[order] * np.arange(len(order), 0, -1)
     values[order] = np.minimum(np.maximum.accumulate(raised), 1.0)
     return values.tolist()
+
+
+def _scores(name: str, scores: Sequence[npt.ArrayLike]) -> list[npt.NDArray[np.float64]]:
+    """Scores of each task, of which none is nan."""
+    each = [np.asarray(task, np.float64).reshape(-1) for task in scores]
+    if not all(task.size for task in each):
+        raise UserValueError(f"{name} has a task without a score")
+    if any(np.isnan(task).any() for task in each):
+        raise UserValueError(f"{name} has a score that is nan; it takes -inf for a failed run, or none")
+    return each
+
+
+def _chunks(size: int) -> list[slice]:
+    """Parts of the permutations that hold a bounded number of scores at once."""
+    count = max(1, MOST_PERMUTED // size)
+    return [slice(at, min(at + count, NUM_PERMUTATIONS)) for at in range(0, NUM_PERMUTATIONS, count)]

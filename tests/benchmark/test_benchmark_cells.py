@@ -3,9 +3,12 @@
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Hashable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas
 import pytest
 from documents import ROOT
@@ -14,14 +17,17 @@ import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
 from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run, verify
-from jaxrl.benchmark.data import store
+from jaxrl.benchmark.data import returns_at, store
+from jaxrl.benchmark.measured import Measured, store_measured
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.cli.main import main
 from jaxrl.cli.parsing import CommandError
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.presets import PRESETS
-from jaxrl.results.dataset import ResultError
+from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.p_values import corrected, improvement_p_value
+from jaxrl.results.result import Result
 
 SMALL = cell("a2c", "delayed-choice")._replace(env_steps=2_400, seeds=3)  # 30 iterations
 
@@ -92,7 +98,7 @@ def test_results_are_compared_with_the_benchmark(
     comparison = jaxrl.compare({"mine": mine}, "benchmark")
     assert comparison.names == ["mine", "benchmark a2c"] and comparison.tasks == ["delayed-choice"]
     rows, other = (each.table().to_pandas().set_index("name") for each in (comparison, by_hand))
-    assert rows.loc["benchmark a2c"].tolist() == other.loc["a2c"].tolist()
+    np.testing.assert_array_equal(rows.loc["benchmark a2c"], other.loc["a2c"])
     assert rows.loc["benchmark a2c", "seeds"] == 3 and 1.0 <= rows.loc["benchmark a2c", "iqm"] <= 1.75
     assert jaxrl.compare(mine, "benchmark").names == ["ppo", "benchmark a2c"]
     mine.save(tmp_path / "mine")
@@ -102,27 +108,97 @@ def test_results_are_compared_with_the_benchmark(
         jaxrl.compare({"mine": mine}, "something")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def test_a_cell_is_trained_again_with_other_seeds(
-    data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def again(values: npt.ArrayLike, failed: int = 0, *, interrupted: bool = False) -> Result:
+    """Last returns of a training of the small cell, of which some runs failed."""
+    returns = np.broadcast_to(np.asarray(values, np.float32)[None, :, None], (1, len(np.asarray(values)), 21)).copy()
+    returns[0, :failed] = np.nan
+    steps = (np.arange(21) * 120).tolist()
+    attrs = {"algorithm": "a2c", "environment": "delayed-choice", "interrupted": interrupted}
+    metrics = metrics_dataset({"return": returns}, seeds=range(returns.shape[1]), env_steps=steps, attrs=attrs)
+    return Result(metrics, {})
+
+
+@pytest.fixture
+def stored(monkeypatch: pytest.MonkeyPatch) -> npt.NDArray[np.float64]:
+    """Returns of 32 seeds that two cells have."""
+    values = np.random.default_rng(0).normal(size=32)
+    monkeypatch.setattr(Benchmark, "result", lambda *_, **__: again(values))
+    return values
+
+
+def verified(monkeypatch: pytest.MonkeyPatch, *results: Result) -> list[dict[Hashable, Any]]:
+    """Rows of as many cells whose new trainings have these results."""
+    left = iter(results)
+    monkeypatch.setattr("jaxrl.benchmark.running._trained", lambda *_, **__: next(left))
+    return verify(CELLS[: len(results)], load().directory).to_pandas().to_dict("records")
+
+
+def test_cells_that_are_trained_again_are_compared_with_their_data(
+    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    other = np.random.default_rng(1).normal(size=32)
+    same, moved = verified(monkeypatch, again(other), again(other + 3))
+    single = [improvement_p_value([stored], [values]) for values in (other, other + 3)]
+    # Float32 of the results keeps the ranks.
+    assert [same["p_value"], moved["p_value"]] == corrected(single) and moved["p_value"] == 2e-4 < 0.05 < same[
+        "p_value"
+    ]
+    assert moved["inside"] == "no" and same["failed_again"] == 0
+    assert moved["again"] == pytest.approx(float(jaxrl.statistics.iqm(other + 3)), rel=1e-6)
+
+
+def test_runs_that_fail_when_they_are_trained_again_count_as_the_worst(
+    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few, none = verified(monkeypatch, again(stored, failed=2), again(stored, failed=30))
+    assert few["failed_again"] == 2 and few["p_value"] > 0.05
+    assert none["failed_again"] == 30 and none["p_value"] == 2e-4 and none["failed"] == 0
+
+
+def test_a_signal_ends_the_verification(stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(verified(monkeypatch, again(stored), again(stored, interrupted=True), again(stored))) == 1
+
+
+def test_a_cell_is_trained_again_with_further_seeds(data: Path) -> None:
     (row,) = verify([SMALL], data, progress=False).to_pandas().to_dict("records")
     trained = jaxrl.train(
         SMALL.algo(), seeds=[3, 4, 5], env_steps=2_400, evals=20, eval_episodes=16, eval_at_start=True, progress=False
     )
-    stored = loaded(data).table().to_pandas().iloc[0]
     assert row["again"] == pytest.approx(float(jaxrl.statistics.iqm(trained.values("return")[0, :, -1])))
-    assert [row["iqm"], row["low"], row["high"]] == [stored["iqm"], stored["low"], stored["high"]]
-    assert row["inside"] == ("yes" if row["low"] <= row["again"] <= row["high"] else "no") and 0 < row["p_value"] <= 1
-    seen = []
-    monkeypatch.setattr("jaxrl.cli.benchmark.verify", lambda cells, _: seen.append(cells) or verify([], data))
-    assert run_benchmark(["verify", "--data", str(data)]) == 0
-    assert run_benchmark(["verify", "a2c", "delayed-choice", "--data", str(data)]) == 0
-    assert seen == [[cell("a2c", "delayed-choice")]] * 2 and "0 of 0 cells lie" in capsys.readouterr().out
-    with pytest.raises(CommandError, match="verify takes cells that have data, got ppo cartpole"):
-        run_benchmark(["verify", "ppo", "cartpole", "--data", str(data)])
+    table = loaded(data).table().to_pandas().iloc[0]
+    assert [row["iqm"], row["low"], row["high"]] == [table["iqm"], table["low"], table["high"]]
+    with pytest.raises(ResultError, match="env_step is 2,401, and the curves end at 2,400"):
+        returns_at(trained, 2_401)
+
+
+def test_the_command_verifies_named_or_random_cells(
+    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+    shift = [0.0]
+
+    def trained(cell: Cell, *_: Any, **__: Any) -> Result:
+        seen.append(cell.name)
+        return again(stored + shift[0], interrupted=shift[0] > 100)
+
+    monkeypatch.setattr("jaxrl.benchmark.running._trained", trained)
+    assert run_benchmark(["verify", "ppo", "cartpole"]) == 0
+    assert "0 of 1 cells differ from their data" in capsys.readouterr().out
+    shift[0] = 5.0
+    assert run_benchmark(["verify", "a2c", "cartpole"]) == 1 and seen == ["ppo on cartpole", "a2c on cartpole"]
+    assert run_benchmark(["verify", "--cells", "3", "--seed", "1"]) == 1
+    assert len(set(seen[2:])) == 3 and "3 of 3 cells differ" in capsys.readouterr().out
+    shift[0] = 500.0
+    assert run_benchmark(["verify", "a2c", "cartpole"]) == 130
+    with pytest.raises(CommandError, match="verify takes an algorithm or a task of the benchmark, got nothing"):
+        run_benchmark(["verify", "nothing"])
+    with pytest.raises(ValueError, match="--cells must be a whole number of at least 1, got 0"):
+        run_benchmark(["verify", "--cells", "0"])
 
 
 def test_the_table_has_a_row_for_each_cell_with_data(data: Path) -> None:
+    store_measured(Measured("delayed-choice", 2, 1.4, 0.1, 1.75), data)
+    assert loaded(data).result("a2c", "delayed-choice").table().to_pandas()["optimum"].tolist() == [1.75]
     (row,) = loaded(data).table("delayed-choice").to_pandas().to_dict("records")
     assert (row["task"], row["algorithm"], row["settings"]) == ("delayed-choice", "a2c", "defaults")
     kept = loaded(data).result("a2c", "delayed-choice")
@@ -186,12 +262,19 @@ def test_damaged_and_missing_data_are_named(data: Path, tmp_path: Path) -> None:
         (tmp_path / file.name).write_bytes(file.read_bytes())
     curves = tmp_path / f"{SMALL.stem}.parquet"
     curves.write_bytes(curves.read_bytes()[:-1] + b"x")
-    with pytest.raises(ResultError, match="is damaged: it does not match the checksum"):
+    with pytest.raises(ResultError, match="of another cell: it does not match the checksum"):
         loaded(tmp_path).result("a2c", "delayed-choice")
     weights = tmp_path / f"{SMALL.stem}.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"x")
-    with pytest.raises(ResultError):
+    with pytest.raises(ResultError, match=r"of another cell: it does not match the checksum"):
         loaded(tmp_path).policy("a2c", "delayed-choice")
+    with pytest.raises(ResultError, match=r"safetensors is damaged"):
+        load_weights(weights)
+    weights.unlink()
+    with pytest.raises(ResultError, match=r"the data of a2c on delayed-choice in .* are damaged"):
+        loaded(tmp_path).policy("a2c", "delayed-choice")
+    with pytest.raises(ResultError, match=r"safetensors does not exist"):
+        load_weights(weights)
     with pytest.raises(ResultError, match=r"path takes a \.safetensors file, got"):
         load_weights("policy.onnx")
     with pytest.raises(ResultError, match="directory takes a directory of benchmark data"):

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 import jaxrl
+from jaxrl.benchmark import CELLS, run
 from jaxrl.benchmark.data import load
-from jaxrl.benchmark.fetching import address, cached
+from jaxrl.benchmark.fetching import address, cached, download
+from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.results.dataset import ResultError
 from jaxrl.version import __version__
 
@@ -79,12 +81,61 @@ def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(
     publish(repository, monkeypatch)
     with pytest.raises(ResultError, match=r"cannot be downloaded from http://127.*404"):
         load()
-    archive.write_bytes(b"nothing")
-    with pytest.raises(ResultError, match="cannot be downloaded from http://127"):
-        load()
-    for name, sentence in (("other/x.json", "it has no directory `benchmark`"), ("../x.json", "cannot be downloaded")):
-        with tarfile.open(archive, "w:gz") as files:
-            files.addfile(tarfile.TarInfo(name), io.BytesIO())
-        with pytest.raises(ResultError, match=sentence):
+    with tarfile.open(archive, "w:gz") as files:
+        files.add(Path(__file__), "benchmark/x.json")
+    whole = archive.read_bytes()
+    checksum = bytes([whole[-8] ^ 1])  # of the contents, before their length
+    for damaged in (b"nothing", whole[: len(whole) // 2], whole[:-8] + checksum + whole[-7:]):
+        archive.write_bytes(damaged)
+        with pytest.raises(ResultError, match="cannot be downloaded from http://127"):
             load()
+    for name, kind in (
+        ("other/x.json", tarfile.REGTYPE),
+        ("../x.json", tarfile.REGTYPE),
+        ("benchmark/..", tarfile.REGTYPE),
+        ("benchmark/x/y.json", tarfile.REGTYPE),
+        ("benchmark/x.json", tarfile.SYMTYPE),
+        ("benchmark", tarfile.SYMTYPE),
+    ):
+        member = tarfile.TarInfo(name)
+        member.type, member.linkname = kind, "elsewhere"
+        with tarfile.open(archive, "w:gz") as files:
+            files.addfile(member, io.BytesIO())
+        with pytest.raises(ResultError, match=r"is not a file in `benchmark/`"):
+            load()
+    with tarfile.open(archive, "w:gz"):
+        pass
+    with pytest.raises(ResultError, match=r"it has no files in `benchmark/`"):
+        load()
     assert not list(cached().parent.iterdir())
+
+
+def test_the_download_of_another_process_is_taken(
+    release: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository, archive = release
+    with tarfile.open(archive, "w:gz") as files:
+        files.add(Path(__file__), "benchmark/mine.json")
+    theirs = cached() / "theirs.json"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("{}")
+    source = address(repository)
+    assert source is not None
+    download(source, cached())
+    assert [file.name for file in cached().iterdir()] == ["theirs.json"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultError, match="cannot be downloaded"):
+        download(source, tmp_path / "file" / "target")
+
+
+def test_nothing_is_written_into_a_download(release: tuple[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(release[0], monkeypatch)
+    cached().mkdir(parents=True)
+    for write in (
+        lambda: run_benchmark(["references", "cartpole"]),
+        lambda: run(CELLS[0]),
+        lambda: run_benchmark(["run", "--missing"]),
+    ):
+        with pytest.raises(ResultError, match="new data of the benchmark belong into a clone"):
+            write()
+    assert not list(cached().iterdir())

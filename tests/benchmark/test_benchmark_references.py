@@ -12,20 +12,12 @@ import envs
 import jaxrl
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.data import Benchmark, load
-from jaxrl.benchmark.references import (
-    TASKS,
-    Measured,
-    Reference,
-    _random_actor,
-    measure,
-    measured,
-    reference,
-    store_measured,
-)
+from jaxrl.benchmark.measured import TASKS, Measured, measured, store_measured
+from jaxrl.benchmark.references import Reference, _random_actor, measure, reference
 from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.cli.compare import Compare
 from jaxrl.cli.parsing import CommandError
-from jaxrl.results.dataset import metrics_dataset
+from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.result import Result
 
 
@@ -71,6 +63,12 @@ def test_random_actions_are_those_of_a_loop_over_gymnasium() -> None:
     assert abs(ours.random - np.mean(lengths)) <= 4.5 * error <= 6.0
 
 
+def test_a_number_of_episodes_is_checked() -> None:
+    for episodes, sentence in ((1, "episodes must be a whole number of at least 2"), (3, "an even number, got 3")):
+        with pytest.raises(ValueError, match=sentence):
+            measure("cartpole", episodes)
+
+
 def test_random_actions_are_allowed_and_equally_likely() -> None:
     actor = _random_actor(envs.make("delayed-choice"))
     noise = jax.vmap(lambda key: actor.noise(key, ()))(jax.random.split(jax.random.key(0), 2_000))
@@ -99,10 +97,18 @@ def test_the_references_are_the_optimum_where_it_is_known_or_the_best_cell(bench
     low, high, origin = reference(benchmark, "cartpole")
     assert low == 22.0 and high == table["iqm"].max() and origin in table["algorithm"].values
     assert reference(benchmark, "inventory") == Reference(60.0, 77.0, "optimum")
-    with pytest.raises(ValueError, match=r"no return of random actions on 'pendulum'; it has cartpole, acrobot"):
+    with pytest.raises(ValueError, match=r"^task takes one with a return of random actions; .*cartpole, acrobot"):
         reference(benchmark, "pendulum")
-    with pytest.raises(ValueError, match=r"no optimum and no cell above random actions on 'acrobot'"):
+    with pytest.raises(ValueError, match=r"^task takes one with a return of random actions; did you mean 'cartpole'"):
+        reference(benchmark, "carpole")
+    with pytest.raises(ValueError, match=r"^task is 'acrobot', on which no optimum and no cell is above random"):
         reference(benchmark, "acrobot")
+    store_measured(Measured("inventory", 10, 80.0, 0.1, 77.0), benchmark.directory)
+    with pytest.raises(ValueError, match=r"^task is 'inventory', on which no optimum and no cell is above random"):
+        reference(benchmark, "inventory")
+    (benchmark.directory / "references.csv").write_text("task\ncartpole,1\n")
+    with pytest.raises(ResultError, match=r"references\.csv is damaged"):
+        reference(benchmark, "cartpole")
 
 
 def test_comparisons_are_normalised_by_the_benchmark(benchmark: Benchmark) -> None:
@@ -118,6 +124,23 @@ def test_comparisons_are_normalised_by_the_benchmark(benchmark: Benchmark) -> No
     assert "0 and 1 at random actions and " in note and "the optimum of inventory: 22 and " in note
     with pytest.raises(TypeError, match=r"normalise is 'random'; it takes two numbers for each task, or 'benchmark'"):
         jaxrl.compare(sources, normalise="random")  # pyright: ignore[reportCallIssue, reportArgumentType]
+
+
+def test_other_environments_than_those_of_the_benchmark_are_refused(benchmark: Benchmark) -> None:
+    labelled = {name: {"cartpole": result_of("pendulum", -200.0, -100.0 + at)} for at, name in enumerate("ab")}
+    with pytest.raises(ValueError, match=r"^normalise is 'benchmark', whose cartpole is not the environment of a"):
+        jaxrl.compare(labelled, normalise="benchmark")
+    short = {name: result_of("cartpole", 40.0, 41.0 + at) for at, name in enumerate("ab")}
+    for result in short.values():
+        result.metrics.attrs.update(return_low=1.0, return_high=50.0)
+    with pytest.raises(ValueError, match=r"^normalise is 'benchmark', whose cartpole .*50\.0\], there \[1\.0, 500"):
+        jaxrl.compare(short, normalise="benchmark")
+    with pytest.raises(ValueError, match=r"^normalise is 'benchmark': task takes one with a return of random actions"):
+        jaxrl.compare({name: result_of("mine", 1.0, 2.0) for name in "ab"}, normalise="benchmark")
+    named = {"benchmark ppo": result_of("cartpole", 1.0, 2.0)}
+    with pytest.raises(ValueError, match=r"^results has the name 'benchmark ppo', which is that of a line of"):
+        jaxrl.compare(named, "benchmark")
+    assert benchmark.tasks
 
 
 def test_the_shell_normalises_by_the_benchmark(
@@ -151,7 +174,8 @@ def test_the_command_measures_what_is_missing(
 
 
 def test_the_random_returns_of_the_clone_are_below_every_optimum() -> None:
-    have, benchmark = measured(), load()
+    benchmark = load()
+    have = measured(benchmark.directory)
     assert set(benchmark.tasks) <= set(have) <= set(TASKS)
     for task in benchmark.tasks:
         low, high, origin = reference(benchmark, task)

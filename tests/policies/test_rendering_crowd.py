@@ -17,7 +17,7 @@ from jaxrl import PPOConfig, ppo
 from jaxrl.algorithms.contract import policy_shapes
 from jaxrl.cli import main as cli
 from jaxrl.policies.crowds import crowd_like, for_any_number, params_in, walk
-from jaxrl.policies.playing import check_fit, random_actions
+from jaxrl.policies.playing import check_fit, player_of, random_actions
 from jaxrl.results.policy import TrainedPolicy
 
 SIZES = PPOConfig(num_envs=1, num_steps=4, num_minibatches=1, num_epochs=1, hidden=(4,), own_hidden=(4,))
@@ -125,6 +125,12 @@ def test_a_policy_of_crowds_that_vary_walks_and_is_evaluated_without_draws(polic
     for env in (crowd, replace(crowd, num_agents=5)):
         check_fit(env, varied)
         assert params_in(env, drawn) == params_in(env, policy)
+    more = envs.wrappers.time_limit(replace(crowd, num_agents=5), 4)  # another number of people in a wrapper
+    check_fit(more, varied)
+    player = player_of(more, policy)
+    obs = jax.eval_shape(more.reset_env, jax.random.key(0), more.default_params)[0]
+    filled = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), obs)
+    assert player.act(filled, None, player.initial_memory())[0].shape == (5, 2)
     numbers = {"num_present": [2.0, 4.0]}
     one, other = (jaxrl.evaluate(each, crowd, 2, 0, env_params=numbers) for each in (drawn, policy))
     np.testing.assert_array_equal(one["return"], other["return"])

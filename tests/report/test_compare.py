@@ -19,7 +19,7 @@ from jaxrl.cli.compare import named_sources, references
 from jaxrl.report.comparison import COMPARED
 from jaxrl.report.pairs import Scores, p_value_of
 from jaxrl.results.dataset import ResultError, metrics_dataset
-from jaxrl.results.p_values import NUM_PERMUTATIONS, corrected
+from jaxrl.results.p_values import NUM_PERMUTATIONS, corrected, improvement_p_value
 from jaxrl.results.result import Result
 from jaxrl.sweeps.sweep import Sweep
 
@@ -174,6 +174,21 @@ def test_p_values_of_pairs_exchange_the_runs_of_a_seed(monkeypatch):
     estimate = p_value_of([scores_of(first)], [scores_of(second)])
     assert abs(estimate - exact) <= 5 * np.sqrt(exact * (1 - exact) / NUM_PERMUTATIONS) + 1 / NUM_PERMUTATIONS
     assert np.isnan(p_value_of([scores_of([])], [scores_of(second)]))
+    assert improvement_p_value([first], [second], paired=True) == estimate
+    for x, y, sentence in (
+        ([[]], [[1.0]], "x has a task without a score"),
+        ([[1.0]], [[np.nan]], "y has a score that is nan"),
+        ([[1.0, 2.0]], [[1.0]], "paired=True takes as many scores of y as of x, got 1 and 2"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            improvement_p_value(x, y, paired=True)
+
+
+def test_p_values_need_little_memory_and_do_not_depend_on_it(monkeypatch):
+    first, second = np.arange(7.0), np.arange(9.0) + 1.5
+    whole = improvement_p_value([first], [second])
+    monkeypatch.setattr("jaxrl.results.p_values.MOST_PERMUTED", 1_000)
+    assert improvement_p_value([first], [second]) == whole
 
 
 def test_p_values_are_corrected_for_their_number():

@@ -752,6 +752,13 @@ def test_a_reader_selects_one_of_several_tasks(browser, tmp_path):
     assert browser.current_url.endswith("#lq%2Fscalar")
     assert find(browser, "#task option:checked")[0].text == "lq/scalar"
     assert float(cells(browser)[0][1]) == pytest.approx(20, abs=5)
+    for place in ("#%zz", "#other"):
+        browser.get("about:blank")
+        browser.get(file.as_uri() + place)
+        assert [key.text for key in find(browser, ".key")] == ["ppo", "a2c"]
+        assert f"There is no task {place[1:]}: this is cartpole" in browser.find_element("id", "said").get_attribute(
+            "textContent"
+        )
     with pytest.raises(ValueError, match=r"a report's name ends in \.html"):
         write_reports(tasks, tmp_path / "x.txt", title="", description="")
 
@@ -770,8 +777,11 @@ def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
     again = data["runs"][place]["again"]
     assert again.startswith("jaxrl benchmark run a2c delayed-choice trains it, at commit ")
     pendulum = {"mine": result_of(1, attrs={"environment": "mine"})}
-    with pytest.raises(ValueError, match=r"^to is 'benchmark', which has data on .*; the runs are on mine"):
+    with pytest.raises(ValueError, match=r"^to is 'benchmark', which has data on .*, and runs are on mine"):
         write_report(pendulum, tmp_path / "y.html", to="benchmark")
+    both = {"one": result, "two": result_of(1, attrs={"environment": "mine"})}
+    with pytest.raises(ValueError, match=r"and runs are on mine$"):
+        write_report(both, tmp_path / "y.html", to="benchmark")
     with pytest.raises(ValueError, match=r"^to "):
         write_report(pendulum, tmp_path / "y.html", to="bench")  # pyright: ignore[reportArgumentType]
 

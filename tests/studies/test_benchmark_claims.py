@@ -10,13 +10,14 @@ import scipy.stats
 
 import jaxrl
 from bench.studies import benchmark_claims, run_study
-from bench.studies.benchmark_claims import SEEDS, Settings, ends, optimism, ranks, seeds_needed
+from bench.studies.benchmark_claims import SEEDS, Settings, alike, ends, optimism, ranks, seeds_needed
 from jaxrl.benchmark.references import reference
 
 
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
+        ({"tasks": ("carpole",)}, "tasks has 'carpole'; did you mean 'cartpole' or 'memory/cartpole'?"),
         ({"least": 1}, "least must be a whole number of at least 2, got 1"),
         ({"shift": 0.0}, "shift takes a share above 0 and below 1, got 0.0"),
         ({"shares": (0.5, 1.5)}, "shares takes shares above 0 and up to 1, got (0.5, 1.5)"),
@@ -49,6 +50,23 @@ def test_searches_by_few_seeds_are_optimistic() -> None:
     apart = {"low": np.zeros(8) + draws.normal(size=8) * 1e-3, "high": np.ones(8)}
     few, regret = optimism(apart, 2, 100)
     assert few.tolist() == [0.0] * 100 and regret.tolist() == [0.0] * 100
+
+
+def test_all_seeds_leave_none_to_test_on() -> None:
+    with pytest.raises(ValueError, match="tuning_seeds takes fewer than the 4 seeds of a candidate, got 4"):
+        optimism({"a": np.arange(8.0), "b": np.arange(4.0)}, 4, 10)
+
+
+def test_algorithms_are_told_apart_by_p_values_of_all_pairs() -> None:
+    draws = np.random.default_rng(5)
+    values = {"best": draws.normal(size=32) + 3, "near": draws.normal(size=32) + 2.9, "far": draws.normal(size=32)}
+    assert alike(values, "best") == ["near"]
+    told_apart = 0
+    for _ in range(40):
+        equal = {name: draws.normal(size=16) for name in "abcd"}
+        best = max(equal, key=lambda name: equal[name].mean())
+        told_apart += len(alike(equal, best)) < 3
+    assert told_apart <= 7  # of 40, where 2 are expected; more in fewer than one of 1,000 such tests
 
 
 def test_ends_are_normalised_and_interpolated() -> None:

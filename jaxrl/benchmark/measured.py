@@ -1,0 +1,78 @@
+"""Returns of random actions and optima of the tasks of the benchmark, in one file among its data."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+from envs.files import replacing
+from jaxrl.benchmark.cells import CELLS
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.format import reason
+
+__all__ = ["TASKS", "Measured", "measured", "store_measured"]
+
+FILE = "references.csv"
+TASKS = tuple(dict.fromkeys(each.environment for each in CELLS))
+
+
+class Measured(NamedTuple):
+    """Return of uniformly random actions on a task, and its optimum.
+
+    Attributes:
+      task: Name of the task.
+      episodes: Number of whole episodes of random actions.
+      random: Mean of their returns.
+      error: Standard error of the mean.
+      optimum: The best expected return; None where it is not known.
+    """
+
+    task: str
+    episodes: int
+    random: float
+    error: float
+    optimum: float | None
+
+
+def measured(directory: Path) -> dict[str, Measured]:
+    """The stored returns of random actions, and optima, by task.
+
+    Args:
+      directory: Directory of the data.
+
+    Raises:
+      ResultError: The file of the returns is damaged.
+    """
+    file = directory / FILE
+    if not file.is_file():
+        return {}
+    with file.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.reader(stream))[1:]
+    try:
+        return {
+            task: Measured(task, int(episodes), float(random), float(error), float(optimum) if optimum else None)
+            for task, episodes, random, error, optimum in rows
+        }
+    except ValueError as error:
+        raise ResultError(f"{file} is damaged: {reason(error)}") from None
+
+
+def store_measured(each: Measured, directory: Path) -> None:
+    """Write what was measured on a task among the other tasks, in the order of the cells.
+
+    Args:
+      each: Return of random actions on the task, and its optimum.
+      directory: Directory of the data.
+    """
+    every = measured(directory) | {each.task: each}
+    order = {task: at for at, task in enumerate(TASKS)}
+    with (
+        replacing(directory / FILE, ResultError) as part,
+        part.open("w", encoding="utf-8", newline="") as stream,
+    ):
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(Measured._fields)
+        for row in sorted(every.values(), key=lambda row: order.get(row.task, len(order))):
+            optimum = "" if row.optimum is None else f"{row.optimum:.8g}"
+            writer.writerow([row.task, row.episodes, f"{row.random:.6g}", f"{row.error:.3g}", optimum])
