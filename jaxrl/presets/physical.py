@@ -1,9 +1,10 @@
-"""Tuned settings of PPO on physical control tasks."""
+"""Tuned settings of PPO and SAC on physical control tasks."""
 
 import dataclasses
 from typing import Any
 
 from jaxrl.algorithms.ppo import PPOConfig
+from jaxrl.algorithms.sac import SACConfig
 from jaxrl.presets.preset import Preset
 
 # fmt: off
@@ -17,6 +18,8 @@ _MOTOR = dataclasses.replace(_CONFIG, reset_pool=128)
 _CURRENTS: Any = {**_HPARAMS, "discount": 0.9}
 # As a first episode leaves the narrow track after 6 steps at the earliest.
 _RACING = dataclasses.replace(_CONFIG, reset_pool=22)
+_SWINGING = SACConfig(num_envs=8, num_steps=8, num_updates=32, batch_size=128, buffer_size=131_072, prefill=2_048,
+                      hidden=(64, 64))
 PHYSICAL = (
     Preset("ppo", "lander", _CONFIG, _LANDING, 600_064),
     Preset("ppo", "lander-continuous", _CONFIG, _HPARAMS, 301_056),
@@ -24,6 +27,7 @@ PHYSICAL = (
     Preset("ppo", "quadrotor/tracking", _CONFIG, _HPARAMS, 401_408),
     Preset("ppo", "reacher", _CONFIG, _HPARAMS, 301_056),
     Preset("ppo", "acrobot-continuous", _CONFIG, _HPARAMS, 200_704),
+    Preset("sac", "cartpole-swing-up", _SWINGING, {"discount": 0.99, "target_rate": 0.01, "lr": 1e-3}, 131_072),
     Preset("ppo", "racing", _RACING, {**_HPARAMS, "log_std_init": -1.0}, 120_832),
     Preset("ppo", "motor/dc", _MOTOR, _CURRENTS, 200_704),
     Preset("ppo", "motor/dc-finite", _MOTOR, _CURRENTS, 200_704),
