@@ -5,11 +5,14 @@
 The page is written by hand, but for the part between `<!-- cells:begin -->` and `<!-- cells:end -->`.
 """
 
+import contextlib
 import re
 from pathlib import Path
 
+from envs.errors import UserValueError
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.data import Benchmark, load
+from jaxrl.benchmark.measured import measured
 from jaxrl.benchmark.references import OPTIMUM, reference
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "benchmark.md"
@@ -23,7 +26,7 @@ def generated(text: str) -> str:
 
 def table(benchmark: Benchmark) -> str:
     """The cells with data, task by task, the best first."""
-    rows = benchmark.table().to_pandas()
+    rows, known = benchmark.table().to_pandas(), measured(benchmark.directory)
     hours = rows["seconds"].sum() / 3600
     lines = [
         f"{len(benchmark.cells)} of {len(CELLS)} cells, trained in {hours:.1f} hours:",
@@ -32,12 +35,17 @@ def table(benchmark: Benchmark) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for task, group in rows.groupby("task", sort=False):
-        low, high, origin = reference(benchmark, str(task))
-        ends = f"{number(low)} to {number(high)}" + (", the optimum" if origin == OPTIMUM else "")
+        random = known[str(task)].random
+        scale = None
+        with contextlib.suppress(UserValueError):  # where random actions are best, by whole returns
+            scale = reference(benchmark, str(task))
+        ends = number(random)
+        if scale is not None:
+            ends += f" to {number(scale.high)}" + (", the optimum" if scale.origin == OPTIMUM else "")
         for at, row in enumerate(group.sort_values("iqm", ascending=False, kind="stable").to_dict("records")):
             name = f"{task} ({ends})" if at == 0 else ""
             interval = f"{number(row['iqm'])} [{number(row['low'])}, {number(row['high'])}]"
-            normalised = f"{(row['iqm'] - low) / (high - low):.3f}"
+            normalised = "" if scale is None else f"{(row['iqm'] - scale.low) / (scale.high - scale.low):.3f}"
             seeds = f"{row['seeds']}" + (f", {row['failed']} failed" if row["failed"] else "")
             parts = (name, row["algorithm"], row["settings"], f"{row['env_steps']:,}", interval, normalised, seeds)
             lines.append(f"| {' | '.join(parts)} |")
@@ -47,7 +55,8 @@ def table(benchmark: Benchmark) -> str:
 def number(value: float) -> str:
     """A number with four digits, and without trailing zeros behind the point."""
     digits = 0 if abs(value) >= 1000 else 1 if abs(value) >= 100 else 2 if abs(value) >= 10 else 3
-    return f"{value:,.{digits}f}"
+    text = f"{value:,.{digits}f}"
+    return text if float(text.replace(",", "")) else text.lstrip("-")
 
 
 if __name__ == "__main__":

@@ -178,6 +178,10 @@ def test_the_random_returns_of_the_clone_are_below_every_optimum() -> None:
     have = measured(benchmark.directory)
     assert set(benchmark.tasks) <= set(have) <= set(TASKS)
     for task in benchmark.tasks:
+        if task == "motor/dc-finite":  # whose random actions end an episode soon, at a cost below that of a whole one
+            with pytest.raises(ValueError, match="on which no optimum and no cell is above random actions"):
+                reference(benchmark, task)
+            continue
         low, high, origin = reference(benchmark, task)
         assert low < high, task
         assert have[task].episodes >= 1024, task
