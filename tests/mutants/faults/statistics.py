@@ -347,4 +347,18 @@ FAULTS = (
         "values[order] = np.minimum(raised, 1.0)",
         "tests/report/test_compare.py::test_p_values_are_corrected_for_their_number",
     ),
+    Fault(
+        "random-actions-that-are-forbidden",
+        "jaxrl/benchmark/references.py",
+        "jnp.where(mask, 0.0, -jnp.inf)",
+        "jnp.where(mask, 0.0, 0.0)",
+        "tests/benchmark/test_benchmark_references.py::test_random_actions_are_allowed_and_equally_likely",
+    ),
+    Fault(
+        "cells-verified-by-their-own-seeds",
+        "jaxrl/benchmark/running.py",
+        "first = max(stored.seeds) + 1",
+        "first = min(stored.seeds)",
+        "tests/benchmark/test_benchmark_cells.py::test_a_cell_is_trained_again_with_further_seeds",
+    ),
 )
