@@ -336,8 +336,8 @@ FAULTS = (
     Fault(
         "p-values-of-runs-exchanged-between-tasks-in-one-order",
         "jaxrl/results/p_values.py",
-        "orders = draws.permuted(np.broadcast_to(centred, (NUM_PERMUTATIONS, len(ranks))), axis=1)",
-        "orders = draws.permuted(np.broadcast_to(centred, (NUM_PERMUTATIONS, len(ranks))), axis=0)",
+        "orders = draws.permuted(np.broadcast_to(centred, (len(permuted[at]), len(ranks))), axis=1)",
+        "orders = draws.permuted(np.broadcast_to(centred, (len(permuted[at]), len(ranks))), axis=0)",
         "tests/report/test_compare.py::test_p_values_are_those_of_all_exchanges",
     ),
     Fault(
