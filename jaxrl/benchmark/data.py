@@ -13,6 +13,7 @@ import numpy as np
 
 from envs.errors import MissingPackageError, UserValueError, installing
 from envs.files import replacing
+from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.fetching import address, cached, download
 from jaxrl.benchmark.measured import measured
@@ -31,7 +32,17 @@ from jaxrl.runtime.machine.processors import model
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["METRICS", "Benchmark", "data_directory", "estimates_at", "load", "require_writers", "returns_at", "store"]
+__all__ = [
+    "METRICS",
+    "Benchmark",
+    "data_directory",
+    "estimates_at",
+    "load",
+    "require_writers",
+    "returns_at",
+    "store",
+    "until",
+]
 
 METRICS = ("return", "discounted_return")
 ORIGIN = "benchmark"  # key of `config.json` with the origin of a cell
@@ -110,12 +121,13 @@ class Benchmark:
         have = {(each.algorithm, each.environment) for each in self.cells}
         names = dict.fromkeys(each.algorithm for each in self.cells)
         complete = [name for name in names if tasks and all((name, task) in have for task in tasks)]
+        for task in tasks:
+            if task not in self.tasks:
+                cells = [each for each in CELLS if each.environment == task]
+                hint = f": jaxrl benchmark run {task}" if cells else f"; it has {', '.join(self.tasks) or 'none yet'}"
+                raise UserValueError(f"the benchmark has no data on {task}{' yet' if cells else ''}{hint}")
         if not complete:
-            known = ", ".join(self.tasks) or "none yet"
-            raise UserValueError(
-                f"tasks takes tasks on which an algorithm has data in {self.directory}, {known}, got "
-                f"{', '.join(tasks) or 'none'}"
-            )
+            raise UserValueError(f"no algorithm has data of the benchmark on all of {', '.join(tasks) or 'no task'}")
         return {name: [self.result(name, task, trust=trust) for task in tasks] for name in complete}
 
     def _stored(self, algorithm: str, environment: str) -> Cell:
@@ -131,7 +143,8 @@ class Benchmark:
           ValueError: There are no data on the task.
         """
         if task is not None and task not in self.tasks:
-            raise UserValueError(f"task is {task!r}; there are data on {', '.join(self.tasks) or 'none yet'}")
+            hint = near(str(task), self.tasks) or f"; there are data on {', '.join(self.tasks) or 'none yet'}"
+            raise UserValueError(f"task is {task!r}{hint}")
 
     def table(self, task: str | None = None, *, confidence: float = 0.95) -> Table:
         """A row for each cell: the interquartile mean of its last returns, with its interval.
@@ -156,7 +169,9 @@ class Benchmark:
                 rows.append((*row, *numbers, count, len(result.seeds) - count, seconds))
         columns = ("task", "algorithm", "settings", "env_steps", "iqm", "low", "high", "mean", "seeds", "failed")
         title = f"return after training: interquartile mean, {confidence:.0%} bootstrap interval"
-        return Table(title, (*columns, "seconds"), tuple(rows), 3, decimals={"seconds": 0})
+        # Numbers of several tasks have no common size.
+        decimals = {} if task is not None else dict.fromkeys(("iqm", "low", "high", "mean"), 3)
+        return Table(title, (*columns, "seconds"), tuple(rows), 3, decimals={**decimals, "seconds": 0})
 
 
 def estimates_at(result: Result, env_step: int, confidence: float) -> tuple[float, float, float, float, int]:
@@ -168,6 +183,25 @@ def estimates_at(result: Result, env_step: int, confidence: float) -> tuple[floa
       confidence: Confidence level of the interval.
     """
     return estimates(returns_at(result, env_step), confidence, range_of(result.metrics.attrs, "return"))
+
+
+def until(result: Result, env_step: int) -> Result:
+    """The curves of a cell up to an environment step, where each run is interpolated between two evaluations.
+
+    Args:
+      result: Curves of a cell.
+      env_step: Last environment step, of at least the first evaluation; a later one than the last changes nothing.
+    """
+    steps = np.asarray(result.metrics["env_step"].values)
+    if env_step >= steps[-1]:
+        return result
+    kept = [*steps[steps < env_step].tolist(), env_step]
+    values = {
+        name: np.stack([[np.interp(kept, steps, run) for run in result.values(name)[0]]]).astype(np.float32)
+        for name in METRICS
+    }
+    metrics = metrics_dataset(values, seeds=result.seeds, env_steps=kept, attrs=result.metrics.attrs)
+    return Result(metrics, {}, loaded=result.loaded, directory=None)
 
 
 def returns_at(result: Result, env_step: float) -> np.ndarray:

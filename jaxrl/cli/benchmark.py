@@ -13,7 +13,7 @@ from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import data_directory, load
 from jaxrl.benchmark.measured import TASKS, measured, store_measured
-from jaxrl.benchmark.published import beside_published
+from jaxrl.benchmark.published import PUBLISHED, beside_published
 from jaxrl.benchmark.references import measure
 from jaxrl.benchmark.running import RUNS, run, verify
 from jaxrl.checks import check_count
@@ -87,7 +87,10 @@ class ShowTable:
         """Print the table, and the number of cells with data."""
         have = load(self.data)
         if self.published:
-            print(beside_published(have, self.task, confidence=self.confidence))
+            beside = beside_published(have, self.task, confidence=self.confidence)
+            rows = [row for row in PUBLISHED if self.task in (None, row.task)]
+            print(beside)
+            print(f"\n{len(beside.rows)} of {len(rows)} published returns; the cells of the others have no data yet.")
             return
         print(have.table(self.task, confidence=self.confidence))
         print(f"\n{len(have.cells)} of {len(CELLS)} cells have data.")

@@ -31,8 +31,8 @@ class Report:
     title: str | None = None
     """Title of the page."""
     to: Literal["benchmark"] | None = None
-    """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the environments of
-    the runs); none if None."""
+    """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the environment of
+    the runs, up to their last environment step); none if None."""
     trust: Trust = False
 
     def run_command(self) -> None:

@@ -44,6 +44,9 @@ class Compared(Protocol):
     def references_text(self) -> str: ...
 
     @property
+    def lacking(self) -> tuple[str, ...]: ...
+
+    @property
     def names(self) -> list[str]: ...
 
     @property

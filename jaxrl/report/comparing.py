@@ -23,9 +23,10 @@ __all__ = ["compare"]
 @overload
 def compare(
     results: Source | Sources,
-    to: Literal["benchmark"] = ...,
+    benchmark: Literal["benchmark"] = ...,
     /,
     *,
+    to: Literal["benchmark"] | None = None,
     until: None = None,
     baseline: str | None = None,
     metric: str | None = None,
@@ -57,6 +58,7 @@ def compare(
 def compare(
     results: Any,
     *others: Any,
+    to: Literal["benchmark"] | None = None,
     until: Literal["decided"] | None = None,
     tasks: Sequence[Environment | str] | None = None,
     max_seeds: int | None = None,
@@ -89,6 +91,7 @@ def compare(
         With `until`, further algorithms: each is an algorithm, a preset, a pair `(algo, hparams)`, or one of
         these on several tasks, in a list or by the names of the tasks; with `tasks` also a name of an algorithm, which
         takes its preset on each task, or defaults.
+      to: "benchmark", as another way to write it.
       until: "decided" trains algorithms until every pair is decided; None compares results as they are.
       tasks: Environments, or names of environments, on which to train every algorithm; None for those of the
         algorithms.
@@ -131,6 +134,8 @@ def compare(
         if options:
             checked(compare, SearchOptions, options)
         _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
+        if to is not None:
+            others = (*others, to)
         if others not in ((), (BENCHMARK,)):
             raise UserTypeError(
                 f"compare takes results in one list or dictionary, and then 'benchmark' or nothing, got "
@@ -148,7 +153,7 @@ def compare(
             with_benchmark=bool(others),
         )
     check_choice("until", until, ("decided",))
-    for name, value in {"normalise": normalise, "trust": trust}.items():
+    for name, value in {"to": to, "normalise": normalise, "trust": trust}.items():
         if value:
             raise UserTypeError(f"{name} has no effect with until='decided', got {value!r}; leave it out")
     return _decided(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
-from envs.spelling import near
+from envs.spelling import near, near_or_all
 from jaxrl.report.alignment import common_step
 from jaxrl.report.comparison import Comparison
 from jaxrl.report.data import common_metrics, directions
@@ -42,8 +42,10 @@ def compared(
 ) -> Comparison:
     """The comparison of results; see `jaxrl.compare`, which checks the arguments that this does not."""
     entries = entries_of(results, trust=trust)
+    lacking: list[str] = []
     if with_benchmark:
-        entries += _of_benchmark(entries, trust)
+        added, lacking = _of_benchmark(entries, trust)
+        entries += added
     if len(entries) < 2:
         raise UserValueError(
             f"results has one result with one setting, {entries[0].label!r}; compare takes at least two."
@@ -62,7 +64,9 @@ def compared(
             "comparison.differences",
         )
     steps = {task: common_step(runs_on(entries, task), task, env_steps) for task in tasks}
-    stated = "the values of normalise=" if normalise is not None else "the lowest and highest compared run of each task"
+    stated = "0 and 1 at " + (
+        "the values of normalise=" if normalise else "the lowest and highest compared run of each task"
+    )
     if isinstance(normalise, str):
         normalise, stated = _references_of_benchmark(
             normalise, metric, {task: runs_on(entries, task) for task in tasks}
@@ -77,20 +81,23 @@ def compared(
         left_out=tuple(task for task in every if task not in tasks),
         references=_references(normalise, entries, metric, steps),
         references_text=stated,
+        lacking=tuple(lacking),
     )
 
 
-def _of_benchmark(entries: Sequence[Entry], trust: bool) -> list[Entry]:
-    """The lines of the benchmark on the tasks that all lines of the caller have."""
+def _of_benchmark(entries: Sequence[Entry], trust: bool) -> tuple[list[Entry], list[str]]:
+    """Lines of the benchmark on the tasks that all lines of the caller have, and names of those on some of these."""
     from jaxrl.benchmark.data import load
 
     every = list(dict.fromkeys(task for entry in entries for task in entry.parts))
-    results = load().results(*_common_tasks(entries, every), trust=trust)
+    benchmark, tasks = load(), _common_tasks(entries, every)
+    results = benchmark.results(*tasks, trust=trust)
+    some = dict.fromkeys(each.algorithm for each in benchmark.cells if each.environment in tasks)
     named = {f"{BENCHMARK} {name}": own for name, own in results.items()}
     for entry in entries:
         if entry.name in named or entry.label in named:
             raise UserValueError(f"results has the name {entry.label!r}, which is that of a line of the benchmark.")
-    return entries_of(named, trust=trust)
+    return entries_of(named, trust=trust), [f"{BENCHMARK} {name}" for name in some if name not in results]
 
 
 def _references_of_benchmark(
@@ -113,7 +120,7 @@ def _references_of_benchmark(
         _check_task_of_benchmark(benchmark, task, each)
         values[task] = (low, high)
         origins.append(f"the optimum of {task}" if origin == OPTIMUM else f"{origin} of the benchmark on {task}")
-    return values, f"random actions and {', '.join(origins)}"
+    return values, f"0 at random actions, and 1 at {', '.join(origins)}"
 
 
 def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run]) -> None:
@@ -122,7 +129,7 @@ def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run
     ends = benchmark.result(stored.algorithm, task).metrics.attrs
     for run in runs:
         ranges = [[attrs.get(end) for end in RETURN_RANGE] for attrs in (run.attributes, ends)]
-        if run.environment != task or (None not in ranges[0] and ranges[0] != ranges[1]):
+        if run.environment != task or (None not in (*ranges[0], *ranges[1]) and ranges[0] != ranges[1]):
             raise UserValueError(
                 f"normalise is {BENCHMARK!r}, whose {task} is not the environment of {run.name} ({run.environment}, "
                 f"returns in {ranges[0]}, there {ranges[1]}); it takes two numbers for each task, such as "
@@ -224,7 +231,11 @@ def _references(
 ) -> dict[str, tuple[float, float]]:
     """The values that count as 0 and as 1 on each task; empty for values as they are."""
     if normalise is not None:
-        return {task: _ends(normalise, task, steps) for task in steps}
+        ends = {task: _ends(normalise, task, steps) for task in steps}
+        for task in normalise:
+            if task not in steps:
+                raise UserValueError(f"normalise has {task!r}{near_or_all(str(task), steps, 'the tasks are')}")
+        return ends
     if len(steps) == 1:
         return {}
     references = {}

@@ -47,6 +47,7 @@ class Comparison:
       left_out: Tasks that only some of the lines have.
       references: Values that count as 0 and as 1 on each task; empty for values as they are.
       references_text: Phrase that says what these values are.
+      lacking: Names of lines of the benchmark that have data on some of the tasks alone.
     """
 
     metric: str
@@ -58,6 +59,7 @@ class Comparison:
     left_out: tuple[str, ...]
     references: Mapping[str, tuple[float, float]]
     references_text: str
+    lacking: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -159,7 +161,7 @@ class Comparison:
         if task is None and len(self.tasks) > 1:
             raise UserValueError(f"task takes one of the tasks, {', '.join(self.tasks)}, got None")
         self._require_direction()
-        if not np.isfinite(level):
+        if isinstance(level, bool) or not isinstance(level, int | float | np.number) or not np.isfinite(level):
             raise UserValueError(f"level takes a finite value of {self.metric}, got {level!r}")
         (on,) = self._tasks(task) if task is not None else self.tasks
         rows = []

@@ -55,9 +55,11 @@ def notes_on(comparison: Compared) -> list[str]:
             sentences.append(f"Some results{on} have fewer environment steps than their preset ({', '.join(shorter)}).")
     if comparison.references:
         ends = [f"{low:.5g} and {high:.5g} on {task}" for task, (low, high) in comparison.references.items()]
-        sentences.append(f"Normalised values are 0 and 1 at {comparison.references_text}: {', '.join(ends)}.")
+        sentences.append(f"Normalised values are {comparison.references_text}: {', '.join(ends)}.")
     if comparison.left_out:
         sentences.append(f"Left out, since not all have results on them: {', '.join(comparison.left_out)}.")
+    if comparison.lacking:
+        sentences.append(f"Left out, since they lack data on some of the tasks: {', '.join(comparison.lacking)}.")
     if several and comparison.has_unequal_numbers:
         sentences.append("Means over all tasks, and profiles, take equally many runs of each, of the first seeds.")
     if not comparison.direction:

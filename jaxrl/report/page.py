@@ -29,6 +29,7 @@ from jaxrl.report.data import (
     points_of,
 )
 from jaxrl.report.runs import Run, differences, facts, notes, plain_config, runs_of
+from jaxrl.results.dataset import RETURN_RANGE
 from jaxrl.results.format import counted
 from jaxrl.results.plotting.curves import UNITS
 from jaxrl.results.plotting.regret import NAMES
@@ -78,8 +79,8 @@ def write_report(
       confidence: Confidence level of every interval, in (0, 1).
       title: Title of the page.
       trust: Whether to read files that do not match their checksums.
-      to: "benchmark" for further lines, of all algorithms of `jaxrl.benchmark` that have data on the environments of
-        the runs.
+      to: "benchmark" for further lines, of all algorithms of `jaxrl.benchmark` that have data on the environment of
+        the runs, which is the same for all, up to the last environment step of the runs.
 
     Returns:
       The file.
@@ -160,24 +161,23 @@ def _page(title: str, description: str, content: Mapping[str, Any]) -> str:
 
 
 def _of_benchmark(runs: Sequence[Run], trust: bool) -> list[Run]:
-    """Runs of the benchmark on the environments of other runs."""
-    from jaxrl.benchmark.data import load
+    """Runs of the benchmark on the environment of other runs, up to their last environment step."""
+    from jaxrl.benchmark.data import load, until
 
     benchmark, tasks = load(), list(dict.fromkeys(run.environment for run in runs))
-    results = {
-        f"benchmark {each.algorithm}" + (f" on {each.environment}" if len(tasks) > 1 else ""): benchmark.result(
-            each.algorithm, each.environment, trust=trust
-        )
-        for each in benchmark.cells
-        if each.environment in tasks
-    }
-    lacking = [task for task in tasks if task not in benchmark.tasks]
-    if lacking:
-        raise UserValueError(
-            f"to is 'benchmark', which has data on {', '.join(benchmark.tasks) or 'no task'}, and runs are on "
-            f"{', '.join(lacking)}"
-        )
-    return runs_of(results)
+    if len(tasks) > 1:
+        raise UserValueError(f"to takes runs on one environment, got {', '.join(tasks)}; write a report for each")
+    (task,) = tasks
+    last = max(run.last_step for run in runs)
+    results = {f"benchmark {name}": parts[0] for name, parts in benchmark.results(task, trust=trust).items()}
+    added = runs_of({name: until(result, last) for name, result in results.items()})
+    for run in runs:
+        ranges = [[each.attributes.get(end) for end in RETURN_RANGE] for each in (run, added[0])]
+        if None not in (*ranges[0], *ranges[1]) and ranges[0] != ranges[1]:
+            raise UserValueError(
+                f"to is 'benchmark', whose returns on {task} lie in {ranges[1]}, and those of {run.name} in {ranges[0]}"
+            )
+    return added
 
 
 def _template(name: str) -> str:

@@ -94,7 +94,9 @@ def _share_legend(figure: matplotlib.figure.Figure, panels: list[matplotlib.axes
     """One legend below the panels; a panel keeps its own where that names failed runs."""
     figure.suptitle(f"interquartile mean, {comparison.confidence:.0%} interval", fontsize="medium")
     lines = panels[0].get_lines()
-    looks = {"loc": "outside lower center", "ncols": min(len(lines), 5), "frameon": False, "handlelength": 3}
+    inches = 0.75 + 0.085 * max(map(len, comparison.names))  # of a line's sample and name
+    columns = max(1, min(len(lines), 5, int(figure.get_figwidth() / inches)))
+    looks = {"loc": "outside lower center", "ncols": columns, "frameon": False, "handlelength": 3}
     figure.legend(lines, comparison.names, **looks)
     for ax in panels:
         legend = ax.get_legend()

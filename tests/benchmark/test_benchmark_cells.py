@@ -17,7 +17,7 @@ import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
 from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run, verify
-from jaxrl.benchmark.data import returns_at, store
+from jaxrl.benchmark.data import returns_at, store, until
 from jaxrl.benchmark.measured import Measured, store_measured
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
@@ -97,6 +97,7 @@ def test_results_are_compared_with_the_benchmark(
     monkeypatch.setattr("jaxrl.benchmark.data.data_directory", lambda _: data)
     comparison = jaxrl.compare({"mine": mine}, "benchmark")
     assert comparison.names == ["mine", "benchmark a2c"] and comparison.tasks == ["delayed-choice"]
+    assert jaxrl.compare({"mine": mine}, to="benchmark").table().rows == comparison.table().rows
     rows, other = (each.table().to_pandas().set_index("name") for each in (comparison, by_hand))
     np.testing.assert_array_equal(rows.loc["benchmark a2c"], other.loc["a2c"])
     assert rows.loc["benchmark a2c", "seeds"] == 3 and 1.0 <= rows.loc["benchmark a2c", "iqm"] <= 1.75
@@ -196,6 +197,18 @@ def test_the_command_verifies_named_or_random_cells(
         run_benchmark(["verify", "--cells", "0"])
 
 
+def test_curves_are_cut_where_others_end(data: Path) -> None:
+    whole = loaded(data).result("a2c", "delayed-choice")
+    steps, values = whole.metrics["env_step"].values.tolist(), whole.values("return")[0]
+    middle = (steps[2] + steps[3]) // 2
+    part = until(whole, middle)
+    assert part.metrics["env_step"].values.tolist() == [*steps[:3], middle]
+    np.testing.assert_allclose(part.values("return")[0, :, -1], (values[:, 2] + values[:, 3]) / 2, rtol=1e-6)
+    kept, every = (each.values("discounted_return")[0] for each in (part, whole))
+    np.testing.assert_array_equal(kept[:, :3], every[:, :3])
+    assert until(whole, 10**9) is whole
+
+
 def test_the_table_has_a_row_for_each_cell_with_data(data: Path) -> None:
     store_measured(Measured("delayed-choice", 2, 1.4, 0.1, 1.75), data)
     assert loaded(data).result("a2c", "delayed-choice").table().to_pandas()["optimum"].tolist() == [1.75]
@@ -279,8 +292,12 @@ def test_damaged_and_missing_data_are_named(data: Path, tmp_path: Path) -> None:
         load_weights("policy.onnx")
     with pytest.raises(ResultError, match="directory takes a directory of benchmark data"):
         load(tmp_path / "none")
-    with pytest.raises(ValueError, match="tasks takes tasks on which an algorithm has data"):
-        loaded(data).results("cartpole")
+    with pytest.raises(ValueError, match="the benchmark has no data on cartpole yet: jaxrl benchmark run cartpole"):
+        loaded(data).results("delayed-choice", "cartpole")
+    with pytest.raises(ValueError, match="the benchmark has no data on mine; it has delayed-choice"):
+        loaded(data).results("mine")
+    with pytest.raises(ValueError, match="task is 'delayed-choise'; did you mean 'delayed-choice'"):
+        loaded(data).table("delayed-choise")
     for table in (Benchmark.table, beside_published):
         with pytest.raises(ValueError, match="there are data on delayed-choice"):
             table(loaded(data), "cartpole")

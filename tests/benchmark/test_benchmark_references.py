@@ -121,7 +121,9 @@ def test_comparisons_are_normalised_by_the_benchmark(benchmark: Benchmark) -> No
     assert comparison.references == by_hand
     assert comparison.table().rows == jaxrl.compare(sources, normalise=by_hand).table().rows
     (note,) = [note for note in comparison.notes if note.startswith("Normalised")]
-    assert "0 and 1 at random actions and " in note and "the optimum of inventory: 22 and " in note
+    assert "0 at random actions, and 1 at " in note and "the optimum of inventory: 22 and " in note
+    with pytest.raises(ValueError, match=r"normalise has 'cartpol'; did you mean 'cartpole'\?"):
+        jaxrl.compare(sources, normalise={**by_hand, "cartpol": (0.0, 1.0)})
     with pytest.raises(TypeError, match=r"normalise is 'random'; it takes two numbers for each task, or 'benchmark'"):
         jaxrl.compare(sources, normalise="random")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
@@ -150,7 +152,7 @@ def test_the_shell_normalises_by_the_benchmark(
         result_of("cartpole", value, value + 20.0).save(tmp_path / "runs" / name)
     runs = tuple(str(tmp_path / "runs" / name) for name in ("one", "other"))
     assert Compare(runs, normalise=("benchmark",)).run_command() == 0
-    assert "0 and 1 at random actions and " in capsys.readouterr().out
+    assert "0 at random actions, and 1 at " in capsys.readouterr().out
     with pytest.raises(CommandError, match=r"--normalise takes TASK=LOW:HIGH, such as cartpole=9.5:500, or benchmark"):
         Compare(runs, normalise=("cartpole",)).run_command()
     assert benchmark.directory == tmp_path

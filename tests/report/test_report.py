@@ -769,18 +769,24 @@ def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path / "mine"), "--to", "benchmark", "--out", str(tmp_path / "x.html")]) == 0
     data = data_of(tmp_path / "x.html")
     have = jaxrl.benchmark.load()
-    names = [f"benchmark {each.algorithm}" for each in have.cells if each.environment == "delayed-choice"]
+    names = [f"benchmark {name}" for name in have.results("delayed-choice")]
     assert [line["label"] for line in data["lines"]] == ["mine", *names] and len(names) >= 7
-    row = have.table("delayed-choice").to_pandas().set_index("algorithm").loc["a2c"]
     place = names.index("benchmark a2c") + 1
-    assert data["metrics"]["return"]["numbers"][place][:3] == pytest.approx([row["iqm"], row["low"], row["high"]])
+    assert data["steps"][place] == [0, STEPS[-1]]  # where the run ends, before the second evaluation of the cell
+    kept = have.result("a2c", "delayed-choice")
+    share = STEPS[-1] / int(kept.metrics["env_step"][1])
+    ends = (1 - share) * kept.values("return")[0, :, 0] + share * kept.values("return")[0, :, 1]
+    assert data["metrics"]["return"]["numbers"][place][0] == pytest.approx(float(statistics.iqm(ends)), rel=1e-6)
     again = data["runs"][place]["again"]
     assert again.startswith("jaxrl benchmark run a2c delayed-choice trains it, at commit ")
     pendulum = {"mine": result_of(1, attrs={"environment": "mine"})}
-    with pytest.raises(ValueError, match=r"^to is 'benchmark', which has data on .*, and runs are on mine"):
+    with pytest.raises(ValueError, match=r"^the benchmark has no data on mine; it has"):
         write_report(pendulum, tmp_path / "y.html", to="benchmark")
+    short = result_of(40, attrs={"environment": "cartpole", "return_low": 1.0, "return_high": 50.0})
+    with pytest.raises(ValueError, match=r"^to is 'benchmark', whose returns on cartpole lie in \[1\.0, 500\.0\], and"):
+        write_report({"mine": short}, tmp_path / "y.html", to="benchmark")
     both = {"one": result, "two": result_of(1, attrs={"environment": "mine"})}
-    with pytest.raises(ValueError, match=r"and runs are on mine$"):
+    with pytest.raises(ValueError, match=r"^to takes runs on one environment, got delayed-choice, mine"):
         write_report(both, tmp_path / "y.html", to="benchmark")
     with pytest.raises(ValueError, match=r"^to "):
         write_report(pendulum, tmp_path / "y.html", to="bench")  # pyright: ignore[reportArgumentType]
