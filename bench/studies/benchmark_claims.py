@@ -18,7 +18,6 @@ import jaxrl
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
 from jaxrl.benchmark.data import Benchmark, returns_at
-from jaxrl.benchmark.measured import TASKS
 from jaxrl.benchmark.references import reference
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.learning.evaluation import evaluate_episodes
@@ -58,7 +57,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.tasks:
-            check_choices("tasks", self.tasks, TASKS)
+            check_choices("tasks", self.tasks, tuple(dict.fromkeys(each.environment for each in jaxrl.benchmark.CELLS)))
         check_counts(self, least=2, samples=100, tuning_seeds=1, episodes=2)
         for name in ("shift", "power"):
             if not 0 < getattr(self, name) < 1:

@@ -539,7 +539,7 @@ def test_the_help_of_a_plan_says_that_it_plans(capsys: pytest.CaptureFixture[str
         main(["plan", *named, "--help"])
     help_text = capsys.readouterr().out
     out = " ".join(help_text.split())
-    assert "Show what training ppo on cartpole would take" in out and "Train ppo" not in out
+    assert "Estimate memory and time of training ppo on cartpole" in out and "Train ppo" not in out
     shown = set(re.findall(r"^[│ ]+(--[a-z-]+)", help_text, flags=re.MULTILINE))
     assert {"--seeds", "--memory", "--shard", "--checkpoint-minutes", "--deterministic"} <= shown
     assert not {"--warm-start", "--resume", "--force", "--track", "--coordinator", "--no-progress"} & shown
