@@ -1,6 +1,6 @@
 """Training in an environment with drawn parameters compared with the plain environment, in one invocation.
 
-    python bench/randomise.py [--tasks cartpole pendulum] [--seeds 8] [--env-steps 102400] [--rounds 7] [--json FILE]
+    python bench/randomise.py [--tasks cartpole pendulum] [--seeds 8] [--env-steps 102400] [--rounds 17] [--json FILE]
 
 PPO with its preset trains on each task, in one program of all seeds, with two parameters that every reset draws and
 without. The two programs run alternately; compilation is not counted. The returns are those of the last evaluation,
@@ -35,7 +35,7 @@ def main() -> None:
     parser.add_argument("--tasks", nargs="+", choices=tuple(PARAMETERS), default=list(PARAMETERS), help="environments")
     parser.add_argument("--seeds", type=int, default=8, help="runs of a program")
     parser.add_argument("--env-steps", type=int, default=102_400, help="environment steps of a run")
-    parser.add_argument("--rounds", type=int, default=7, help="measurements of each program")
+    parser.add_argument("--rounds", type=int, default=17, help="measurements of each program")
     arguments = parser.parse_args()
     what = f"PPO with {arguments.seeds} seeds, {arguments.env_steps:,} environment steps, with two drawn parameters"
     report = Report(parser, arguments, what)
