@@ -41,7 +41,7 @@ __all__ = [
     "require_writers",
     "returns_at",
     "store",
-    "until",
+    "up_to",
 ]
 
 METRICS = ("return", "discounted_return")
@@ -88,8 +88,8 @@ class Benchmark:
           ValueError: There is no such cell.
           ResultError: The cell has no data, or they are damaged.
         """
-        known = measured(self.directory).get(environment)
-        return _read(self._stored(algorithm, environment), self.directory, trust, known and known.optimum)
+        each, known = self._stored(algorithm, environment), measured(self.directory).get(environment)
+        return _read(each, self.directory, trust, None if known is None else known.optimum)
 
     def policy(self, algorithm: str, environment: str, *, trust: bool = False) -> TrainedPolicy:
         """The stored policy of a cell, that of its first seed which did not fail.
@@ -105,7 +105,7 @@ class Benchmark:
         """
         each = self._stored(algorithm, environment)
         weights = self.directory / f"{each.stem}.safetensors"
-        _origin(each, weights, trust)
+        _description(each, weights, trust)
         return load_weights(weights, trust=trust)
 
     def results(self, *tasks: str, trust: bool = False) -> dict[str, list[Result]]:
@@ -185,7 +185,7 @@ def estimates_at(result: Result, env_step: int, confidence: float) -> tuple[floa
     return estimates(returns_at(result, env_step), confidence, range_of(result.metrics.attrs, "return"))
 
 
-def until(result: Result, env_step: int) -> Result:
+def up_to(result: Result, env_step: int) -> Result:
     """The curves of a cell up to an environment step, where each run is interpolated between two evaluations.
 
     Args:
@@ -335,7 +335,7 @@ def _read(cell: Cell, directory: Path, trust: bool, optimum: float | None) -> Re
     import pandas
 
     parquet = directory / f"{cell.stem}.parquet"
-    config = _origin(cell, parquet, trust) | {OPTIMA: {"return": [optimum]}}
+    config = _description(cell, parquet, trust) | {OPTIMA: {"return": [optimum]}}
     try:
         table = pandas.read_parquet(parquet, engine="pyarrow")
         seeds, steps = table["seed"].unique(), table["env_step"].unique()
@@ -350,7 +350,7 @@ def _read(cell: Cell, directory: Path, trust: bool, optimum: float | None) -> Re
     return Result(metrics, {}, loaded=config, directory=None)
 
 
-def _origin(cell: Cell, file: Path, trust: bool) -> dict[str, Any]:
+def _description(cell: Cell, file: Path, trust: bool) -> dict[str, Any]:
     """The description of a cell, after a check that a file matches the checksum in it."""
     origin = file.with_suffix(".json")
     try:

@@ -59,7 +59,7 @@ def measured(directory: Path) -> dict[str, Measured]:
 
 
 def store_measured(each: Measured, directory: Path) -> None:
-    """Write what was measured on a task among the other tasks, in the order of the cells.
+    """Write the measurement of a task among those of the others, in the order of the cells.
 
     Args:
       each: Return of random actions on the task, and its optimum.

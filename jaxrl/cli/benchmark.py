@@ -76,7 +76,7 @@ class ShowTable:
     task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = None
     """Task of the rows; all tasks if None."""
     data: Path | None = None
-    """Directory of the data; that of the clone if None."""
+    """Directory of the data; that of the clone, or of a download, if None."""
     published: tyro.conf.FlagCreatePairsOff[bool] = False
     """Flag to show the returns that other projects publish, beside ours after as many environment steps or all of
     them."""
@@ -101,7 +101,7 @@ class MeasureReferences:
     """Measure the returns of random actions, and optima, on the tasks without them, and store them among the data."""
 
     tasks: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[TASK ...]")] = ()
-    """Tasks to measure, again if they were before; those that were not if none are named."""
+    """Tasks to measure; those without a measurement if none are named."""
     data: Path | None = None
     """Directory of the data; that of the clone if None."""
 
@@ -130,7 +130,7 @@ class WritePage:
     out: Path = Path("benchmark.html")
     """File to write, .html; an existing file is replaced."""
     data: Path | None = None
-    """Directory of the data; that of the clone if None."""
+    """Directory of the data; that of the clone, or of a download, if None."""
     confidence: float = 0.95
     """Confidence level of the intervals."""
 
@@ -150,7 +150,7 @@ class VerifyCells:
     seed: WholeNumber = 0
     """Seed of the random choice of cells."""
     data: Path | None = None
-    """Directory of the data; that of the clone if None."""
+    """Directory of the data; that of the clone, or of a download, if None."""
 
     def run_command(self) -> int:
         """Train one cell after another, and print a table.

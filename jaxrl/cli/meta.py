@@ -86,7 +86,7 @@ def options_class(start: Start, args: Sequence[str]) -> type:
         option("std", float | None, None, "Standard deviation of theta in a population; 0.1 if None."),
         option("std_decay", float | None, None, "Factor of the standard deviation per generation; 1 if None."),
         option("shaping", Literal["ranks", "raw"] | None, None,
-               "Scores of thetas: ranks of returns among trainings with equal task and seed, or raw returns; ranks if "
+               "Scores of thetas: ranks of returns among runs with equal task and seed, or raw returns; ranks if "
                "None."),
         option("objective", Literal["final", "area"], "final",
                "Objective of a training: the final return, or the mean over its evaluations (area)."),

@@ -115,7 +115,7 @@ def crowd_of(env: Environment) -> Crowd | None:
       env: Crowd, which may be inside wrappers that draw parameters or limit the time.
 
     Returns:
-      The crowd; None for an environment that is not such a one.
+      The crowd; None if the environment is not a crowd, or has other wrappers.
     """
     while isinstance(env, Randomise | TimeLimit):
         env = env.inner

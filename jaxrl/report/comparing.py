@@ -91,7 +91,7 @@ def compare(
         With `until`, further algorithms: each is an algorithm, a preset, a pair `(algo, hparams)`, or one of
         these on several tasks, in a list or by the names of the tasks; with `tasks` also a name of an algorithm, which
         takes its preset on each task, or defaults.
-      to: "benchmark", as another way to write it.
+      to: Word "benchmark" as a keyword, in place of the second argument.
       until: "decided" trains algorithms until every pair is decided; None compares results as they are.
       tasks: Environments, or names of environments, on which to train every algorithm; None for those of the
         algorithms.

@@ -15,7 +15,7 @@ from jaxrl.report.comparison import Comparison
 from jaxrl.report.data import common_metrics, directions
 from jaxrl.report.entries import Entry, Source, Sources, entries_of, runs_on
 from jaxrl.report.runs import Run, differences
-from jaxrl.results.dataset import RETURN_RANGE, ResultError, main_metric
+from jaxrl.results.dataset import NO_RANGE, RETURN_RANGE, ResultError, main_metric, range_of
 from jaxrl.results.storage import metrics_of_runs
 
 if TYPE_CHECKING:
@@ -42,9 +42,9 @@ def compared(
 ) -> Comparison:
     """The comparison of results; see `jaxrl.compare`, which checks the arguments that this does not."""
     entries = entries_of(results, trust=trust)
-    lacking: list[str] = []
+    left_out_lines: list[str] = []
     if with_benchmark:
-        added, lacking = _of_benchmark(entries, trust)
+        added, left_out_lines = _of_benchmark(entries, trust)
         entries += added
     if len(entries) < 2:
         raise UserValueError(
@@ -81,7 +81,7 @@ def compared(
         left_out=tuple(task for task in every if task not in tasks),
         references=_references(normalise, entries, metric, steps),
         references_text=stated,
-        lacking=tuple(lacking),
+        left_out_lines=tuple(left_out_lines),
     )
 
 
@@ -126,13 +126,13 @@ def _references_of_benchmark(
 def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run]) -> None:
     """Reject runs on another environment than the task of the benchmark with their name, or on other parameters."""
     stored = next(each for each in benchmark.cells if each.environment == task)
-    ends = benchmark.result(stored.algorithm, task).metrics.attrs
+    theirs = benchmark.result(stored.algorithm, task).metrics.attrs
     for run in runs:
-        ranges = [[attrs.get(end) for end in RETURN_RANGE] for attrs in (run.attributes, ends)]
-        if run.environment != task or (None not in (*ranges[0], *ranges[1]) and ranges[0] != ranges[1]):
+        ranges = [range_of(attributes, "return") for attributes in (run.attributes, theirs)]
+        if run.environment != task or (NO_RANGE not in ranges and ranges[0] != ranges[1]):
             raise UserValueError(
                 f"normalise is {BENCHMARK!r}, whose {task} is not the environment of {run.name} ({run.environment}, "
-                f"returns in {ranges[0]}, there {ranges[1]}); it takes two numbers for each task, such as "
+                f"returns in {[*ranges[0]]}, there {[*ranges[1]]}); it takes two numbers for each task, such as "
                 f"{{{task!r}: (0.0, 100.0)}}."
             )
 
@@ -155,9 +155,9 @@ def _metric(metric: str | None, runs: Sequence[Run]) -> str:
     common, _ = common_metrics(runs)
     if metric is not None:
         if metric not in common:
-            lacking = next(run for run in runs if metric not in metrics_of_runs(run.result))
+            left_out_lines = next(run for run in runs if metric not in metrics_of_runs(run.result))
             hint = near(metric, common) or f"; all have {', '.join(common)}."
-            raise UserValueError(f"metric is {metric!r}, which {lacking.name} lacks{hint}")
+            raise UserValueError(f"metric is {metric!r}, which {left_out_lines.name} lacks{hint}")
         return metric
     main = {main_metric(run.result.metrics): run.name for run in reversed(runs)}
     if len(main) > 1:

@@ -47,7 +47,7 @@ class Comparison:
       left_out: Tasks that only some of the lines have.
       references: Values that count as 0 and as 1 on each task; empty for values as they are.
       references_text: Phrase that says what these values are.
-      lacking: Names of lines of the benchmark that have data on some of the tasks alone.
+      left_out_lines: Names of lines of the benchmark that have data on some of the tasks alone.
     """
 
     metric: str
@@ -59,7 +59,7 @@ class Comparison:
     left_out: tuple[str, ...]
     references: Mapping[str, tuple[float, float]]
     references_text: str
-    lacking: tuple[str, ...] = ()
+    left_out_lines: tuple[str, ...] = ()
 
     @property
     def names(self) -> list[str]:

@@ -58,8 +58,10 @@ def notes_on(comparison: Compared) -> list[str]:
         sentences.append(f"Normalised values are {comparison.references_text}: {', '.join(ends)}.")
     if comparison.left_out:
         sentences.append(f"Left out, since not all have results on them: {', '.join(comparison.left_out)}.")
-    if comparison.lacking:
-        sentences.append(f"Left out, since they lack data on some of the tasks: {', '.join(comparison.lacking)}.")
+    if comparison.left_out_lines:
+        sentences.append(
+            f"Left out, since they lack data on some of the tasks: {', '.join(comparison.left_out_lines)}."
+        )
     if several and comparison.has_unequal_numbers:
         sentences.append("Means over all tasks, and profiles, take equally many runs of each, of the first seeds.")
     if not comparison.direction:

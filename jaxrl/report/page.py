@@ -29,7 +29,7 @@ from jaxrl.report.data import (
     points_of,
 )
 from jaxrl.report.runs import Run, differences, facts, notes, plain_config, runs_of
-from jaxrl.results.dataset import RETURN_RANGE
+from jaxrl.results.dataset import NO_RANGE, range_of
 from jaxrl.results.format import counted
 from jaxrl.results.plotting.curves import UNITS
 from jaxrl.results.plotting.regret import NAMES
@@ -162,7 +162,7 @@ def _page(title: str, description: str, content: Mapping[str, Any]) -> str:
 
 def _of_benchmark(runs: Sequence[Run], trust: bool) -> list[Run]:
     """Runs of the benchmark on the environment of other runs, up to their last environment step."""
-    from jaxrl.benchmark.data import load, until
+    from jaxrl.benchmark.data import load, up_to
 
     benchmark, tasks = load(), list(dict.fromkeys(run.environment for run in runs))
     if len(tasks) > 1:
@@ -170,12 +170,13 @@ def _of_benchmark(runs: Sequence[Run], trust: bool) -> list[Run]:
     (task,) = tasks
     last = max(run.last_step for run in runs)
     results = {f"benchmark {name}": parts[0] for name, parts in benchmark.results(task, trust=trust).items()}
-    added = runs_of({name: until(result, last) for name, result in results.items()})
+    added = runs_of({name: up_to(result, last) for name, result in results.items()})
     for run in runs:
-        ranges = [[each.attributes.get(end) for end in RETURN_RANGE] for each in (run, added[0])]
-        if None not in (*ranges[0], *ranges[1]) and ranges[0] != ranges[1]:
+        ranges = [range_of(each.attributes, "return") for each in (run, added[0])]
+        if NO_RANGE not in ranges and ranges[0] != ranges[1]:
             raise UserValueError(
-                f"to is 'benchmark', whose returns on {task} lie in {ranges[1]}, and those of {run.name} in {ranges[0]}"
+                f"to is 'benchmark', whose returns on {task} lie in {[*ranges[1]]}, and those of {run.name} in "
+                f"{[*ranges[0]]}"
             )
     return added
 

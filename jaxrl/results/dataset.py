@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 RUN_DIMS = ("seed", "env_step")
 MAIN_METRICS = ("return", "regret", "reward")
 RETURN_RANGE = ("return_low", "return_high")  # attributes
+NO_RANGE = (-np.inf, np.inf)  # of values without known bounds
 # Ranges of other metrics; the regret is against the best expected reward, which no expected reward exceeds.
 RANGES = MappingProxyType(
     {"length": (1.0, np.inf), "optimal": (0.0, 1.0), "regret": (0.0, np.inf), "simple_regret": (0.0, np.inf)}
@@ -55,9 +56,9 @@ def range_of(attrs: Mapping[str, Any], name: str) -> tuple[float, float]:
     """
     plain = name.removesuffix("_sampled")
     if plain == "return":
-        low, high = (attrs.get(end, limit) for end, limit in zip(RETURN_RANGE, (-np.inf, np.inf), strict=True))
+        low, high = (attrs.get(end, limit) for end, limit in zip(RETURN_RANGE, NO_RANGE, strict=True))
         return float(low), float(high)
-    return RANGES.get(plain, (-np.inf, np.inf))
+    return RANGES.get(plain, NO_RANGE)
 
 
 def metrics_dataset(

@@ -3,12 +3,9 @@
 import importlib.util
 import subprocess
 import sys
-from collections.abc import Hashable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas
 import pytest
 from documents import ROOT
@@ -17,7 +14,7 @@ import envs
 import jaxrl
 from jaxrl.algorithms.registry import ROWS
 from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run, verify
-from jaxrl.benchmark.data import returns_at, store, until
+from jaxrl.benchmark.data import returns_at, store, up_to
 from jaxrl.benchmark.measured import Measured, store_measured
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
@@ -25,9 +22,7 @@ from jaxrl.cli.main import main
 from jaxrl.cli.parsing import CommandError
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.presets import PRESETS
-from jaxrl.results.dataset import ResultError, metrics_dataset
-from jaxrl.results.p_values import corrected, improvement_p_value
-from jaxrl.results.result import Result
+from jaxrl.results.dataset import ResultError
 
 SMALL = cell("a2c", "delayed-choice")._replace(env_steps=2_400, seeds=3)  # 30 iterations
 
@@ -109,57 +104,6 @@ def test_results_are_compared_with_the_benchmark(
         jaxrl.compare({"mine": mine}, "something")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
-def again(values: npt.ArrayLike, failed: int = 0, *, interrupted: bool = False) -> Result:
-    """Last returns of a training of the small cell, of which some runs failed."""
-    returns = np.broadcast_to(np.asarray(values, np.float32)[None, :, None], (1, len(np.asarray(values)), 21)).copy()
-    returns[0, :failed] = np.nan
-    steps = (np.arange(21) * 120).tolist()
-    attrs = {"algorithm": "a2c", "environment": "delayed-choice", "interrupted": interrupted}
-    metrics = metrics_dataset({"return": returns}, seeds=range(returns.shape[1]), env_steps=steps, attrs=attrs)
-    return Result(metrics, {})
-
-
-@pytest.fixture
-def stored(monkeypatch: pytest.MonkeyPatch) -> npt.NDArray[np.float64]:
-    """Returns of 32 seeds that two cells have."""
-    values = np.random.default_rng(0).normal(size=32)
-    monkeypatch.setattr(Benchmark, "result", lambda *_, **__: again(values))
-    return values
-
-
-def verified(monkeypatch: pytest.MonkeyPatch, *results: Result) -> list[dict[Hashable, Any]]:
-    """Rows of as many cells whose new trainings have these results."""
-    left = iter(results)
-    monkeypatch.setattr("jaxrl.benchmark.running._trained", lambda *_, **__: next(left))
-    return verify(CELLS[: len(results)], load().directory).to_pandas().to_dict("records")
-
-
-def test_cells_that_are_trained_again_are_compared_with_their_data(
-    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    other = np.random.default_rng(1).normal(size=32)
-    same, moved = verified(monkeypatch, again(other), again(other + 3))
-    single = [improvement_p_value([stored], [values]) for values in (other, other + 3)]
-    # Float32 of the results keeps the ranks.
-    assert [same["p_value"], moved["p_value"]] == corrected(single) and moved["p_value"] == 2e-4 < 0.05 < same[
-        "p_value"
-    ]
-    assert moved["inside"] == "no" and same["failed_again"] == 0
-    assert moved["again"] == pytest.approx(float(jaxrl.statistics.iqm(other + 3)), rel=1e-6)
-
-
-def test_runs_that_fail_when_they_are_trained_again_count_as_the_worst(
-    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    few, none = verified(monkeypatch, again(stored, failed=2), again(stored, failed=30))
-    assert few["failed_again"] == 2 and few["p_value"] > 0.05
-    assert none["failed_again"] == 30 and none["p_value"] == 2e-4 and none["failed"] == 0
-
-
-def test_a_signal_ends_the_verification(stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(verified(monkeypatch, again(stored), again(stored, interrupted=True), again(stored))) == 1
-
-
 def test_a_cell_is_trained_again_with_further_seeds(data: Path) -> None:
     (row,) = verify([SMALL], data, progress=False).to_pandas().to_dict("records")
     trained = jaxrl.train(
@@ -172,41 +116,16 @@ def test_a_cell_is_trained_again_with_further_seeds(data: Path) -> None:
         returns_at(trained, 2_401)
 
 
-def test_the_command_verifies_named_or_random_cells(
-    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen: list[str] = []
-    shift = [0.0]
-
-    def trained(cell: Cell, *_: Any, **__: Any) -> Result:
-        seen.append(cell.name)
-        return again(stored + shift[0], interrupted=shift[0] > 100)
-
-    monkeypatch.setattr("jaxrl.benchmark.running._trained", trained)
-    assert run_benchmark(["verify", "ppo", "cartpole"]) == 0
-    assert "0 of 1 cells differ from their data" in capsys.readouterr().out
-    shift[0] = 5.0
-    assert run_benchmark(["verify", "a2c", "cartpole"]) == 1 and seen == ["ppo on cartpole", "a2c on cartpole"]
-    assert run_benchmark(["verify", "--cells", "3", "--seed", "1"]) == 1
-    assert len(set(seen[2:])) == 3 and "3 of 3 cells differ" in capsys.readouterr().out
-    shift[0] = 500.0
-    assert run_benchmark(["verify", "a2c", "cartpole"]) == 130
-    with pytest.raises(CommandError, match="verify takes an algorithm or a task of the benchmark, got nothing"):
-        run_benchmark(["verify", "nothing"])
-    with pytest.raises(ValueError, match="--cells must be a whole number of at least 1, got 0"):
-        run_benchmark(["verify", "--cells", "0"])
-
-
 def test_curves_are_cut_where_others_end(data: Path) -> None:
     whole = loaded(data).result("a2c", "delayed-choice")
     steps, values = whole.metrics["env_step"].values.tolist(), whole.values("return")[0]
     middle = (steps[2] + steps[3]) // 2
-    part = until(whole, middle)
+    part = up_to(whole, middle)
     assert part.metrics["env_step"].values.tolist() == [*steps[:3], middle]
     np.testing.assert_allclose(part.values("return")[0, :, -1], (values[:, 2] + values[:, 3]) / 2, rtol=1e-6)
     kept, every = (each.values("discounted_return")[0] for each in (part, whole))
     np.testing.assert_array_equal(kept[:, :3], every[:, :3])
-    assert until(whole, 10**9) is whole
+    assert up_to(whole, 10**9) is whole
 
 
 def test_the_table_has_a_row_for_each_cell_with_data(data: Path) -> None:
