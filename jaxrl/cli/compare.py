@@ -9,6 +9,7 @@ import tyro
 
 from jaxrl.algorithms.registry import builder_of
 from jaxrl.cli.dataclass_options import WholeNumber
+from jaxrl.cli.named_runs import named_sources
 from jaxrl.cli.parsing import CommandError, Trust
 from jaxrl.report.comparing import compare
 from jaxrl.report.saving import check_place
@@ -125,17 +126,6 @@ class Compare:
         if self.out is not None:
             print(f"\nWrote {self.out}.")
         return 128 + decided.stopped_by_signal if decided.stopped_by_signal else 0
-
-
-def named_sources(words: Sequence[str]) -> list[str] | dict[str, list[str]]:
-    """Run directories, by name if some have one; an existing directory with `=` in its name is one without."""
-    pairs = [("", word) if "=" not in word or Path(word).is_dir() else word.partition("=")[::2] for word in words]
-    if not any(name for name, _ in pairs):
-        return list(words)
-    named: dict[str, list[str]] = {}
-    for name, run in pairs:
-        named.setdefault(name or Path(run).resolve().name, []).append(run)
-    return named
 
 
 def references(words: Sequence[str]) -> dict[str, tuple[float, float]]:

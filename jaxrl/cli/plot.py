@@ -6,6 +6,7 @@ from typing import Annotated
 
 import tyro
 
+from jaxrl.cli.named_runs import named_sources
 from jaxrl.cli.parsing import CommandError, RunDirectory, Trust
 
 
@@ -44,7 +45,6 @@ class Plot:
         print(f"Wrote {out}.")
 
     def _plot_all(self) -> None:
-        from jaxrl.cli.compare import named_sources
         from jaxrl.report.comparing import compare
         from jaxrl.results.plotting.style import new_figure, require_picture, write_picture
 

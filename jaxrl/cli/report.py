@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
+from jaxrl.cli.named_runs import named_runs
 from jaxrl.cli.parsing import Trust
 from jaxrl.report.page import write_report
 
@@ -14,8 +15,9 @@ from jaxrl.report.page import write_report
 class Report:
     """Compare results on one page for a browser: curves, tables, differences, failures."""
 
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN [RUN ...]")]
-    """Directories written by `jaxrl train --out`, `jaxrl search --out` or `jaxrl bandit --out`."""
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]RUN [[NAME=]RUN ...]")]
+    """Directories written by `jaxrl train --out`, `jaxrl search --out` or `jaxrl bandit --out`. Without a name, a run
+    is named after its directory."""
     out: Path = Path("report.html")
     """Page to write; an existing one is replaced."""
     metric: str | None = None
@@ -37,6 +39,6 @@ class Report:
 
     def run_command(self) -> None:
         """Write the page and print its path."""
-        file = write_report(**vars(self))
+        file = write_report(**{**vars(self), "runs": named_runs(self.runs)})
         size = file.stat().st_size
         print(f"Wrote {file} ({size / 1000:,.0f} kB): it opens in any browser, without a network.")

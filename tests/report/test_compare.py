@@ -15,7 +15,8 @@ import envs
 import jaxrl
 from jaxrl import plotting
 from jaxrl.cli import main as cli
-from jaxrl.cli.compare import named_sources, references
+from jaxrl.cli.compare import references
+from jaxrl.cli.named_runs import named_sources
 from jaxrl.report.comparison import COMPARED
 from jaxrl.report.pairs import Scores, p_value_of
 from jaxrl.results.dataset import ResultError, metrics_dataset

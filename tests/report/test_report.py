@@ -512,6 +512,11 @@ def test_the_command_writes_the_page_and_reports_mistakes(tmp_path, capsys):
     assert cli.main(["report", paths[0], paths[0], "--out", str(out)]) == 2
     error = capsys.readouterr().err
     assert "twice" in error and error.count("\n") == 1
+    named = [f"first={paths[0]}", paths[1]]
+    assert cli.main(["report", *named, "--out", str(out), "--baseline", "first"]) == 0
+    assert [line["label"] for line in data_of(out)["lines"]] == ["first", "b"]
+    assert cli.main(["report", f"b={paths[0]}", paths[1], "--out", str(out)]) == 2
+    assert f"RUN takes one directory for each name, and b names {paths[0]} and {paths[1]}" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["report", "--help"])
     assert "usage: jaxrl report" in capsys.readouterr().out
