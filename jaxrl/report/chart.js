@@ -75,8 +75,8 @@ class Scale {
 }
 
 class Chart {
-  // options: series() -> [{line, label, colour, dash, x, y, low, high}], xLabel(), yLabel(), logX(), logY(), name(),
-  // yRange (null for that of the values), zoomed(bool), said(text)
+  // options: series() -> [{line, label, colour, dash, width, x, y, low, high}], xLabel(), yLabel(), logX(), logY(),
+  // name(), yRange (null for that of the values), zoomed(bool), said(text)
   constructor(root, options) {
     this.root = root;
     this.options = options;
@@ -210,7 +210,7 @@ class Chart {
         [this.options.yLabel()]));
   }
 
-  curve({ line, label, colour, dash, points, x, y, low, high }) {
+  curve({ line, label, colour, dash, width, points, x, y, low, high }) {
     const group = draw("g", { "data-line": line, style: `color:${colour}` }, [draw("title", {}, [label])]);
     const least = this.y.from(this.box.bottom + 1000), spot = (i, values) =>
       `${this.x.to(x[i]).toFixed(1)},${this.y.to(this.y.log ? Math.max(values[i], least) : values[i]).toFixed(1)}`;
@@ -235,7 +235,7 @@ class Chart {
         group.append(draw("path", { class: "band", fill: "currentColor", d: `M${edge.join("L")}Z`,
           "fill-opacity": this.drawn.length > 4 ? 0.09 : 0.17 }));
       }
-      group.append(draw("path", { class: "line", fill: "none", stroke: "currentColor", "stroke-width": 2,
+      group.append(draw("path", { class: "line", fill: "none", stroke: "currentColor", "stroke-width": width,
         "stroke-dasharray": dash, "stroke-linejoin": "round", d: `M${part.map((i) => spot(i, y)).join("L")}` }));
     }
     return group;

@@ -56,6 +56,11 @@ class Entry:
         trained = frozenset(seed for run, _ in self.parts[task] for seed in run.result.seeds)
         return Scores(values, seeds, trained, self.parts[task][0].run if len(each) == 1 else None)
 
+    @property
+    def is_of_benchmark(self) -> bool:
+        """Whether its results are those of the benchmark."""
+        return all(run.is_of_benchmark for parts in self.parts.values() for run, _ in parts)
+
     def optimum(self, task: str, metric: str) -> float:
         """The best attainable value of a metric on a task, nan where it is not known."""
         run, index = self.parts[task][0]

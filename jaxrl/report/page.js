@@ -24,13 +24,14 @@
 
   function sample(line) {
     return draw("svg", { width: 30, height: 12, "aria-hidden": "true", style: `color:${colourOf(line)}` }, [
-      draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, stroke: "currentColor", "stroke-width": 3,
-        "stroke-dasharray": lines[line].dash })]);
+      draw("line", { x1: 1, x2: 29, y1: 6, y2: 6, stroke: "currentColor",
+        "stroke-width": lines[line].width + 1, "stroke-dasharray": lines[line].dash })]);
   }
 
   const series = (of) => () => [...lines.keys()].filter((line) => shown.has(line)).map((line) => {
     const found = of(line);
-    return found && { line, label: lines[line].label, colour: colourOf(line), dash: lines[line].dash, ...found };
+    const { label, dash, width } = lines[line];
+    return found && { line, label, colour: colourOf(line), dash, width, ...found };
   }).filter(Boolean);
 
   const logX = () => element("x-scale").value === "log", logY = () => element("y-scale").value === "log";
@@ -112,6 +113,7 @@
       found.push({ name: "Gap", value: (line) => optima[line][1],
                    text: (line) => digits(optima[line][1], 3) + share(optima[line][2]) });
     }
+    if (metric().tasks) found.push({ name: "Tasks", value: (line) => metric().tasks[line] });
     found.push({ name: "Seeds", value: (line) => numbers[line][6] });
     if (numbers.some((row) => row[7] > 0)) found.push({ name: "Failed", value: (line) => numbers[line][7] });
     return found.map((column) => ({
@@ -166,19 +168,22 @@
   }
 
   function matrix() {
-    const { better: wins, paired } = metric(), bases = [...lines.keys()].filter((line) => shown.has(line));
+    const { better: wins, paired, common } = metric(), bases = [...lines.keys()].filter((line) => shown.has(line));
     const whole = bases.length > 2 && bases.every((line) => wins[line]);
     element("matrix-section").hidden = !whole;
     if (!whole) return;
     element("matrix-help").textContent = "Probability that a run of the row is better than a run of the column at the " +
-      `end, ties counting one half, with its ${percent} interval. The legend above selects the settings shown.`;
+      `end, ties counting one half, with its ${percent} interval` +
+      (common ? ", as a mean over the tasks of both, whose number comes last" : "") +
+      ". The legend above selects the settings shown.";
     const cell = (line, base) => {
       const found = line === base ? null : wins[base][line];
       if (!found) return make("td", {}, ["–"]);
       const [chance, low, high] = found.map((value) => value === null ? null : value.toFixed(2));
       const tint = `background:color-mix(in srgb, var(--accent) ${Math.round(45 * found[0])}%, transparent)`;
       const title = `${lines[line].label} against ${lines[base].label}, ${paired[base][line] ? "paired" : "unpaired"}`;
-      return make("td", { style: tint, title }, [low === null ? chance : `${chance} [${low}, ${high}]`]);
+      const over = common ? `, ${common[base][line]}` : "";
+      return make("td", { style: tint, title }, [(low === null ? chance : `${chance} [${low}, ${high}]`) + over]);
     };
     element("matrix").replaceChildren(
       make("thead", {}, [make("tr", {}, [make("th", { scope: "col" }, [""]),

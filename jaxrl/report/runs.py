@@ -98,6 +98,11 @@ class Run:
         return json.dumps(to_json(parts), sort_keys=True)
 
     @property
+    def is_of_benchmark(self) -> bool:
+        """Whether this is a result of the benchmark as stored."""
+        return "benchmark" in self.config and self.path is None
+
+    @property
     def search_name(self) -> str:
         """Name of the run's search."""
         return self.name.removesuffix("/incumbent")

@@ -9,6 +9,7 @@ import numpy as np
 import pandas
 import pytest
 from documents import ROOT
+from matplotlib.figure import Figure
 
 import envs
 import jaxrl
@@ -97,6 +98,11 @@ def test_results_are_compared_with_the_benchmark(
     np.testing.assert_array_equal(rows.loc["benchmark a2c"], other.loc["a2c"])
     assert rows.loc["benchmark a2c", "seeds"] == 3 and 1.0 <= rows.loc["benchmark a2c", "iqm"] <= 1.75
     assert jaxrl.compare(mine, "benchmark").names == ["ppo", "benchmark a2c"]
+    for ax in (comparison.plot().axes[0], comparison.profiles(ax=Figure().subplots())):
+        ours, theirs = (line.get_linewidth() for line in ax.get_lines()[:2])
+        assert ours > 1.5 * theirs  # thick among those of the benchmark
+        legend = ax.get_legend()
+        assert legend is not None and [line.get_linewidth() for line in legend.get_lines()] == [ours, theirs]
     mine.save(tmp_path / "mine")
     assert main(["compare", str(tmp_path / "mine"), "--to", "benchmark"]) == 0
     assert "benchmark a2c" in capsys.readouterr().out

@@ -776,6 +776,7 @@ def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
     have = jaxrl.benchmark.load()
     names = [f"benchmark {name}" for name in have.results("delayed-choice")]
     assert [line["label"] for line in data["lines"]] == ["mine", *names] and len(names) >= 7
+    assert [line["width"] for line in data["lines"]] == [4.0] + [2.0] * len(names)
     place = names.index("benchmark a2c") + 1
     assert data["steps"][place] == [0, STEPS[-1]]  # where the run ends, before the second evaluation of the cell
     kept = have.result("a2c", "delayed-choice")

@@ -1,0 +1,190 @@
+"""Contents of a report's page over several tasks: each line over its own tasks, each pair over those of both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxrl.report.alignment import values_at
+from jaxrl.report.content import MADE, citation, look
+from jaxrl.report.data import Line, failures, plain, rounded
+from jaxrl.report.pairs import Scores, chance_of, rectangle
+from jaxrl.report.runs import Run, runs_of
+from jaxrl.report.text import NOTHING
+from jaxrl.results.format import counted
+from jaxrl.results.mean_curves import mean_interval
+from jaxrl.results.plotting.style import MOST_LINES
+from jaxrl.results.result import Result
+from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, normalise, performance_profile
+from jaxrl.results.text_tables import spreadsheet_cell
+
+METRIC = "return"
+PER_CENT = tuple(range(5, 101, 5))  # points of a curve, of a run's environment steps
+CURVE_RESAMPLES = 200
+THRESHOLDS = np.linspace(-0.25, 1.25, 61)
+TASKS_DIFFER = (
+    "Each setting is shown over the tasks on which it has runs, so that those of different tasks have no common scale. "
+    "P(better) and the matrix compare two settings over the tasks of both. Other estimates take as many runs of each task "
+    "as there are of the one with the fewest."
+)
+
+__all__ = ["report_over_tasks"]
+
+
+def report_over_tasks(
+    tasks: Mapping[str, Mapping[str, Result]],
+    references: Mapping[str, tuple[float, float]],
+    *,
+    note: str = "",
+    confidence: float = 0.95,
+) -> dict[str, Any]:
+    """The data of a page with a report on normalised returns over tasks, ready for JSON.
+
+    Args:
+      tasks: Results of one setting by name, by task.
+      references: Returns that count as 0 and as 1 on each task; tasks without them are left out.
+      note: Sentence that says what these returns are.
+      confidence: Confidence level of every interval, in (0, 1).
+    """
+    kept = {task: results for task, results in tasks.items() if task in references}
+    every = {task: {run.name: run for run in runs_of(results)} for task, results in kept.items()}
+    by_name: dict[str, dict[str, Run]] = {}
+    for task, runs in every.items():
+        for name, run in runs.items():
+            by_name.setdefault(name, {})[task] = run
+    names = list(by_name)
+    bands = [_bands(runs, references, confidence) for runs in by_name.values()]
+    ends = [{task: _scores(run, 100, references[task]) for task, run in runs.items()} for runs in by_name.values()]
+    numbers = [[*band["iqm"][:, -1], *band["mean"][:, -1]] for band in bands]
+    cells = [(name, task) for name, runs in by_name.items() for task in runs]
+    flat = [by_name[name][task] for name, task in cells]
+    listed, total = failures(flat, [Line(f"{name} on {task}", at, 0) for at, (name, task) in enumerate(cells)])
+    left_out = [task for task in tasks if task not in references]
+    without = f"Tasks without returns that count as 0 and as 1 are left out: {', '.join(left_out)}."
+    entry = {
+        "curves": {name: [[rounded(part) for part in band[name]] for band in bands] for name in ("iqm", "mean")},
+        "numbers": [
+            [*map(plain, row), min(len(each.values) for each in own.values()), _failed(own)]
+            for row, own in zip(numbers, ends, strict=True)
+        ],
+        "cells": [_texts(row) for row in numbers],
+        "optima": None,
+        **_pairs(ends, confidence),
+        "profile": {"tau": rounded(THRESHOLDS), "lines": [_profile(own, confidence) for own in ends]},
+        "importance": [],
+        "direction": 1,
+        "note": "Over several tasks it is the mean over those of both settings.",
+        "text": "normalised return",
+    }
+    return {
+        "percent": f"{100 * confidence:g} %",
+        "unit": "% of a run's environment steps",
+        "first": "normalised_return",
+        "estimate": "iqm",
+        "baseline": 0,
+        "shown": list(range(len(names))),
+        "looks": MOST_LINES,
+        "lines": [
+            {"label": name, "cell": spreadsheet_cell(name), "run": at} | look(at) for at, name in enumerate(names)
+        ],
+        "left_out": 0,
+        "steps": [list(PER_CENT)] * len(names),
+        "metrics": {"normalised_return": entry},
+        "swept": 0,
+        "notes": [*filter(None, [note]), TASKS_DIFFER, *([without] if left_out else [])],
+        "runs": [_facts(name, runs) for name, runs in by_name.items()],
+        "differences": {task: [_training(runs.get(name)) for name in names] for task, runs in every.items()},
+        "failures": {"listed": listed, "total": total, "runs": sum(len(run.result.seeds) for run in flat)},
+        "cite": citation(),
+        "made": MADE,
+    }
+
+
+def _scores(run: Run, per_cent: int, ends: tuple[float, float]) -> Scores:
+    """Normalised returns of the runs that had not failed after a share of their environment steps."""
+    step = max(int(run.steps[0]), round(run.last_step * per_cent / 100))
+    values, good = values_at(run.result.values(METRIC)[0], run.finite[0], run.steps, step)
+    seeds = np.asarray(run.result.seeds)
+    values = normalise(values[good], *ends) if good.any() else values[good]
+    return Scores(values, seeds[good], frozenset(run.result.seeds), run)
+
+
+def _bands(
+    runs: Mapping[str, Run], references: Mapping[str, tuple[float, float]], confidence: float
+) -> dict[str, np.ndarray]:
+    """Estimates over the tasks of a line, with the ends of their intervals, `[3, points]`."""
+    bands: dict[str, list[Interval]] = {"iqm": [], "mean": []}
+    for per_cent in PER_CENT:
+        values = rectangle([_scores(run, per_cent, references[task]).values for task, run in runs.items()])
+        resamples = {} if per_cent == 100 else {"num_resamples": CURVE_RESAMPLES}
+        nothing = np.float64("nan")
+        if values.shape[1] < 2:
+            middle = mean = Interval(nothing, nothing, nothing)
+        else:
+            middle = bootstrap_interval(iqm, values, tasks=True, confidence=confidence, **resamples)
+            # Runs of different tasks are independent, so that any of them may be added up to one observation.
+            mean = mean_interval(values.mean(axis=0), confidence)
+        bands["iqm"].append(middle)
+        bands["mean"].append(mean)
+    return {name: np.asarray([[float(part) for part in each] for each in band]).T for name, band in bands.items()}
+
+
+def _pairs(ends: Sequence[Mapping[str, Scores]], confidence: float) -> dict[str, Any]:
+    """For every baseline, the probability that each line is better, and the number of tasks of both."""
+    count = len(ends)
+    better: dict[str, list[list[float | None] | None]] = {str(base): [None] * count for base in range(count)}
+    paired: dict[str, list[bool | None]] = {str(base): [None] * count for base in range(count)}
+    common = {str(base): [0] * count for base in range(count)}
+    for base in range(count):
+        for line in range(base):
+            tasks = [task for task in ends[line] if task in ends[base]]
+            common[str(base)][line] = common[str(line)][base] = len(tasks)
+            ours, theirs = ([ends[at][task] for task in tasks] for at in (line, base))
+            chance = chance_of(ours, theirs, 1, confidence) if tasks else None
+            if chance is None:
+                continue
+            for place, other, wins in ((base, line, chance), (line, base, chance.of_the_other)):
+                better[str(place)][other] = [plain(float(f"{part:.4f}")) for part in wins[:3]]
+                paired[str(place)][other] = chance.paired
+    return {"better": better, "paired": paired, "common": common, "tasks": [len(own) for own in ends]}
+
+
+def _profile(own: Mapping[str, Scores], confidence: float) -> list[list[float | None]] | None:
+    values = rectangle([each.values for each in own.values()])
+    if not values.size:
+        return None
+    share = performance_profile(values, THRESHOLDS, confidence=confidence)
+    return [[plain(round(float(number), 4)) for number in part] for part in share]
+
+
+def _failed(own: Mapping[str, Scores]) -> int:
+    return sum(len(each.trained) - len(each.values) for each in own.values())
+
+
+def _texts(row: Sequence[float]) -> list[str]:
+    """The texts of a table's estimates."""
+    texts = []
+    for value, low, high in (row[:3], row[3:]):
+        finite = np.isfinite([low, high]).all()
+        texts += [f"{value:.3f}", f"[{low:.3f}, {high:.3f}]" if finite else "\N{EN DASH}"]
+    return texts
+
+
+def _training(run: Run | None) -> str:
+    """The length of a line's training on a task."""
+    return NOTHING if run is None else f"{counted(len(run.result.seeds), 'seed')} x {run.last_step:,} steps"
+
+
+def _facts(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
+    """The description of a line for the reader."""
+    steps = sum(run.last_step * len(run.result.seeds) for run in runs.values())
+    facts = {"Tasks": str(len(runs)), "Environment steps of all runs": f"{steps:,}"}
+    return {
+        "name": name,
+        "facts": facts,
+        "config": {"tasks": list(runs)},
+        "again": "The reports on single tasks, which can be selected above, say how to repeat each run.",
+        "code": "",
+    }
