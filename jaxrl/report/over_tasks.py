@@ -22,7 +22,7 @@ from jaxrl.results.text_tables import spreadsheet_cell
 
 METRIC = "return"
 PER_CENT = tuple(range(5, 101, 5))  # points of a curve, of a run's environment steps
-CURVE_RESAMPLES = 200
+RESAMPLES, CURVE_RESAMPLES = 2000, 200
 THRESHOLDS = np.linspace(-0.25, 1.25, 61)
 TASKS_DIFFER = (
     "Each setting is shown over the tasks on which it has runs, so that those of different tasks have no common scale. "
@@ -118,12 +118,12 @@ def _bands(
     bands: dict[str, list[Interval]] = {"iqm": [], "mean": []}
     for per_cent in PER_CENT:
         values = rectangle([_scores(run, per_cent, references[task]).values for task, run in runs.items()])
-        resamples = {} if per_cent == 100 else {"num_resamples": CURVE_RESAMPLES}
-        nothing = np.float64("nan")
+        num_resamples = RESAMPLES if per_cent == 100 else CURVE_RESAMPLES
+        nothing = np.full((), np.nan)
         if values.shape[1] < 2:
             middle = mean = Interval(nothing, nothing, nothing)
         else:
-            middle = bootstrap_interval(iqm, values, tasks=True, confidence=confidence, **resamples)
+            middle = bootstrap_interval(iqm, values, tasks=True, confidence=confidence, num_resamples=num_resamples)
             # Runs of different tasks are independent, so that any of them may be added up to one observation.
             mean = mean_interval(values.mean(axis=0), confidence)
         bands["iqm"].append(middle)
