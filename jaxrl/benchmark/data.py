@@ -17,6 +17,7 @@ from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.fetching import address, cached, download
 from jaxrl.benchmark.measured import measured
+from jaxrl.parquet import write_parquet
 from jaxrl.policies.export import export_policy
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.results.checksums import checksum_of_file, read_sealed, sealed_json
@@ -297,8 +298,8 @@ def store(cell: Cell, result: Result, directory: Path, commit: str) -> None:
         raise ResultError(f"all {len(bad)} runs of {cell.name} failed, of which the benchmark keeps nothing")
     parquet, policy, origin = (directory / f"{cell.stem}.{suffix}" for suffix in ("parquet", "safetensors", "json"))
     origin.unlink(missing_ok=True)  # a cell whose files are being replaced has no data
-    with replacing(parquet, ResultError) as part, part.open("wb") as stream:
-        _curves(result).to_parquet(stream, index=False, engine="pyarrow", compression="zstd")
+    with replacing(parquet, ResultError) as part:
+        write_parquet(_curves(result), part, compression="zstd")
     export_policy(result, policy, seed=result.seeds[int(np.argmin(bad))], force=True)
     described = config_of(result.description())
     described[ORIGIN] = {"command": cell.command, "commit": commit, "processor": model()}

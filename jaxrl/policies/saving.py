@@ -16,6 +16,7 @@ from envs.base import Environment
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import replacing
 from envs.settings import in_own_settings
+from jaxrl.parquet import write_parquet
 from jaxrl.policies.labelling import LENGTH
 from jaxrl.policies.playing import not_an_environment
 from jaxrl.pytrees import PyTree
@@ -61,8 +62,8 @@ def save_steps(data: xarray.Dataset, path: str | Path) -> Path:
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingPackageError(f"a .parquet needs the extra: {installing('parquet')}, or write a .nc")
     table = _table(data)
-    with replacing(file) as part, part.open("wb") as stream:
-        table.to_parquet(stream, index=False, engine="pyarrow")
+    with replacing(file) as part:
+        write_parquet(table, part)
     return file
 
 

@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from envs.arguments import check_flag
 from envs.errors import ExistsError
 from envs.files import replacing, writing
+from jaxrl.parquet import write_parquet
 from jaxrl.pytrees import PyTree
 from jaxrl.results.best import PREFIX
 from jaxrl.results.checksums import checksum_of_file, sealed_json
@@ -220,10 +221,6 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
         checksums = {name: checksum_of_file(parts[name]) for name in VERIFIED}
         file.write_bytes(sealed_json(config | {CHECKSUMS: checksums}))
 
-    def write_parquet(file: Path) -> None:
-        with file.open("wb") as stream:  # pyarrow cannot open a file whose name is not UTF-8
-            table.to_parquet(stream, index=False, engine="pyarrow")
-
     writers: dict[str, Callable[[Path], Any]] = {
         # Through memory, because the library leaves files open when the disk is full.
         METRICS: lambda file: file.write_bytes(dataset.to_netcdf(None, engine="h5netcdf")),
@@ -231,7 +228,7 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
         TABLE: lambda file: _as_text(table).to_csv(
             file.absolute(), index=False, na_rep="nan", lineterminator=CSV_NEWLINE
         ),
-        PARQUET: write_parquet,
+        PARQUET: lambda file: write_parquet(table, file),
         POLICIES: write_policies,
         CONFIG: write_config,
     }

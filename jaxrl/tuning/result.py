@@ -15,6 +15,7 @@ import numpy as np
 
 from envs.errors import ExistsError
 from envs.files import refuse_links, replacing
+from jaxrl.parquet import write_parquet
 from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError, range_of
 from jaxrl.results.json_values import as_read
@@ -290,8 +291,8 @@ def _write_tables(directory: Path, trials: Sequence[Outcome]) -> None:
         for name in trials[0].setting:  # a column of Parquet has one type
             if len({type(value) for value in frame[name]}) > 1:
                 frame[name] = frame[name].map(str)
-        with replacing(directory / PARQUET, ResultError) as part, part.open("wb") as stream:  # as `storage.save`
-            frame.convert_dtypes().to_parquet(stream, index=False)
+        with replacing(directory / PARQUET, ResultError) as part:
+            write_parquet(frame.convert_dtypes(), part)
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
