@@ -26,8 +26,8 @@ RESAMPLES, CURVE_RESAMPLES = 2000, 200
 THRESHOLDS = np.linspace(-0.25, 1.25, 61)
 TASKS_DIFFER = (
     "Each setting is shown over the tasks on which it has runs, so that those of different tasks have no common scale. "
-    "P(better) and the matrix compare two settings over the tasks of both. Other estimates take as many runs of each "
-    "task as there are of the one with the fewest."
+    "P(better) and the matrix compare two settings over the tasks of both, each at the end of its own runs, whose "
+    "lengths are listed below. Other estimates take as many runs of each task as there are of the one with the fewest."
 )
 
 __all__ = ["report_over_tasks"]
