@@ -61,13 +61,13 @@ def test_a_release_is_two_numbers(since: str) -> None:
         warn_deprecated("a", "b", since=since)
 
 
-def test_what_this_release_removes_is_gone() -> None:
+def test_no_deprecation_is_overdue() -> None:
     for package in ("jaxrl", "envs"):
         for path in (ROOT / package).rglob("*.py"):
             assert not overdue(path.read_text(), __version__), path
 
 
-def test_what_is_overdue_is_noticed() -> None:
+def test_overdue_deprecations_are_detected() -> None:
     text = 'warn_deprecated("a", "b", since="0.2")\ndeprecation.warn_deprecated("c", "d", since="0.10")'
     assert overdue(text, "0.3.9") == []
     assert overdue(text, "0.4.0") == ["a"]

@@ -88,7 +88,7 @@ def test_every_object_of_a_first_session_has_a_short_repr(trained: jaxrl.Result)
 
 
 @pytest.mark.slow
-def test_sel_takes_what_policy_takes(trained: jaxrl.Result) -> None:
+def test_sel_takes_the_coordinates_of_policy(trained: jaxrl.Result) -> None:
     chosen = trained.sel(discount=0.9, lr=0.2, seed=4)["return"]
     assert chosen.dims == ("env_step",)
     labels = {"lr": 0.2, "discount": "exp:gamma=0.9", "seed": 4}
@@ -456,7 +456,7 @@ sample: Any = jaxrl.sample
         ),
     ],
 )
-def test_what_a_newcomer_tries_first_gets_a_sentence(call: Any, sentence: str) -> None:
+def test_common_first_mistakes_raise_a_sentence(call: Any, sentence: str) -> None:
     with pytest.raises((TypeError, ValueError, AttributeError), match=sentence):
         call()
 

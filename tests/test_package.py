@@ -263,7 +263,7 @@ def installed_by_notebooks(address: str, monkeypatch: pytest.MonkeyPatch) -> lis
     return asked
 
 
-def test_notebooks_install_what_there_is(
+def test_notebooks_install_from_a_clone_a_file_or_an_address(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.chdir(tmp_path)
@@ -284,7 +284,7 @@ def test_notebooks_have_the_address_of_the_repository():
     assert address == REPOSITORY
 
 
-def test_what_is_imported_is_what_is_declared():
+def test_imports_match_the_declared_dependencies():
     imported = set()
     for path in [*(ROOT / "jaxrl").rglob("*.py"), *(ROOT / "envs").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):

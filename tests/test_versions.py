@@ -72,7 +72,7 @@ def dependencies(name: str) -> set[str]:
     return {versions.name_of(each.name) for each in always}
 
 
-def test_what_locked_packages_need_is_locked() -> None:
+def test_dependencies_of_locked_packages_are_locked() -> None:
     lines, _ = versions.locked(LOCKED, versions.requirements(["test"]))
     chosen = pins(lines, ".".join(map(str, sys.version_info[:3])))
     assert len(chosen) > 200

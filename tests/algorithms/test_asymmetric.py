@@ -78,7 +78,7 @@ def one_iteration(algo: Any, scale: float) -> tuple[Any, Any]:
 
 @pytest.mark.slow_rows("ppo, gru", "sac", "td3")
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_what_only_the_critic_sees_changes_no_action_and_reaches_the_critic(name: str) -> None:
+def test_privileged_state_reaches_the_critic_and_changes_no_action(name: str) -> None:
     builder, config = ALGORITHMS[name]
     algo = builder(Beacon(), config)
     (state, metrics), (other, others) = one_iteration(algo, 1.0), one_iteration(algo, 3.0)
@@ -274,7 +274,7 @@ def test_a_global_observation_reaches_critics_off_the_policy() -> None:
 
 
 @pytest.mark.slow
-def test_results_act_on_what_the_actor_sees(tmp_path: Path) -> None:
+def test_policies_of_results_take_the_observation_of_the_actor_alone(tmp_path: Path) -> None:
     algo = jaxrl.sac(Beacon(), ALGORITHMS["sac"][1])
     result = jaxrl.train(algo, seeds=2, env_steps=32, evals=1, eval_episodes=2)
     policy = result.policy(seed=0)

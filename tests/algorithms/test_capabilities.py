@@ -47,7 +47,7 @@ FAST = {title: names[i % len(names)] for i, (title, names) in enumerate(TAKERS.i
 
 
 @pytest.mark.parametrize("title", CAPABILITIES)
-def test_what_an_algorithm_lacks_is_refused_in_one_sentence(title: str) -> None:
+def test_missing_capabilities_are_refused_in_one_sentence(title: str) -> None:
     refused = {name: text for name in ROWS if (text := refusal(name, title)) is not None}
     if CAPABILITIES[title].group != "Schedules" or title in LACKING:
         assert set(refused) == LACKING.get(title, set())
@@ -65,7 +65,7 @@ def test_what_an_algorithm_lacks_is_refused_in_one_sentence(title: str) -> None:
         for name in TAKERS[title]
     ],
 )
-def test_what_an_algorithm_takes_can_be_trained(title: str, name: str) -> None:
+def test_algorithms_trace_a_step_with_each_supported_capability(title: str, name: str) -> None:
     algo = CAPABILITIES[title].build(name)
     params = algo.env.default_params
     state = jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, params)

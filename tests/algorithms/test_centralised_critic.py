@@ -220,7 +220,9 @@ def test_the_actor_depends_on_its_own_observation_alone(key: jax.Array, seen: An
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sees", "learned"), [pytest.param("own", False, marks=pytest.mark.slow), ("global", True)])
-def test_the_critic_learns_what_only_the_global_observation_shows(key: jax.Array, sees: Any, learned: bool) -> None:
+def test_values_are_learned_from_the_global_observation_and_not_from_own_ones(
+    key: jax.Array, sees: Any, learned: bool
+) -> None:
     config = dataclasses.replace(TINY, num_epochs=4, critic_sees=sees, hidden=(16,), num_envs=16)
     algo: Any = jaxrl.ppo(Team(shows=False), config)
     hparams = algo.prepare(algo.hparams.replace(lr=1e-2))
@@ -311,7 +313,7 @@ def test_an_environment_that_does_not_fit_is_refused(env: Any, fields: Any, sent
         jaxrl.ppo(env, dataclasses.replace(TINY, **fields))
 
 
-def test_what_fits_rows_is_taken_and_a_custom_network_is_refused() -> None:
+def test_options_for_rows_are_accepted_and_a_custom_network_is_refused() -> None:
     jaxrl.ppo(Team("rows"), dataclasses.replace(TINY, pooling="max"))
     jaxrl.ppo(Team("rows"), dataclasses.replace(TINY, network="mlp", normalise_observation=True))
     with pytest.raises(ValueError, match=r"^critic_sees='global' applies to jaxrl's own networks, got network= as"):
@@ -339,7 +341,7 @@ def test_a_run_resumes_bit_for_bit_and_its_policy_is_exported(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_two_shards_learn_what_one_device_does(key: jax.Array) -> None:
+def test_two_shards_learn_the_same_as_one_device(key: jax.Array) -> None:
     """One minibatch of all environments, whose order does not matter then."""
     algo = jaxrl.ppo(Team(), dataclasses.replace(TINY, num_minibatches=1, num_epochs=2, normalise_observation=True))
     assert algo.sharded is not None

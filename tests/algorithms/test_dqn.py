@@ -128,7 +128,7 @@ def test_epsilon_falls_over_environment_steps() -> None:
 
 
 @pytest.mark.slow
-def test_the_buffer_keeps_what_followed_before_a_reset() -> None:
+def test_the_buffer_keeps_the_last_observation_before_a_reset() -> None:
     env = envs.make("cartpole")
     states = trained(small(env, num_steps=8, buffer_size=256, prefill=128), 1, epsilon_start=1.0)
     buffer = jax.tree.map(np.asarray, states[1].buffer)
@@ -182,7 +182,7 @@ def test_a_policy_without_exploration_acts_by_its_values() -> None:
 
 
 @pytest.mark.slow
-def test_a_crowd_learns_what_each_of_its_agents_can_earn() -> None:
+def test_a_crowd_learns_the_optimum_of_every_agent() -> None:
     """Agent i earns (i + 1) * action at each of i + 2 steps; the largest action is 2."""
     env = agents.Crowd(num_agents=2)
     fields = {"num_envs": 8, "prefill": 128, "buffer_size": 512, "batch_size": 64, "num_updates": 4}

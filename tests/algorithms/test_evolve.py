@@ -262,7 +262,7 @@ def test_a_recurrent_policy_beats_every_memoryless_one() -> None:
         ({"num_episodes": 0}, "num_episodes"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_sentence(fields: dict[str, Any], sentence: str) -> None:
+def test_bad_configurations_are_refused(fields: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         small(**fields)
 

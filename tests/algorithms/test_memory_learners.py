@@ -375,7 +375,7 @@ REFUSED: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("build", "sentence"), REFUSED, ids=[sentence[:40] for _, sentence in REFUSED])
-def test_what_does_not_fit_is_refused_in_one_sentence(build: Any, sentence: str) -> None:
+def test_unsupported_uses_of_memory_are_refused_in_one_sentence(build: Any, sentence: str) -> None:
     with pytest.raises((ValueError, TypeError), match=f"^{sentence}") as caught:
         build()
     assert len(str(caught.value).splitlines()) == 1

@@ -65,7 +65,7 @@ ROUNDING = LR * 64 * 16 * EPS
 
 
 @pytest.mark.parametrize("name", ["a2c", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "spo"))])
-def test_the_unit_of_rewards_changes_nothing_of_what_a_policy_learns(name: str) -> None:
+def test_policy_updates_do_not_depend_on_the_unit_of_rewards(name: str) -> None:
     """Of units that are powers of two, from 7e-9 to 1e15, in the first iteration, with a critic that begins at 0."""
     algo = small(name, "delayed-choice", num_envs=8, num_steps=4, hidden=(4,), normalise_advantage="batch")
     hparams = algo.prepare(algo.hparams.replace(**STEPS_OF))

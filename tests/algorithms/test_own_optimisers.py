@@ -81,7 +81,9 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("optimiser", "kind", "sentence"), REFUSED)
-def test_what_is_not_a_factory_of_optimisers_is_refused(optimiser: Any, kind: type[Exception], sentence: str) -> None:
+def test_arguments_that_are_not_optimiser_factories_are_refused(
+    optimiser: Any, kind: type[Exception], sentence: str
+) -> None:
     for name in ("a2c", "dqn", "evolve"):
         with pytest.raises(kind, match=f"^{sentence}") as caught:
             built(name, optimiser)

@@ -94,7 +94,7 @@ def test_a_curve_alone_is_refused_where_its_end_is_not_known() -> None:
 
 
 @pytest.mark.slow
-def test_schedules_continue_beyond_what_a_float32_counts() -> None:
+def test_schedules_continue_beyond_the_exact_integers_of_float32() -> None:
     """Counted in float32 by 32 at a time, environment steps would stop at 2^29."""
     algo = jaxrl.ppo(envs.make("cartpole"), TINY)
     hparams = algo.prepare(algo.hparams.replace(lr_end=0.0, anneal_env_steps=2.0**31))
@@ -154,7 +154,7 @@ def test_a_bad_hyper_parameter_gets_one_sentence(changes: Any, error: type[Excep
         jaxrl.PPOHParams(**changes)
 
 
-def test_what_may_be_infinite_is_taken() -> None:
+def test_clips_and_limits_may_be_infinite() -> None:
     names = ("anneal_env_steps", "value_clip", "max_grad_norm", "target_kl", "observation_clip", "reward_clip")
     hparams = jaxrl.PPOHParams(**dict.fromkeys(names, np.inf))
     assert all(getattr(hparams, name) == np.inf for name in names)
@@ -207,7 +207,7 @@ def test_discarded_epochs_leave_no_trace_in_the_metrics() -> None:
 
 
 @pytest.mark.slow
-def test_where_the_divergence_stops_learning_and_what_it_undoes() -> None:
+def test_kl_stop_ends_an_epoch_or_a_minibatch_or_rewinds_the_step() -> None:
     """Adam's first step moves every weight by about lr, and at the second minibatch the divergence is too large."""
     env, key, lr = envs.make("cartpole"), jax.random.key(0), 1e-2
     moved, stopped = {}, {}
@@ -240,7 +240,7 @@ def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_sto
         np.testing.assert_allclose(leaf, other_leaf, rtol=1e-4, atol=1e-6)  # programs that round differently
 
 
-def test_means_over_kept_epochs_ignore_what_the_others_hold() -> None:
+def test_means_over_kept_epochs_ignore_values_of_the_others() -> None:
     means = kept_means({"loss": jnp.array([1.0, 3.0, np.nan])}, jnp.array([True, True, False]))
     assert float(means["loss"]) == 2.0
 
@@ -269,7 +269,7 @@ def test_a_network_that_has_no_hash_is_refused() -> None:
         jaxrl.ppo(envs.make("cartpole"), network=Listed([8]))
 
 
-def test_a_config_that_is_none_of_ppo_is_refused() -> None:
+def test_a_config_of_another_type_is_refused() -> None:
     with pytest.raises(TypeError, match=r"config must be a PPOConfig, such as PPOConfig\(num_envs=8\), got dict"):
         jaxrl.ppo(envs.make("cartpole"), {"num_envs": 8})  # type: ignore[arg-type]
 

@@ -174,7 +174,7 @@ def test_an_agent_that_outlives_the_episode_has_a_value_at_its_end() -> None:
 
 
 @pytest.mark.slow
-def test_a_crowd_learns_what_each_of_its_agents_can_earn() -> None:
+def test_a_crowd_learns_the_optimum_of_every_agent() -> None:
     """Agent i earns (i + 1) * action at each of i + 2 steps; the largest action is 2."""
     algo = small(agents.Crowd(num_agents=2), num_envs=8, num_epochs=4, hidden=(32,))
     fast = dataclasses.replace(

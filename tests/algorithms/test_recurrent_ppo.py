@@ -101,9 +101,7 @@ def replayed(algo: Any, policy: Any, memory: Any, steps: Transition, network: An
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.fast_rows("gru")
-def test_what_is_learned_from_is_what_acted_and_a_limit_bootstraps_from_the_memory_before_it(
-    key: jax.Array, kind: Any
-) -> None:
+def test_samples_match_a_replay_and_limits_bootstrap_from_the_memory_before_a_reset(key: jax.Array, kind: Any) -> None:
     env, config = Repeat("truncated"), dataclasses.replace(TINY, memory=kind, **OWN.get(kind, {}))
     algo, state, policy, steps, metrics = second_iteration(env, config, key)
     network = config.actor_critic(jax.ShapeDtypeStruct((4,), jnp.float32), 4, None)
@@ -225,7 +223,7 @@ def test_the_learning_of_a_memory_across_minibatches_is_checked() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_shards_learn_what_one_device_does(key: jax.Array, kind: Any) -> None:
+def test_two_shards_learn_the_same_as_one_device(key: jax.Array, kind: Any) -> None:
     """One minibatch of all environments, whose order does not matter then."""
     config = dataclasses.replace(TINY, memory=kind, **OWN.get(kind, {}), num_minibatches=1, num_epochs=2, burn_in=3)
     algo = jaxrl.ppo(Repeat("truncated"), config)

@@ -47,7 +47,7 @@ def test_it_acts_as_ppo_does(algo: Algorithm) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_what_it_saw_in_its_prefill(algo: Algorithm) -> None:
+def test_cloning_learns_from_its_prefill(algo: Algorithm) -> None:
     fast = dataclasses.replace(algo.hparams, lr=0.5, late_lr=0.5)
     result = jaxrl.train(algo._replace(hparams=fast), **RUN | {"env_steps": 600 * PER_ITERATION, "evals": 2})
     assert result.values("loss")[..., -1].max() < 0.2  # log 2 = .69 before it has learned

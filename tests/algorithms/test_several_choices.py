@@ -172,7 +172,7 @@ def test_wrappers_of_actions_take_every_form(kind: Any) -> None:
         jaxrl.dqn(wrapped, jaxrl.DQNConfig(**REPLAY))
 
 
-def test_what_several_choices_lack_is_one_sentence() -> None:
+def test_unsupported_uses_of_several_choices_are_refused() -> None:
     with pytest.raises(ValueError, match="munchausen takes actions of one part, got actions of 3 parts"):
         jaxrl.dqn(Lock(), jaxrl.DQNConfig(munchausen=True))
     with pytest.raises(TypeError, match=r"td3 takes an environment whose action space is a Box of floats.*sac and ppo"):

@@ -84,7 +84,7 @@ def test_bounds_without_an_instance_by_hand():
 
 
 @pytest.mark.parametrize("name", sorted(bounds.BOUNDS))
-def test_bounds_of_policies_grow_with_steps_and_stay_above_what_cannot_be_avoided(name):
+def test_bounds_of_policies_grow_with_steps_and_exceed_the_unavoidable_regret(name):
     steps = np.array([100, 1000, 10_000])
     instances = np.random.default_rng(0).uniform(size=(7, 1, 5))
     regret = np.broadcast_to(bounds.BOUNDS[name](instances, steps), (7, 3))
@@ -104,6 +104,6 @@ def test_bounds_of_policies_grow_with_steps_and_stay_above_what_cannot_be_avoide
         (lambda: bounds.minimax(10, 0), "steps must be at least 1, got 0"),
     ],
 )
-def test_what_has_no_bound_is_refused(call, sentence):
+def test_bad_arguments_of_bounds_are_refused(call, sentence):
     with pytest.raises(ValueError, match=sentence):
         call()

@@ -49,7 +49,7 @@ def in_float64(law: Any) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_actions_do_to_arms_what_the_constraint_allows_and_nothing_else(name: str) -> None:
+def test_actions_cover_exactly_the_combinations_that_the_constraint_allows(name: str) -> None:
     env, allowed = SMALL[name]
     actions = np.asarray(list(itertools.product(*map(range, env.branches))))
     touched = {tuple(done) for done in np.asarray(jax.vmap(env.touched)(jnp.asarray(actions))).tolist()}
@@ -70,7 +70,9 @@ def test_actions_do_to_arms_what_the_constraint_allows_and_nothing_else(name: st
         ("path", (1, 2, 0), (1, 1, 0, 0)),  # no edge from 1 to 2: the path waits
     ],
 )
-def test_what_does_not_fit_is_left_out(name: str, action: tuple[int, ...], touched: tuple[int, ...]) -> None:
+def test_infeasible_parts_of_an_action_are_left_out(
+    name: str, action: tuple[int, ...], touched: tuple[int, ...]
+) -> None:
     assert tuple(SMALL[name][0].touched(jnp.asarray(action)).tolist()) == touched
 
 
@@ -78,7 +80,7 @@ def test_what_does_not_fit_is_left_out(name: str, action: tuple[int, ...], touch
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in ("budget", "channels") else name for name in SMALL]
 )
-def test_the_environment_pays_what_the_exact_solution_says(name: str) -> None:
+def test_plans_and_episodes_agree_with_the_exact_solution(name: str) -> None:
     """Plans equal the solution, and 2,000 episodes under it are worth its values, within 4.5 standard errors."""
     env, allowed = SMALL[name]
     params = instance(env)

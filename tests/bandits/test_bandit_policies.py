@@ -205,7 +205,7 @@ def test_rewards_outside_0_and_1_are_refused(policy):
 # --- counts --------------------------------------------------------------------------------
 
 
-def test_counts_and_sums_continue_beyond_what_a_float32_counts() -> None:
+def test_counts_and_sums_continue_beyond_the_exact_integers_of_float32() -> None:
     """2^24 + 1 is not a float32: a count of pulls in float32 would stop there."""
     tally = Tally.zeros(2).add(jnp.float32([2.0**24, 3.0]))
     for _ in range(5):
@@ -214,7 +214,7 @@ def test_counts_and_sums_continue_beyond_what_a_float32_counts() -> None:
     np.testing.assert_array_equal(tally.value, np.array([2.0**24 + 5, 4.25], np.float32))
 
 
-def test_an_arm_is_counted_beyond_what_a_float32_counts() -> None:
+def test_rewards_of_an_arm_add_up_beyond_the_exact_integers_of_float32() -> None:
     """Rewards of 2^22 bring the sum there quickly; ones are then added to it as to any other."""
     env = envs.make("bandit/bernoulli", num_arms=2)
     policy, view = ucb1(), View(jnp.int32(0), jnp.int32(9), None, None, None)

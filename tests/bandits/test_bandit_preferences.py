@@ -139,7 +139,7 @@ def test_latent_rewards_follow_the_prior() -> None:
         ),
     ],
 )
-def test_invalid_arguments_are_refused_in_a_sentence(build, sentence: str) -> None:
+def test_invalid_arguments_are_refused(build, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         build()
 
@@ -166,7 +166,7 @@ def test_double_thompson_draws_the_pairs_of_the_slow_version(exploration: float)
 
 
 @pytest.mark.slow
-def test_what_was_compared_is_recorded_for_the_arm_that_won() -> None:
+def test_comparisons_are_recorded_for_the_winning_arm() -> None:
     wins = jnp.zeros((3, 3))
     for pair, answer in (([0, 2], 1.0), ([0, 2], 0.0), ([1, 2], 0.0), ([2, 1], 1.0), ([0, 2], 1.0)):
         wins = dueling.record(wins, jnp.array(pair), jnp.float32(answer))

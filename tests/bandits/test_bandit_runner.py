@@ -138,7 +138,7 @@ def test_a_block_that_shares_its_hyper_parameters_does_as_each_run_alone() -> No
         assert np.allclose(alone.totals.sum, block.totals.sum[i], atol=1e-5)
 
 
-def test_a_checkpoint_does_not_change_what_comes_after_it() -> None:
+def test_checkpoints_do_not_change_the_last_step() -> None:
     few, many = run(points=[STEPS]).metrics, run(points=list(range(1, STEPS + 1))).metrics
     for name in few.data_vars:
         assert np.array_equal(few[name].isel(env_step=-1), many[name].isel(env_step=-1))

@@ -78,7 +78,7 @@ def document(**changes: Any) -> dict[str, Any]:
     return stored | {"notes": [], "tables": []} | changes
 
 
-def test_the_table_lists_what_is_stored_machine_by_machine(tmp_path: Path):
+def test_the_table_lists_stored_reports_by_machine(tmp_path: Path):
     on_gpu = document(result="9 times", header=document()["header"] | {"platform": "gpu"})
     (tmp_path / "envs-gpu.json").write_text(json.dumps(on_gpu))
     (tmp_path / "envs.json").write_text(json.dumps(document()))
@@ -109,7 +109,7 @@ def test_a_page_without_its_marks_is_refused(text: str):
         suite.with_table(text, [])
 
 
-def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
+def test_a_report_keeps_every_number_and_fails_with_its_missed_targets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     monkeypatch.setattr(sys, "argv", ["bench/some.py"])
@@ -152,7 +152,7 @@ def test_a_report_keeps_every_number_and_fails_with_what_was_missed(
         (["envs", "train", "--rejax", "/no/such/python"], "--rejax: there is no /no/such/python"),
     ],
 )
-def test_what_the_suite_cannot_do_gets_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]):
+def test_bad_arguments_of_the_suite_get_a_sentence(words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]):
     with pytest.raises(SystemExit):
         suite.main(words)
     assert sentence in capsys.readouterr().err
@@ -175,7 +175,7 @@ def fake_runs(monkeypatch: pytest.MonkeyPatch, *outcomes: tuple[dict[str, Any] |
     return asked
 
 
-def test_the_suite_lists_what_was_missed_and_what_failed(
+def test_the_suite_lists_missed_targets_and_failed_benchmarks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     outcomes = [(document(missed=["Too slow."]), 1), (None, 1), (document(), 1), (document(missed=["Late."]), -9)]
@@ -245,7 +245,7 @@ def test_the_table_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: p
     assert capsys.readouterr().out.strip() in page.read_text()
 
 
-def test_ctrl_c_ends_the_suite_with_what_was_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_ctrl_c_ends_the_suite_and_keeps_finished_reports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     asked = fake_runs(monkeypatch, (document(), 0), (document(), None))
     written = []
     monkeypatch.setattr(suite, "RESULTS", tmp_path)

@@ -299,7 +299,7 @@ def test_a_stopped_cell_stores_nothing(tmp_path: Path, monkeypatch: pytest.Monke
     assert not list(tmp_path.iterdir())
 
 
-def test_what_is_stored_in_the_clone_can_be_read_and_is_small() -> None:
+def test_results_stored_in_the_clone_can_be_read_and_are_small() -> None:
     have = load()
     files = [file for file in have.directory.iterdir() if file.suffix in (".json", ".parquet", ".safetensors")]
     assert sum(file.stat().st_size for file in files) <= 50_000_000

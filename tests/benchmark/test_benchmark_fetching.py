@@ -72,7 +72,7 @@ def test_data_are_downloaded_once_and_say_so(
     assert [file.name for file in cached().parent.iterdir()] == [cached().name]
 
 
-def test_what_goes_wrong_is_one_sentence_and_leaves_nothing(
+def test_failed_downloads_raise_one_error_and_leave_no_files(
     release: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository, archive = release

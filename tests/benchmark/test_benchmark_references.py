@@ -158,7 +158,7 @@ def test_the_shell_normalises_by_the_benchmark(
     assert benchmark.directory == tmp_path
 
 
-def test_the_command_measures_what_is_missing(
+def test_the_command_measures_missing_references(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("jaxrl.cli.benchmark.TASKS", ("cartpole", "stopping"))

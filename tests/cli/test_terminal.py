@@ -23,7 +23,7 @@ SHOWN = r"\x1b]0;PWNED\x07\x9b2J\u202e\u2028"
 TABLE = Table(EVIL, (f"lr{EVIL}", "iqm", "low", "high"), ((f"a{EVIL}", 1.5, float("nan"), float("nan")),), 1)
 
 
-def test_what_controls_a_terminal_is_an_escape() -> None:
+def test_control_characters_are_printed_as_escapes() -> None:
     assert printable(EVIL) == SHOWN
     assert printable("a\nb\tc") == r"a\nb\tc" and printable("a\nb", lines=True) == "a\nb"
     plain = "Zoë's Läufe: 0.99 \N{EN DASH} \N{MULTIPLICATION SIGN} 日本語 \N{NO-BREAK SPACE}50 %"

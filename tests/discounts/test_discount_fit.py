@@ -72,7 +72,7 @@ def test_no_other_beta_weights_come_nearer(target):
     assert error(actual.mu, actual.eta) <= least * (1 + 1e-6) + 1e-14
 
 
-def test_samples_of_a_rate_give_nearly_what_their_distribution_gives():
+def test_fits_to_sampled_rates_approximate_the_discount_of_their_distribution():
     rates = np.random.default_rng(0).exponential(0.05, 20_000)
     discount = fit(SampledHazard(rates), 200)
     # The curve is a mean of 20,000 numbers in [0, 1], so its standard deviation is at most 0.0035.

@@ -142,7 +142,7 @@ def test_totals_and_horizons_of_every_family(text):
             assert jax.jit(properties.effective_horizon)(discount) == horizon
 
 
-def test_stacks_hold_what_their_members_have():
+def test_properties_of_stacks_equal_those_of_their_members():
     texts = [text for text in CASES if not text.startswith("truncated:(hyp")]
     batch = stack(texts)
     np.testing.assert_allclose(properties.total_sum(batch), [CASES[text][0] for text in texts], rtol=1e-5)

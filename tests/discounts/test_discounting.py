@@ -175,7 +175,7 @@ def test_a_value_that_is_not_a_discount_is_refused_in_one_sentence(value, error,
         (lambda: Tabulated([1, 0.5]).mixture(9), ValueError, "Tabulated is not a mixture"),
     ],
 )
-def test_a_bad_parameter_is_named_with_what_it_got(make, error, sentence):
+def test_a_bad_parameter_is_named_with_its_value(make, error, sentence):
     with pytest.raises(error) as raised:
         make()
     assert sentence in str(raised.value)

@@ -234,7 +234,9 @@ def test_fits_recover_weights_and_stay_near_other_curves() -> None:
         (lambda: fit_mixture(0.9, [0.5]), TypeError, "fit_mixture needs a horizon"),
     ],
 )
-def test_a_bad_mixture_is_named_with_what_it_got(make: Any, error: type[Exception], sentence: str) -> None:
+def test_bad_arguments_of_mixtures_are_named_with_their_values(
+    make: Any, error: type[Exception], sentence: str
+) -> None:
     with pytest.raises(error) as raised:
         make()
     assert sentence in str(raised.value) and "\n" not in str(raised.value)

@@ -54,7 +54,7 @@ def test_more_exponentials_come_closer() -> None:
 
 
 @pytest.mark.parametrize(("discount", "nodes"), [("0.9", 1), ("1", 1), ("0", 1), ("quasi:beta=0.5,gamma=0.9", 2)])
-def test_what_has_few_exponentials_keeps_them(discount: str, nodes: int) -> None:
+def test_discounts_of_few_exponentials_keep_them(discount: str, nodes: int) -> None:
     rates, weights = few(discount)
     assert np.count_nonzero(weights) == nodes
     np.testing.assert_array_equal(rates[weights == 0], 0.0)

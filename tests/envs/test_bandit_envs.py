@@ -61,7 +61,7 @@ def test_contextual_values_follow_from_features(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_contexts_are_what_a_policy_sees_and_may_stay() -> None:
+def test_contexts_are_part_of_the_observation_and_may_stay_fixed() -> None:
     env: Any = envs.make("bandit/linear", num_arms=3, num_features=2, redraw=False)
     changing: Any = envs.make("bandit/linear")
     assert env.stationary and not changing.stationary

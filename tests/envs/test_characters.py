@@ -163,7 +163,7 @@ def remember(key: Any, params: Any, memory: Any, obs: Any) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("game", [LeverGame(num_levers=3), Foraging(size=4)])
-def test_a_partner_observes_what_an_agent_with_its_character_does(game: Any) -> None:
+def test_a_partner_and_an_agent_with_its_character_observe_the_same(game: Any) -> None:
     """Compared with the last paid option of the whole history, for both a random and a certain action."""
     half = np.full(1, 0.5, np.float32)
     character = Character(floats([[0.3, -0.2, 0.9]]), half, half, half)
@@ -196,7 +196,7 @@ def test_a_partner_observes_what_an_agent_with_its_character_does(game: Any) -> 
         assert np.mean(chosen == 2) == pytest.approx(0.625, abs=5 * 0.5 / np.sqrt(len(options)))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_unsupported_games_and_bad_characters_are_refused() -> None:
     with pytest.raises(TypeError, match=r"takes a cooperative task of two agents with .* got cooperation/levers-"):
         with_characters(envs.make("cooperation/levers-self-play"))
     with pytest.raises(ValueError, match="takes a task with reveals=False"):

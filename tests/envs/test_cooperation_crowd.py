@@ -75,7 +75,7 @@ def walked(own: Manner, others: Manner) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.slow
-def test_people_who_evade_on_one_side_pass_and_others_walk_into_each_other() -> None:
+def test_partners_that_evade_on_the_same_side_pass_and_others_collide() -> None:
     for others in (LEFT, RIGHT):
         same, arrived = walked(others, others)
         assert arrived.all() and same.mean() < 1

@@ -112,7 +112,7 @@ def test_two_that_meet_head_on_stop():
     assert float(touched.overlap) <= 1.1e-5
 
 
-def test_who_runs_into_someone_standing_shares_the_momentum_by_mass():
+def test_a_collision_with_a_standing_agent_shares_the_momentum_by_mass():
     after, _, _ = _one_substep([(-0.2, 0), (0.2, 0)], [(1.5, 0), (0, 0)], mass=[1.0, 2.0])
     np.testing.assert_allclose(after.velocity[:, 0], [0.5, 0.5], atol=1e-5 / DT)
     momentum = after.velocity[0] + 2 * after.velocity[1]
@@ -158,7 +158,7 @@ def test_a_box_that_nobody_can_push_takes_walkers_along():
     np.testing.assert_array_equal(pushed.box_velocity[0], np.array([-1, 0], np.float32))
 
 
-def test_nobody_meets_who_does_not_walk():
+def test_agents_that_do_not_walk_cause_no_contacts():
     now = crowd_scenes.walkers([(0, 0), (0.3, 0)])
     walking = jnp.array([True, False])
     control = jnp.array([[1.0, 0], [-1.0, 0]])
@@ -196,7 +196,7 @@ def test_bodies_in_exactly_one_place_part(number):
 
 
 @pytest.mark.slow
-def test_who_stands_in_the_very_centre_of_a_pillar_gets_out():
+def test_an_agent_at_the_exact_centre_of_a_pillar_is_pushed_out():
     pillar = dataclasses.replace(
         Obstacles.none(), pillar_centre=jnp.float32([[2.0, 1.0]]), pillar_radius=jnp.float32([0.5])
     )
@@ -219,7 +219,7 @@ def test_boxes_that_share_an_edge_do_not_overlap():
     np.testing.assert_array_equal(shapes.boxes_overlap(centre, half), expected)
 
 
-def test_the_solver_says_what_it_takes():
+def test_bad_settings_of_the_solver_are_refused():
     with pytest.raises(ValueError, match="iterations must be a whole number of at least 1, got 0"):
         contacts.Solver(0)
     with pytest.raises(ValueError, match="relaxation must be between 0 and 2"):

@@ -110,7 +110,7 @@ def test_an_unknown_dynamics_is_named():
 
 
 @pytest.mark.slow
-def test_who_touches_the_goal_freezes_at_that_substep_and_is_in_nobodys_way():
+def test_an_agent_freezes_at_the_substep_of_its_goal_and_obstructs_no_other():
     now = crowd_scenes.walkers([(0, 0), (0.35 + 0.2, 0)])  # the second comes from the other side
     goals = Goals(centre=jnp.array([[0.3, 0.0], [-9.0, 0]]), half=jnp.full((2, 2), 0.05))
     control = jnp.array([[1.0, 0], [-1.0, 0]])
@@ -186,7 +186,7 @@ class TestLawsOfOneDecision:
     """From the same state, to 1e-4 m and 1e-2 m/s: dense contact amplifies rounding about a hundredfold."""
 
     @pytest.mark.slow
-    def test_permuting_agents_permutes_what_happens(self, kind, preset):
+    def test_permuting_agents_permutes_their_motion(self, kind, preset):
         now, control = _crowd()
         order = np.random.default_rng(1).permutation(40)
         one = _decide(kind, now, control, _solids(), preset=preset)

@@ -161,7 +161,7 @@ def _steps(env: Crowd, params: CrowdParams, act: Any, num_steps: int) -> Any:
 
 
 @pytest.mark.slow
-def test_who_arrives_was_active_and_is_not_any_more() -> None:
+def test_an_arriving_agent_is_active_in_that_step_and_inactive_afterwards() -> None:
     env = Crowd(num_agents=6, dynamics="cartesian-velocity")
     params = dataclasses.replace(env.default_params, num_present=4)
     before, after, reward, terminated, info = _steps(env, params, _straight(0.7), 150)
@@ -210,7 +210,7 @@ def test_how_many_take_part_is_traced() -> None:
 
 
 @pytest.mark.slow
-def test_those_who_are_absent_change_nothing() -> None:
+def test_absent_agents_change_nothing() -> None:
     few, many = Crowd(num_agents=3, num_neighbours=2), Crowd(num_agents=7, num_neighbours=2)
     fixed = [[-2.0, 0.1, 2.0, 0.0], [2.0, 0.0, -2.0, 0.0], [0.0, 2.0, 0.0, -2.0]]
     rows = fixed + [[0.1 * i, 0.0, 0.0, 0.0] for i in range(4)]
@@ -229,7 +229,7 @@ def test_those_who_are_absent_change_nothing() -> None:
 
 
 @pytest.mark.slow
-def test_one_who_walks_straight_on_spends_the_optimum() -> None:
+def test_an_agent_on_a_straight_line_spends_the_optimal_energy() -> None:
     env = Crowd(Recorded([[0, 0, 6, 0]]), num_agents=1, dynamics="cartesian-velocity")
     share = float(jnp.sqrt(2.23 / 1.26) / 2)
     track = roll(env, _straight(share), jax.random.key(0))

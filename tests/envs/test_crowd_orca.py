@@ -80,7 +80,7 @@ def _planes(away, velocity, relative, reach, share, horizon=4.0) -> tuple[np.nda
     return np.asarray(planes.normal, np.float64), np.asarray(planes.offset, np.float64)
 
 
-def test_two_who_keep_to_their_half_planes_do_not_collide():
+def test_agents_within_their_half_planes_do_not_collide():
     rng, away, velocity, other_velocity, reach = _pairs(300)
     first = _planes(away, velocity, velocity - other_velocity, reach, 0.5)
     second = _planes(-away, other_velocity, other_velocity - velocity, reach, 0.5)
@@ -114,7 +114,7 @@ def test_half_planes_ask_for_the_smallest_change():
         assert (_closest_approach(away[i], beyond[None], 4.0)[0] < reach[i]) != colliding[i]
 
 
-def test_those_who_overlap_want_to_be_apart_within_the_interval():
+def test_overlapping_agents_separate_within_the_interval():
     away, still = np.array([[0.3, 0.0]]), np.zeros((1, 2))
     normal, offset = _planes(away, still, still, np.array([0.4]), 0.5)
     np.testing.assert_allclose(normal, [[-1, 0]], atol=1e-6)
@@ -206,7 +206,7 @@ def test_solids_that_leave_nothing_are_missed_by_as_little_as_possible():
 
 
 @pytest.mark.slow
-def test_two_who_meet_head_on_pass_without_contact():
+def test_agents_that_meet_head_on_pass_without_contact():
     position = jnp.array([[-3.0, 0.0], [3.0, 0.0]])
     required = jnp.array([[1.3, 0.03], [-1.3, 0.0]])
     seen, _ = _walk(position, required, Obstacles.none(), 96)
@@ -244,7 +244,7 @@ def test_worlds_together_are_as_each_alone():
     np.testing.assert_allclose(together, alone, atol=1e-4)
 
 
-def test_who_does_not_walk_is_in_nobodys_way():
+def test_agents_that_do_not_walk_are_not_avoided():
     position, required = jnp.array([[0.0, 0.0], [0.5, 0.0]]), jnp.array([[1.0, 0.0], [-1.0, 0.0]])
     walking = jnp.array([True, False])
     everyone = pairs.Candidates(jnp.array([[1], [0]]), jnp.ones((2, 1), bool), jnp.int32(0))

@@ -36,7 +36,7 @@ def _brute(position, walking, reach) -> list[set[int]]:
 
 @pytest.mark.parametrize("search", ["all-pairs", "cells"])
 @pytest.mark.parametrize("reach", [0.4, 1.7, 30.0])
-def test_lists_hold_whom_a_slow_search_finds(search, reach):
+def test_lists_of_neighbours_equal_a_brute_force_search(search, reach):
     generator = np.random.default_rng(0)
     position = generator.uniform(-5, 5, (120, 2)).astype(np.float32)
     position[:30] *= 100  # a few far away, on all sides
@@ -115,7 +115,7 @@ def test_a_decision_with_lists_is_one_with_all_pairs(kind):
 
 
 @pytest.mark.slow
-def test_who_is_pushed_out_of_the_lists_is_counted():
+def test_neighbours_beyond_the_capacity_are_counted():
     """With lists for one neighbour, a dense crowd reports missed neighbours."""
     now, control = _crowd(30)
     physics = Physics("cartesian-velocity", search="cells", capacity=1)

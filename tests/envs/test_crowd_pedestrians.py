@@ -55,7 +55,7 @@ def test_the_flow_through_a_door_equals_a_slow_one(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_without_two_who_pass_one_after_another_there_is_no_flow() -> None:
+def test_flow_is_undefined_without_two_successive_crossings() -> None:
     position = jnp.asarray([[[-1.0, 0.0], [-1.0, 0.5]], [[1.0, 0.0], [1.0, 0.5]], [[2.0, 0.0], [2.0, 0.5]]])
     assert np.isnan(door_flow(position, jnp.ones((3, 2), bool), (0.0, 1.0), (0.0, -1.0), 0.5))
     later = position.at[1, 1, 0].set(-0.5)

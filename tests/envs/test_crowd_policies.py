@@ -62,7 +62,7 @@ def test_a_velocity_out_of_reach_is_come_nearer_to(dynamics):
 
 
 @pytest.mark.parametrize("dynamics", DYNAMICS)
-def test_who_wants_to_stand_comes_to_stand(dynamics):
+def test_steering_to_zero_velocity_stops_an_agent(dynamics):
     env, state = _alone(dynamics, 1.0, 0.3)
     action = steer(env, env.default_params, state, jnp.zeros((1, 2)))
     after = _step(env, state, action)
@@ -132,7 +132,7 @@ def test_lists_give_the_same_forces_as_all_pairs():
     np.testing.assert_allclose(every, listed, atol=40 * 4 * EPS)
 
 
-def test_who_comes_head_on_slows_down_and_neither_force_is_nan():
+def test_agents_that_meet_head_on_slow_down_and_no_force_is_nan():
     position, velocity = jnp.array([[0.0, 0.0], [2.0, 0.0]]), jnp.array([[1.3, 0.0], [-1.3, 0.0]])
     near = pairs.candidates(position, jnp.ones(2, bool), jnp.float32(2.2), "all-pairs")
     force = social_forces(position, velocity, near, Forces())

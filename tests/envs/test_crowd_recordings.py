@@ -170,7 +170,7 @@ def test_times_count_from_the_entry(queue) -> None:
 
 
 @pytest.mark.slow
-def test_those_who_have_not_entered_count_as_on_the_way() -> None:
+def test_agents_that_have_not_entered_count_as_on_the_way() -> None:
     env = Crowd(Recorded([[0, 0, 4, 0], [0, 2, 4, 2]], entries=[0, 9.0]), num_agents=2, end_when_all_arrived=True)
     assert env.default_params.max_steps_in_episode == 200 + 108  # 9 s of 12 decisions
 

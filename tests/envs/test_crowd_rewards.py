@@ -124,7 +124,7 @@ def test_each_weight_scales_its_own_term() -> None:
         assert all(not np.any(np.asarray(share)) for other, share in shares.items() if other != name)
 
 
-def test_a_reward_is_the_sum_of_its_shares_and_nothing_for_who_does_not_walk() -> None:
+def test_rewards_are_sums_of_shares_and_zero_for_agents_that_do_not_walk() -> None:
     walking = jnp.arange(AGENTS) % 3 > 0
     step = _outcome(walking=walking, at_limit=jnp.asarray(True))
     weights = Weights(**{name: 0.1 * (i + 1) for i, name in enumerate(rewards.TERMS)})
@@ -339,7 +339,7 @@ def test_unknown_presets_and_rewards_are_reported_with_near_matches() -> None:
 
 
 @pytest.mark.slow
-def test_flow_counts_who_crosses_the_line_and_which_way() -> None:
+def test_flow_counts_crossings_of_the_line_with_their_direction() -> None:
     # One crosses upwards, one downwards, one next to the line, one is not walking, one stops on it.
     path = np.array(
         [

@@ -159,7 +159,7 @@ def test_a_recorded_table() -> None:
 
 
 @pytest.mark.slow
-def test_what_fits_is_what_the_grid_holds() -> None:
+def test_the_capacity_of_an_area_equals_that_of_its_grid() -> None:
     # 8 x 8 places 3/7 m apart hold discs of 0.2 m; at a mass of 1.5 kg these have 0.229 m, and 7 x 7 fit.
     assert spawning.rectangle_holds((1.5, 1.5), 0.2) == 64
     assert spawning.rectangle_holds((1.5, 1.5), 0.2 * 1.5 ** (1 / 3)) == 49
@@ -211,7 +211,7 @@ def test_what_fits_is_what_the_grid_holds() -> None:
         (lambda: scenarios.CircleBlock(block=20.0), "block must lie between 0 and 12.0 m, got 20.0"),
     ],
 )  # fmt: skip
-def test_what_is_refused(attempt, sentence: str) -> None:
+def test_bad_scenarios_are_refused(attempt, sentence: str) -> None:
     with pytest.raises((ValueError, TypeError), match=sentence):
         attempt()
 

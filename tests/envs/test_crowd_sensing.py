@@ -231,7 +231,7 @@ def test_egocentric_rows_and_rays_do_not_know_where_the_world_is() -> None:
 
 
 @pytest.mark.slow
-def test_permuting_agents_permutes_what_they_sense() -> None:
+def test_permuting_agents_permutes_their_observations() -> None:
     walkers, walking = crowd(6, 9)
     order = jnp.asarray(np.random.default_rng(1).permutation(9))
     traits = own_traits(9)

@@ -85,7 +85,7 @@ def test_survival_is_the_mean_over_hazards() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("hazard", ["uniform", "exponential", "constant"])
-def test_paths_pay_what_they_are_worth(hazard: Any) -> None:
+def test_paths_pay_their_values(hazard: Any) -> None:
     env, episodes = Pathworld(hazard, num_paths=5), 4000
     params = env.default_params
 
@@ -157,7 +157,7 @@ def test_a_delayed_choice_pays_with_its_last_step() -> None:
 # --- preference reversal -----------------------------------------------------------------
 
 
-def test_plans_pay_what_they_are_worth() -> None:
+def test_plans_pay_their_values() -> None:
     env, curve = PreferenceReversal(), curve_of("hyperbolic:k=0.01")
     values = env.values(curve)
     plans = {"sooner": [SOONER] * 205, "later": [LATER] * 205, "switching": [LATER] * 99 + [SOONER] * 106}
@@ -232,7 +232,7 @@ def test_rewards_and_steps_are_traced() -> None:
 
 
 @pytest.mark.slow
-def test_dilemmas_pay_what_they_are_worth() -> None:
+def test_dilemmas_pay_their_values() -> None:
     env, curve = RandomDilemmas(), curve_of("beta:mu=0.99,eta=0.5")
     for key in range(3):
         obs, state = env.reset_env(jax.random.split(jax.random.key(key))[0], env.default_params)

@@ -156,7 +156,9 @@ def test_fields_are_jaxmarls_and_results_know_them() -> None:
         ("HeuristicEnemySMAX", {"scenario": "4m"}, "cannot be made with {'scenario': '4m'}: '4m'"),
     ],
 )
-def test_what_cannot_be_adapted_is_refused_in_a_sentence(name: str, fields: dict[str, Any], sentence: str) -> None:
+def test_environments_that_cannot_be_adapted_raise_one_sentence(
+    name: str, fields: dict[str, Any], sentence: str
+) -> None:
     with pytest.raises(ValueError, match=sentence) as caught:
         envs.make(f"jaxmarl/{name}", **fields)
     assert "\n" not in str(caught.value)

@@ -202,7 +202,7 @@ def test_wrong_actions_and_steps_out_of_order_get_one_sentence() -> None:
     env.step(0)
 
 
-def test_human_rendering_opens_a_window_and_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_human_rendering_opens_a_window_and_names_a_missing_package(monkeypatch: pytest.MonkeyPatch) -> None:
     env = gymnasium.make("jaxrl/Pendulum-v1", render_mode="human")
     env.reset(seed=0)
     env.step(np.zeros(1, np.float32))
@@ -257,7 +257,7 @@ def test_made_with_another_limit_it_ends_sooner_and_many_at_their_limit() -> Non
 
 
 @pytest.mark.slow
-def test_what_is_shown_is_in_its_space_in_64_bits_too() -> None:
+def test_observations_lie_in_their_space_in_64_bits_too() -> None:
     code = """
 import numpy as np, jax, envs
 jax.config.update("jax_enable_x64", True)

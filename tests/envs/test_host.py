@@ -276,7 +276,7 @@ def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.A
 
 
 @pytest.mark.slow
-def test_a_run_is_the_same_whatever_runs_beside_it():
+def test_a_run_does_not_depend_on_runs_beside_it():
     """Two runs, a block each, on two devices, compared with one of them alone, without simulators."""
     config = jaxrl.PPOConfig(num_envs=2, num_steps=64, num_epochs=1, num_minibatches=2, hidden=(8,))
 
@@ -345,7 +345,7 @@ print("ready")
     assert done.stdout.split() == ["ready", "closed"]
 
 
-def test_what_is_registered_anew_is_another_environment(key: jax.Array):
+def test_an_id_registered_again_makes_another_environment(key: jax.Array):
     class New(Odd):
         action_space = gymnasium.spaces.Discrete(5)
 

@@ -32,7 +32,7 @@ def crowd() -> JaxMARLEnv:
     return as_jaxmarl(envs.make("crowd/circle", num_agents=2))
 
 
-def test_it_has_what_jaxmarls_environments_have():
+def test_adapted_environments_have_all_attributes_of_jaxmarl():
     env = tiny()
     theirs = {name for name in vars(MultiAgentEnv) if not name.startswith("_")}
     theirs |= set(vars(MultiAgentEnv(2)))
@@ -200,7 +200,7 @@ class Forgetful(Echo):
         return obs, state, reward, terminated, {"agent_terminated": jnp.arange(1, 4) == state.time}
 
 
-def test_who_has_finished_is_remembered(key: jax.Array):
+def test_terminations_of_agents_are_remembered(key: jax.Array):
     env = as_jaxmarl(Forgetful())
     actions = dict.fromkeys(env.agents, jnp.ones(2))
     _, state = env.reset(key)
@@ -217,7 +217,7 @@ def test_who_has_finished_is_remembered(key: jax.Array):
         before = finished
 
 
-def test_the_time_limit_truncates_those_who_have_not_finished(key: jax.Array):
+def test_the_time_limit_truncates_unfinished_agents(key: jax.Array):
     env = as_jaxmarl(Forgetful(), dataclasses.replace(Forgetful().default_params, max_steps_in_episode=2))
     actions = dict.fromkeys(env.agents, jnp.ones(2))
     state = env.reset(key)[1]
@@ -245,7 +245,7 @@ class Counted(agents.Crowd):
 CALLS: list[str] = []
 
 
-def test_equal_environments_share_what_is_compiled_at_the_first_call(key: jax.Array):
+def test_equal_environments_share_programs_compiled_at_the_first_call(key: jax.Array):
     def play(env: JaxMARLEnv) -> float:
         _, state = env.reset(key)
         _, state, *_ = env.step(key, state, ACTIONS)

@@ -387,7 +387,7 @@ def test_a_sophisticated_step_values_later_ones_by_their_delay() -> None:
     np.testing.assert_allclose(env.thresholds(params, curve, "sophisticated"), [zeroth, first, second, 0], rtol=1e-12)
 
 
-def test_offers_are_uniform_and_pay_what_they_show() -> None:
+def test_threshold_policies_attain_the_optima_of_stopping() -> None:
     env: Any = Stopping()
     for kind in OPTIMUM_KINDS:
         curve = env.weights(None, Hyperbolic(k=0.3))

@@ -215,7 +215,7 @@ def changed(**values: Any) -> Callable[[], None]:
         (lambda: Plant("x", np.eye(2), np.ones((3, 1)), np.eye(2), np.eye(1)), r"A has the shape \(2, 2\); it takes"),
     ],
 )
-def test_what_is_refused(call: Callable[[], Any], message: str) -> None:
+def test_bad_plants_and_parameters_are_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         call()
 

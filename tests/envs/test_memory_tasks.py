@@ -272,7 +272,7 @@ def test_a_policy_that_remembers_attains_the_optimum_in_every_episode(
 
 
 @pytest.mark.slow
-def test_another_suit_earns_what_is_said_without_a_memory() -> None:
+def test_naming_another_suit_earns_the_memoryless_return() -> None:
     """The next suit is right for all 13 cards of the one before the first, in every order."""
     env = RepeatFirst()
     paid, _ = returns(env, _other_suit, env.default_params)

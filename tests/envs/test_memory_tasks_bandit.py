@@ -183,7 +183,7 @@ def bayes_table(pulls: int) -> np.ndarray:
 
 
 @pytest.mark.slow
-def test_policies_by_hand_earn_what_is_stated() -> None:
+def test_handwritten_policies_earn_the_stated_returns() -> None:
     env, _ = made(2, 6)
     rewards, lengths = play(env, _bayesian(bayes_table(6)), np.zeros((2, 2), np.int32), 6, 60_000)
     np.testing.assert_array_equal(lengths, 6)

@@ -97,7 +97,7 @@ def _name_what_is_shown(obs: jax.Array, memory: Any, time: jax.Array) -> Any:
 
 
 @pytest.mark.slow
-def test_policies_by_hand_earn_what_autoencode_states() -> None:
+def test_handwritten_policies_earn_the_stated_returns_of_autoencode() -> None:
     env = Autoencode()
     rewards, lengths = play(env, _recite, np.zeros(52, np.int32), 103, 256)
     np.testing.assert_array_equal(lengths, 103)
@@ -182,7 +182,7 @@ def _always(same: int, other: int) -> Callable[..., Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("num_decks", "num_values"), [(1, 2), (2, 4)])
-def test_policies_by_hand_earn_what_count_recall_states(num_decks: int, num_values: int) -> None:
+def test_handwritten_policies_earn_the_stated_returns_of_count_recall(num_decks: int, num_values: int) -> None:
     env = CountRecall(num_decks, num_values)
     steps, alike = env.num_cards - 1, env.num_alike
     rewards, lengths = play(env, _count, np.zeros(num_values, np.int32), steps, 256)

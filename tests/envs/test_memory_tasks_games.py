@@ -80,7 +80,7 @@ def test_cards_are_turned_by_the_rules(num_cards: int, num_values: int) -> None:
     }
 
 
-def test_whoever_knows_the_cards_attains_the_bound() -> None:
+def test_a_policy_with_full_knowledge_of_the_cards_attains_the_bound() -> None:
     env = Concentration(12, 3)
     params, step = env.default_params, jax.jit(env.step_env)
     _, state = env.reset_env(jax.random.key(0), params)

@@ -184,7 +184,7 @@ def test_wrappers_keep_the_optimum_or_do_not_know_it(name: str) -> None:
 @pytest.mark.parametrize(
     "wrap", [wrappers.time_feature, lambda env: wrappers.frame_stack(env, 2)], ids=["time", "frames"]
 )
-def test_what_a_memory_shows_is_new_to_stationary_policies(wrap: Any) -> None:
+def test_wrappers_that_add_memory_have_no_known_stationary_optimum(wrap: Any) -> None:
     inner = envs.make("memory/t-maze")
     assert kinds(wrap(inner)) == [inner.optimum(), None, inner.optimum(kind="sophisticated")]
 

@@ -292,7 +292,7 @@ CENTRED = devices.actuators(devices.evenly(8), 64)
         (lambda: devices.actuators([0.1], 64, width=0.0), r"width must lie in \(0\.0, inf\), got 0\.0"),
     ],
 )
-def test_what_is_refused(call: Callable[[], Any], message: str) -> None:
+def test_bad_parameters_are_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 

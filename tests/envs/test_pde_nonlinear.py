@@ -249,7 +249,7 @@ def changed(kind: Callable[..., Any], **values: Any) -> Callable[[], None]:
         (lambda: KuramotoSivashinsky(num_modes=65), "num_modes must be even, got 65"),
     ],
 )
-def test_what_is_refused(call: Callable[[], Any], message: str) -> None:
+def test_bad_parameters_are_refused(call: Callable[[], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
 

@@ -99,7 +99,7 @@ def test_agents_leave_when_they_finish():
 
 
 @pytest.mark.slow
-def test_only_those_who_take_part_are_there():
+def test_absent_agents_are_left_out():
     env = small("crowd/circle")
     parallel = as_pettingzoo(env, env.default_params.replace(num_present=2))
     obs, _ = parallel.reset(seed=0)

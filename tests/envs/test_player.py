@@ -66,7 +66,7 @@ def unpacked(packed, *shape):
     return np.frombuffer(base64.b64decode(packed["data"]), "<i2").reshape(*shape) * packed["unit"]
 
 
-def test_the_page_holds_the_episode_of_those_who_are_present(tmp_path):
+def test_the_page_holds_the_episode_of_the_present_agents(tmp_path):
     episode = some_episode()
     assert player(episode, path=tmp_path / "new" / "x.html") == tmp_path / "new" / "x.html"
     data = episode_in(tmp_path / "new" / "x.html")

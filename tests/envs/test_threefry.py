@@ -38,7 +38,7 @@ def test_threefry_gives_the_published_words():
 
 
 @pytest.mark.slow
-def test_unrolled_keys_draw_what_their_keys_do_bit_for_bit():
+def test_draws_from_unrolled_keys_match_bit_for_bit():
     keys = jax.random.split(jax.random.key(7), 50)
 
     def all_draws(key):

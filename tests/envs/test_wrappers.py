@@ -124,7 +124,7 @@ def test_every_agent_has_the_time() -> None:
     np.testing.assert_array_equal(obs["remaining_time"], np.full((3, 1), np.float32(1 - 1 / 100)))
 
 
-def test_what_is_neither_vector_nor_dictionary_moves_into_one() -> None:
+def test_other_observations_move_into_a_dictionary() -> None:
     for env in (envs.make("gymnax/DeepSea-bsuite", size=4), TupleProbe()):
         inner = env.reset_env(jax.random.key(1), env.default_params)[0]
         obs = time_feature(env).reset_env(jax.random.key(1), env.default_params)[0]
@@ -132,7 +132,7 @@ def test_what_is_neither_vector_nor_dictionary_moves_into_one() -> None:
         jax.tree.map(np.testing.assert_array_equal, obs["observation"], inner)
 
 
-def test_what_the_inner_environment_offers_is_kept() -> None:
+def test_attributes_of_the_inner_environment_are_kept() -> None:
     inner = agents.Crowd(2, masked=True)
     env = time_feature(inner)
     _, state = env.reset_env(jax.random.key(0), env.default_params)
@@ -193,7 +193,7 @@ def test_a_result_on_it_loads_without_the_algorithm(tmp_path: Any) -> None:
     np.testing.assert_array_equal(again.policy(seed=0)(obs), result.policy(seed=0)(obs))
 
 
-def test_what_it_refuses() -> None:
+def test_unsupported_environments_are_refused() -> None:
     with pytest.raises(TypeError, match=r"takes an environment, such as envs\.make\('cartpole'\), not 'cartpole'"):
         time_feature("cartpole")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"without the remaining time, got time_feature\(pendulum\)"):

@@ -57,7 +57,7 @@ def test_repeating_stops_at_the_time_limit_which_never_terminates() -> None:
     np.testing.assert_array_equal(play(env, keys(1), jnp.zeros(1, jnp.int32), params).truncated, [True])
 
 
-def test_repeating_heeds_who_takes_part() -> None:
+def test_action_repeat_sums_rewards_over_the_active_steps_of_each_agent() -> None:
     """Agent i acts for i + 2 steps and earns i + 1 in each; all are over after 4."""
     env = wrappers.action_repeat(agents.Crowd(3), 3)
     seen = play(env, keys(2), jnp.ones((2, 3), jnp.int32))
@@ -200,7 +200,7 @@ def test_one_number_becomes_one_choice() -> None:
         (lambda: wrappers.discretise_actions(PENDULUM, (2, 3)), r"has 2 counts; an action of pendulum has 1 numbers"),
     ],
 )  # fmt: skip
-def test_what_they_refuse(wrap: Any, message: str) -> None:
+def test_bad_arguments_are_refused(wrap: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         wrap()
 
@@ -261,7 +261,7 @@ def test_actions_of_several_parts_are_late_and_stick() -> None:
 
 @pytest.mark.fast_rows("1000000000")
 @pytest.mark.parametrize("limit", [1, 3, 4, 10**9])
-def test_what_is_inside_knows_when_the_decisions_are_over(limit: int) -> None:
+def test_inner_wrappers_observe_the_earlier_time_limit(limit: int) -> None:
     """All delayed rewards are paid at the earlier limit, and no time remains there."""
     actions = jnp.ones((60, 2))
     for build in (

@@ -148,7 +148,7 @@ def test_equal_ones_are_equal_and_others_are_not(wrapper: str) -> None:
 
 
 @pytest.mark.parametrize("outer", sorted(set(WRAPPERS) - OF_NUMBERS))
-def test_they_are_drawn_as_what_is_inside(outer: str) -> None:
+def test_wrappers_are_drawn_as_their_inner_environment(outer: str) -> None:
     env = WRAPPERS[outer](wrappers.sticky_actions(CARTPOLE, 0.25))
     params = env.default_params
     state = env.reset_env(jax.random.key(0), params)[1]
@@ -159,7 +159,7 @@ def test_they_are_drawn_as_what_is_inside(outer: str) -> None:
     np.testing.assert_array_equal(picture, rendering.frame(CARTPOLE, inner, CARTPOLE.default_params))
 
 
-def test_what_they_have_to_tune_is_swept_beside_what_is_inside() -> None:
+def test_parameters_of_wrappers_are_swept_beside_those_of_the_inner_environment() -> None:
     algo = jaxrl.ppo(wrappers.sticky_actions(wrappers.observation_noise(CARTPOLE, 0.1), 0.25))
     sweep = jaxrl.grid(algo.hparams, {"env.probability": [0.0, 0.5], "env.inner.inner.gravity": [5.0, 9.8, 20.0]})
     params = batched_env_params(algo.env, None, sweep)

@@ -173,7 +173,7 @@ def halved(reward: jax.Array) -> jax.Array:
     return reward / 2 - 1
 
 
-def test_rewards_become_a_function_of_themselves_for_who_takes_part() -> None:
+def test_transform_reward_applies_to_active_agents_alone() -> None:
     seen = play(wrappers.transform_reward(agents.Crowd(3), halved), keys(4), jnp.ones((4, 3), jnp.int32))
     # Agent i earns i + 1 in i + 2 steps.
     np.testing.assert_array_equal(seen.reward, [[-0.5, 0, 0.5], [-0.5, 0, 0.5], [0, 0, 0.5], [0, 0, 0.5]])
@@ -217,7 +217,7 @@ def test_late_rewards_come_after_so_many_steps_and_none_is_lost_at_the_end() -> 
         (lambda: wrappers.time_limit(CARTPOLE, 0), ValueError, r"max_steps of time_limit is 0; it takes a whole numbe"),
     ],
 )  # fmt: skip
-def test_what_they_refuse(wrap: Any, error: type[Exception], message: str) -> None:
+def test_bad_arguments_are_refused(wrap: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         wrap()
 

@@ -452,7 +452,9 @@ TAKES = r"it must be a space of envs\.spaces \(Discrete, Box, Tuple, Dict\)"
     ids=lambda value: type(value).__name__ if isinstance(value, base.Environment) else "",
 )
 @pytest.mark.parametrize("use", [envs.check, jaxrl.ppo])
-def test_whoever_takes_an_environment_names_what_it_lacks(env: base.Environment, sentence: str, use: Any) -> None:
+def test_incomplete_environments_raise_one_sentence_that_names_the_fault(
+    env: base.Environment, sentence: str, use: Any
+) -> None:
     with pytest.raises(envs.ContractError, match=sentence) as caught:
         use(env)
     assert "\n" not in str(caught.value)

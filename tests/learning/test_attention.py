@@ -48,7 +48,7 @@ def test_layers_extend_the_reach() -> None:
     assert reached == list(range(at, at + 2 * (window - 1) + 1))
 
 
-def test_the_steps_of_the_memory_count_and_what_is_beside_them_does_not() -> None:
+def test_only_entries_within_the_count_of_the_memory_have_an_effect() -> None:
     """Entries of the memory beyond its count have no effect, whatever they contain, in either form."""
     cell = GTrXL(SIZE, window=6, heads=2)
     params, features, reset = initial(cell), sequence(), jnp.zeros(STEPS, bool)

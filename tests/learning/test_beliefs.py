@@ -144,7 +144,7 @@ def test_every_use_of_a_belief_keeps_the_laws(belief: Any) -> None:
 
 
 @pytest.mark.slow
-def test_it_learns_who_its_partner_is() -> None:
+def test_beliefs_learn_to_identify_the_partner() -> None:
     """Two partners, which differ in their first pull."""
     config = dataclasses.replace(TINY, num_envs=32, num_epochs=4, num_minibatches=4, hidden=(16,), memory_size=16)
     algo = jaxrl.ppo(LEVERS, dataclasses.replace(config, belief="conditioned"))

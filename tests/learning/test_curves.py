@@ -71,7 +71,7 @@ def test_a_curve_is_the_string_from_which_it_is_made_again() -> None:
         ([1.0, np.nan], ValueError, "takes finite values"),
     ],
 )
-def test_what_is_not_a_curve_is_refused(values: Any, kind: Any, problem: str) -> None:
+def test_bad_values_of_curves_are_refused(values: Any, kind: Any, problem: str) -> None:
     with pytest.raises(kind, match=problem):
         Curve(values)
 

@@ -125,7 +125,7 @@ def assert_close(actual: Any, exact: float) -> None:
 
 @pytest.mark.slow_rows("3")
 @pytest.mark.parametrize("limit", [3, 100])
-def test_whole_episodes_are_what_adding_up_by_hand_gives(limit: int) -> None:
+def test_metrics_of_whole_episodes_equal_sums_by_hand(limit: int) -> None:
     params = Params(max_steps_in_episode=jnp.int32(limit))
     metrics = jax.device_get(evaluated(jax.random.key(0), params, prepare(0.9, 8), EPISODES))
     shares = shares_of_lives(metrics)

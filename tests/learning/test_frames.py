@@ -188,7 +188,7 @@ def test_an_observation_that_is_lost_is_never_replaced_by_another() -> None:
 @pytest.mark.parametrize("num_frames", [1, 4])
 @pytest.mark.parametrize("num_steps", [1, 4, 32])
 @pytest.mark.parametrize("apart", [0, 1, 3, 27, 500, 27_000])
-def test_rings_hold_what_is_needed_and_little_more(num_frames: int, num_steps: int, apart: int) -> None:
+def test_rings_hold_the_required_frames_and_few_more(num_frames: int, num_steps: int, apart: int) -> None:
     for laps in (1, 10, 1_000, 4_000):
         capacity = laps * num_steps
         ring = FrameRing.of(num_frames, 0, num_steps, capacity, apart)

@@ -73,7 +73,7 @@ def test_standardise(kind: str) -> None:
     np.testing.assert_allclose(got, exact, rtol=0, atol=(SIZE + 10) * 16 * EPS / 2)
 
 
-def test_what_is_constant_is_standardised_to_zero() -> None:
+def test_constants_are_standardised_to_zero() -> None:
     assert standardise(jnp.full(8, 3.0), jnp.ones(8)).tolist() == [0.0] * 8
     ones = np.ones(SIZE, np.float32)
     for constant in np.asarray([0.1, -7e14, 3e-9, 0.0], np.float32):
@@ -100,7 +100,7 @@ def test_the_unit_of_rewards_changes_neither_advantages_nor_explained_variance(k
     assert abs(float(explained(np.full_like(scaled, scaled[0]), scaled, weight))) <= (SIZE + 10) * 16 * EPS
 
 
-def test_what_is_not_a_number_stays_so() -> None:
+def test_non_finite_values_yield_nan_unless_they_are_masked_out() -> None:
     """So that a run which diverges is reported, unless the number belongs to an agent that takes no part."""
     x, ones, others = (np.asarray(row, np.float32) for row in ([0, 1, 2, 3], [1, 1, 1, 1], [1, 0, 1, 1]))
     standard, explained = jax.jit(standardise), jax.jit(explained_variance)

@@ -132,7 +132,7 @@ def apply(network: Any, params: Any, obs: Any) -> Any:
 
 
 @pytest.mark.slow
-def test_the_convolutional_network_is_what_its_weights_say(key: jax.Array) -> None:
+def test_the_convolutional_network_equals_a_computation_by_hand(key: jax.Array) -> None:
     network = CNNActorCritic(2, channels=(3, 4), strides=(2, 1), hidden=(5,), num_values=2)
     image = np.random.default_rng(0).normal(size=(6, 7, 2)).astype(np.float32)
     params = network.init(key, jnp.asarray(image))

@@ -41,7 +41,7 @@ def test_an_observation_is_flattened_by_the_order_of_its_keys() -> None:
 
 
 @pytest.mark.parametrize("shared", [False, True])
-def test_the_network_is_what_its_weights_say(key: jax.Array, shared: bool) -> None:
+def test_the_network_equals_a_computation_by_hand(key: jax.Array, shared: bool) -> None:
     network = MLPActorCritic(num_outputs=3, hidden=(5, 4), shared_trunk=shared)
     params = jax.tree.map(lambda leaf: leaf + 0.1, network.init(key, OBS))
     names = ["trunk"] if shared else ["actor", "critic"]
@@ -183,7 +183,7 @@ def test_weights_of_an_empty_observation_are_empty(key: jax.Array) -> None:
     assert (orthogonal(key, 0, 4).shape, orthogonal(key, 4, 0).shape) == ((0, 4), (4, 0))
 
 
-def test_actor_and_critic_share_only_what_they_should(key: jax.Array) -> None:
+def test_actor_and_critic_share_layers_only_with_a_shared_trunk(key: jax.Array) -> None:
     obs = jnp.array([1.0, -1.0])
     for shared in (False, True):
         network = MLPActorCritic(2, (4,), shared_trunk=shared)
@@ -258,7 +258,7 @@ def neighbourhood(num_present: int = 3) -> dict[str, jax.Array]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_the_relation_network_is_what_its_weights_say(key: jax.Array, pooling: str) -> None:
+def test_the_relation_network_equals_a_computation_by_hand(key: jax.Array, pooling: str) -> None:
     network = RelationActorCritic(3, (6,), (4, 5), (7,), pooling, own_scale=2.0, neighbour_scale=0.5)
     params = jax.tree.map(lambda leaf: leaf + 0.1, jax.jit(network.init)(key, neighbourhood()))
     apply: Any = jax.jit(network.apply)

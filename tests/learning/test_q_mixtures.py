@@ -105,7 +105,7 @@ def test_joint_heads_settle_at_the_values_of_the_policy_that_acts(discount: str,
     assert compared == SETTLED.get((discount, num_states), problems)
 
 
-def test_own_heads_are_worth_at_least_what_joint_heads_are() -> None:
+def test_own_heads_are_worth_at_least_as_much_as_joint_heads() -> None:
     rates, weights, _ = nodes("hyperbolic:0.1")
     exact, shares = np.asarray(rates, np.float64), np.asarray(weights, np.float64)
     compared = 0

@@ -151,7 +151,7 @@ def _drawn(draws: np.random.Generator, leaf: Any, shape: tuple[int, ...]) -> Any
 
 @pytest.mark.fast_rows("lru")
 @pytest.mark.parametrize("name", CELLS)
-def test_a_step_is_what_the_weights_say(key: jax.Array, name: str) -> None:
+def test_a_step_equals_a_computation_by_hand(key: jax.Array, name: str) -> None:
     cell = CELLS[name](SIZE)
     params, (inputs, _), memory = shaken(cell, key), sequence(), some_memory(cell)
     features, after = jax.jit(cell.apply)(params, inputs[0], memory)

@@ -113,7 +113,7 @@ def test_windows_end_with_episodes_and_with_the_newest_transition(filled: Any, n
                     np.testing.assert_array_equal(got.next_mask[b, agent], last.next_mask[env, agent])
 
 
-def test_uniform_draws_are_uniform_over_what_is_filled() -> None:
+def test_uniform_draws_are_uniform_over_the_filled_slots() -> None:
     count, filled = 40_000, 5
     rows = uniform_rows(jax.random.key(0), jnp.int32(filled), NUM_ENVS, count)
     drawn = np.bincount(np.asarray(rows.slot * NUM_ENVS + rows.env), minlength=filled * NUM_ENVS)

@@ -135,7 +135,7 @@ def stepped_by_hand(steps: Transition, wish: np.ndarray, limit: int) -> int:
     return both
 
 
-def test_every_step_is_what_a_python_loop_gives(rolled: Any) -> None:
+def test_every_step_equals_that_of_a_python_loop(rolled: Any) -> None:
     _, steps, reused = rolled
     both = stepped_by_hand(steps, wishes(), LIMIT)
     assert both > 0, "the limit and a termination must fall together somewhere"
@@ -154,7 +154,7 @@ def test_a_pool_without_room_is_refused(reset_pool: int) -> None:
         rollout(env, env.default_params, actor, None, jax.random.key(1), carry, jnp.zeros((3, 2), int), reset_pool)
 
 
-def test_types_stay_what_the_environment_gives(rolled: Any) -> None:
+def test_steps_keep_the_types_and_shapes_of_the_environment(rolled: Any) -> None:
     _, steps, reused = rolled
     flags = (steps.terminated, steps.truncated, steps.agent_terminated, steps.active, steps.mask)
     assert {flag.dtype for flag in flags} == {np.dtype(bool)}

@@ -104,7 +104,7 @@ def test_a_fault_is_caught_in_a_copy(tmp_path: Path) -> None:
         (None, {}, f"{SMALL.test} does not exist or is marked slow."),
     ],
 )
-def test_what_is_not_caught_gets_a_sentence(
+def test_faults_that_are_not_caught_get_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sound: str | None, ended: Any, sentence: str
 ) -> None:
     monkeypatch.setattr(planting, "COPIED", ("jaxrl/learning",))

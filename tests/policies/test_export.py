@@ -183,7 +183,7 @@ def test_the_continuous_actions_compared_reach_the_bounds_and_lie_between(elsewh
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_loaded_export_takes_what_a_policy_takes(file_format: str, elsewhere: dict[str, Any]):
+def test_a_loaded_export_takes_the_same_observations_as_its_policy(file_format: str, elsewhere: dict[str, Any]):
     policy, loaded = (
         elsewhere["policies"]["cartpole"],
         jaxrl.load_exported(elsewhere["folder"] / f"cartpole.{file_format}"),
@@ -202,7 +202,7 @@ def test_a_loaded_export_takes_what_a_policy_takes(file_format: str, elsewhere: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_file_says_what_to_feed_and_where_it_is_from(file_format: str, elsewhere: dict[str, Any]):
+def test_a_file_describes_its_inputs_and_its_origin(file_format: str, elsewhere: dict[str, Any]):
     spec = jaxrl.load_exported(elsewhere["folder"] / f"cartpole.{file_format}").spec
     assert spec["inputs"] == [{"name": "obs", "shape": ["batch", 4], "dtype": "float32"}]
     assert spec["outputs"] == [
@@ -386,7 +386,7 @@ def test_a_crowd_that_sees_neighbours(file_format: str, pooling: str, tmp_path: 
 
 
 @pytest.mark.slow
-def test_the_command_writes_what_was_chosen(run: Path, cartpole: Result, capsys: pytest.CaptureFixture[str]):
+def test_the_command_writes_the_chosen_policy(run: Path, cartpole: Result, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["export", str(run), "--at", "lr=1e-3", "--seed", "5", "--platforms", "cpu"]) == 0
     text = capsys.readouterr().out
     assert f"Wrote {run / 'policy.stablehlo'}: lr 0.001, seed 5." in text
@@ -434,7 +434,7 @@ def test_a_bandit_has_no_policy_to_export(tmp_path: Path):
         jaxrl.export_policy(Result(metrics, {}), tmp_path / "policy.onnx")
 
 
-def test_what_cannot_be_exported_gets_one_sentence(cartpole: Result, pendulum: TrainedPolicy, tmp_path: Path):
+def test_policies_that_cannot_be_exported_raise_one_sentence(cartpole: Result, pendulum: TrainedPolicy, tmp_path: Path):
     path = tmp_path / "policy.stablehlo"
     with pytest.raises(TypeError, match=r"policy must be a Result or a policy from .*, got str"):
         jaxrl.export_policy("runs/x", path)  # pyright: ignore[reportArgumentType]

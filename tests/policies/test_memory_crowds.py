@@ -71,7 +71,7 @@ def test_memories_of_any_number_are_each_ones_own(policy: TrainedPolicy) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".html", ".png"])
-def test_pages_and_pictures_show_what_it_remembers(
+def test_pages_and_pictures_show_walks_of_a_policy_with_memory(
     policy: TrainedPolicy, suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[Trajectory] = []
@@ -91,7 +91,9 @@ def test_pages_and_pictures_show_what_it_remembers(
 
 
 @pytest.mark.slow
-def test_a_film_shows_what_it_remembers(policy: TrainedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_film_shows_walks_of_a_policy_with_memory(
+    policy: TrainedPolicy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from envs.rendering import Scene
 
     velocities: list[Any] = []

@@ -30,7 +30,7 @@ class Centred(CartPole):
     """A user-defined cart-pole."""
 
 
-def test_a_film_shows_what_draw_draws(tmp_path: Path) -> None:
+def test_a_film_shows_the_frames_of_the_draw_method(tmp_path: Path) -> None:
     env = time_limit(Drawn(), 3)
     path = jaxrl.render(env, None, tmp_path / "own.gif", num_steps=3)
     with Image.open(path) as film:
@@ -46,5 +46,5 @@ def test_a_film_shows_what_draw_draws(tmp_path: Path) -> None:
     assert rows[0] - rows[1] == pytest.approx(scene.size[0] / 5, abs=1.5)
 
 
-def test_a_subclass_is_drawn_like_what_it_derives_from() -> None:
+def test_a_subclass_is_drawn_like_its_base_class() -> None:
     assert Scene(Centred(), Centred().default_params).size == Scene(CartPole(), CartPole().default_params).size

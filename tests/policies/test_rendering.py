@@ -246,7 +246,7 @@ def test_numbers_of_actions_are_distinguished():
         check_fit(CartPole(), ThreeWays())
 
 
-def test_what_cannot_play_is_refused(tmp_path):
+def test_bad_arguments_of_render_are_refused(tmp_path):
     class Result:
         """An object that, like a result, is not a function."""
 

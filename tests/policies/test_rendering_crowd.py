@@ -72,7 +72,7 @@ def test_a_learned_crowd_walks_elsewhere(policy):
     assert not np.array_equal(walk(policy, scenario="circle", num_agents=5).position[0], episode.position[0])
 
 
-def test_the_run_itself_is_what_stays_unsaid(policy):
+def test_crowds_default_to_the_environment_of_the_run(policy):
     assert crowd_like(policy) == (policy.algo.env, policy.env_params)
     env, params = crowd_like(policy, "circle", 4)
     assert (env, params) == (policy.algo.env, replace(policy.env_params, num_present=4))
@@ -88,7 +88,7 @@ def test_more_people_in_another_scenario_see_as_many_neighbours(policy):
     assert params_in(env, policy) == params
 
 
-def test_few_people_leave_places_for_neighbours_who_are_not_there(policy):
+def test_a_smaller_crowd_keeps_places_for_absent_neighbours(policy):
     env, params = crowd_like(policy, None, 1)
     assert (env.num_agents, env.num_neighbours, params.num_present) == (3, 2, 1)
     check_fit(env, policy.algo.env)

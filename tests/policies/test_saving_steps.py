@@ -70,7 +70,7 @@ def test_streams_are_tables_too(stream: xarray.Dataset, tmp_path: Path) -> None:
     assert len(table) == 2 * 70 and table["env"].tolist() == [0] * 70 + [1] * 70
 
 
-def test_what_cannot_be_written_is_refused(
+def test_steps_that_cannot_be_written_are_refused(
     episodes: xarray.Dataset, crowd: xarray.Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(UserError, match=r"the name of a file of steps ends in .nc or .parquet"):
@@ -149,7 +149,7 @@ def test_dictionaries_are_those_of_minari() -> None:
 
 
 @pytest.mark.usefixtures("minari")
-def test_what_minari_does_not_take_is_refused(stream: xarray.Dataset, crowd: xarray.Dataset) -> None:
+def test_steps_that_minari_cannot_store_are_refused(stream: xarray.Dataset, crowd: xarray.Dataset) -> None:
     with pytest.raises(UserError, match=r"data has 2 agents, but Minari's datasets have one"):
         jaxrl.to_minari(crowd, "crowd-v0", agents.Crowd(2, masked=True))
     with pytest.raises(UserError, match=r"data has other shapes of observation than env"):

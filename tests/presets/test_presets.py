@@ -120,7 +120,7 @@ def plain(value: Any) -> Any:
     *("ppo-gymnax/Freeway-MinAtar", "ppo-gymnax/SpaceInvaders-MinAtar"),
 )
 @pytest.mark.parametrize(("algorithm", "environment"), NAMES)
-def test_a_preset_builds_what_it_says(algorithm: str, environment: str):
+def test_a_preset_builds_its_stated_algorithm(algorithm: str, environment: str):
     preset = jaxrl.preset(algorithm, environment)
     algo = preset.algo
     assert (algo.name, algo.env, algo.config) == (algorithm, envs.make(environment, **preset.static), preset.config)

@@ -74,7 +74,7 @@ def test_the_source_distribution_has_the_repository() -> None:
 
 
 @pytest.mark.parametrize("path", MOST_BYTES, ids=lambda path: path.suffix)
-def test_they_say_what_the_project_says(path: Path) -> None:
+def test_distributions_carry_the_metadata_of_the_project(path: Path) -> None:
     said = metadata(path)
     assert (said["Name"], said["Version"], said["License-Expression"]) == ("jaxrl", __version__, PROJECT["license"])
     assert said["Summary"] == PROJECT["description"]

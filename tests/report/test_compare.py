@@ -506,7 +506,7 @@ TWO = {"a": result_of(), "b": result_of(key=1)}
         ),
     ],
 )
-def test_what_cannot_be_compared_is_refused_in_one_sentence(sources, options, error, sentence):
+def test_results_that_cannot_be_compared_and_bad_options_are_refused(sources, options, error, sentence):
     with pytest.raises(error, match=sentence):
         jaxrl.compare(sources, **options)
 

@@ -171,7 +171,7 @@ def test_returns_under_different_discounts_are_not_compared(tmp_path):
     assert reported["discounted_return"]["direction"] == 1
 
 
-def test_only_what_differs_is_listed(tmp_path):
+def test_only_differences_are_listed(tmp_path):
     one = result_of(attrs={"block": 8})
     other = result_of(key=1, seeds=13, attrs={"block": 16, "run_seconds": 1.0})
     one.loaded = {"hparams": {"lr": 1e-3, "lam": 0.95}, "versions": {"jax": "0.11.2", "python": "3.12.1"}}
@@ -189,7 +189,7 @@ def test_only_what_differs_is_listed(tmp_path):
     assert data["runs"][1]["config"]["hparams"]["lr"] == [1e-3, 3e-4]
 
 
-def test_readers_are_warned_of_what_is_not_comparable(tmp_path):
+def test_notes_warn_of_runs_that_are_not_comparable(tmp_path):
     one = result_of(seeds=3, attrs={"interrupted": 1})
     other = result_of(key=1, attrs={"environment": "pendulum", "shard": "0/2", "one_hot": "observation: 5 choices"})
     other = Result(other.metrics.isel(env_step=slice(0, 3)), {})
@@ -340,7 +340,7 @@ def search_of(directory, tested=True, complete=20, test_seeds=range(1_000_000, 1
     return best
 
 
-def test_of_a_search_come_its_test_its_trials_and_what_mattered_in_them(tmp_path):
+def test_the_report_of_a_search_has_its_test_its_trials_and_importances(tmp_path):
     best = search_of(tmp_path / "sweep")
     data = report_of(tmp_path, [tmp_path / "sweep"])
     assert [line["label"] for line in data["lines"]] == ["sweep/default", "sweep/incumbent"] and data["baseline"] == 0
@@ -798,7 +798,7 @@ def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
         write_report(pendulum, tmp_path / "y.html", to="bench")  # pyright: ignore[reportArgumentType]
 
 
-def test_the_page_of_a_search_shows_what_mattered_in_its_trials(browser, tmp_path):
+def test_the_page_of_a_search_shows_the_importances_of_hyperparameters(browser, tmp_path):
     search_of(tmp_path / "sweep")
     browser.get_log("browser")
     browser.get(write_report([tmp_path / "sweep"], tmp_path / "x.html").as_uri())

@@ -224,7 +224,7 @@ def test_members_that_share_bytes_are_refused(tmp_path: Path) -> None:
         read_npz(file)
 
 
-def test_what_savez_writes_is_read(tmp_path: Path) -> None:
+def test_files_of_savez_are_read(tmp_path: Path) -> None:
     arrays = {
         "none": np.zeros((3, 0), np.float32),
         "scalar": np.array(3, np.int64),

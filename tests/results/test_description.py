@@ -95,7 +95,7 @@ def test_load_gives_back_curves_and_a_learned_drift_and_optimiser(tmp_path):
         *({"lr": "curve:1"}, {"value_coef": "curve:1,2"}),
     ],
 )
-def test_saving_again_keeps_what_cannot_be_restored(tmp_path, saved):
+def test_saving_again_keeps_hyperparameters_that_cannot_be_restored(tmp_path, saved):
     untrained(PPO.hparams).save(tmp_path)
     config = config_in(tmp_path)
     whole = isinstance(saved, dict) and saved != {"lr": 1e-3}

@@ -110,7 +110,7 @@ def test_an_environment_that_fails_there_does_not_prevent_saving(tmp_path):
     assert load_metrics(tmp_path / "run").values("return").shape == (1, SEEDS, len(STEPS))
 
 
-def test_without_a_known_optimum_a_table_is_what_it_was(result):
+def test_without_a_known_optimum_a_table_has_the_usual_columns(result):
     assert result.table("length").columns[-1] == "seeds"
     usual = ("iqm", "low", "high", "mean", "seeds")
     for env in (envs.make("pendulum"), action_repeat(envs.make("kelly"), 2)):

@@ -236,7 +236,7 @@ def test_discount_curves(ax):
 FAMILIES = ["exp:gamma=0.99", "beta:mu=0.99,eta=0.5", "hyperbolic:k=0.0101", "quasi:beta=0.7,gamma=0.995", "fixed:100"]
 
 
-def test_discount_overview_shows_what_the_properties_say(tmp_path):
+def test_discount_overview_shows_the_properties_of_discounts(tmp_path):
     file = tmp_path / "new" / "discounts.png"
     figure = plotting.discount_overview(FAMILIES, 400, path=file)
     curves, rates, shares = figure.axes
@@ -265,7 +265,7 @@ def test_discount_overview_shows_what_the_properties_say(tmp_path):
         assert picture.size == (1650, 990)
 
 
-def test_discount_overview_takes_what_has_only_a_curve_and_refuses_the_rest():
+def test_discount_overview_takes_a_bare_curve_and_refuses_bad_arguments():
     figure = plotting.discount_overview({"unsure": UniformHazard(0, 0.1)}, 50)
     assert labels(figure.axes[0]) == ["unsure"]
     with pytest.raises(ValueError, match="discounts takes 1 to 7 discounts, got 0"):
@@ -294,7 +294,7 @@ def test_sensitivity_is_the_end_against_a_coordinate(ax, values):
         np.testing.assert_allclose(line.get_ydata(), scipy.stats.trim_mean(runs[..., -1], 0.25, axis=1), rtol=1e-6)
 
 
-def test_sensitivity_pools_what_is_not_named_and_takes_labels(ax, values):
+def test_sensitivity_pools_unnamed_dimensions_and_takes_labels(ax, values):
     values[0, 3, -1] = np.nan
     result_of(values).plot("return", x="discount", ax=ax)
     (line,) = ax.lines
@@ -326,7 +326,7 @@ def test_results_on_the_same_axes_have_colours_and_labels_of_their_own(ax, value
     assert ax.get_title() == "interquartile mean of 16 runs, 95% interval"
 
 
-def test_axes_of_several_results_say_only_what_holds_for_all(ax, values):
+def test_axes_of_several_results_are_labelled_with_their_common_properties(ax, values):
     named(values[:1], "ppo").plot("return", ax=ax, label="mine")
     assert labels(ax) == ["mine"] and ax.get_legend() is not None
     fewer = named(values[1:2], "ppo")

@@ -499,7 +499,7 @@ def test_a_damaged_head_prints_nothing_besides_the_sentence(tmp_path, monkeypatc
     assert refused > 0 and not complaints
 
 
-def test_what_a_result_is_about_needs_no_name() -> None:
+def test_the_main_metric_of_a_result_needs_no_name() -> None:
     regret = {"pulls": np.ones((1, 2, 3, 4)), "regret": np.arange(6.0).reshape(1, 2, 3)}
     dims: Any = {"seeds": [0, 1], "env_steps": [1, 2, 3], "last_dims": {"pulls": ("arm",)}}
     result = Result(metrics_dataset(regret, **dims), {})

@@ -156,7 +156,7 @@ def test_bootstrap_of_the_mean_has_its_standard_error():
     np.testing.assert_allclose((np.array(estimate[1:]) - values.mean()) / error, [-1.96, 1.96], atol=0.22)
 
 
-def test_bootstrap_covers_what_it_says():
+def test_bootstrap_intervals_cover_the_mean_at_the_expected_rate():
     """Of 600 samples of 30 normal numbers, about 95 % of the intervals hold the true mean."""
     samples = np.random.default_rng(7).normal(1.0, 2.0, size=(600, 30))
     estimate = statistics.bootstrap_interval(statistics.mean, samples, num_resamples=1000, method="percentile")

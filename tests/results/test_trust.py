@@ -111,7 +111,7 @@ def test_opening_imports_nothing_that_the_result_names(
 
 
 @pytest.mark.slow
-def test_what_the_user_names_is_imported(
+def test_only_modules_that_the_user_allows_are_imported(
     kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = edited(kept, tmp_path / "run", {"environment": thing("evil:Thing")})
@@ -189,7 +189,9 @@ def test_the_current_directory_is_searched_only_for_modules_that_the_arguments_n
     assert (os.getcwd() in sys.path) == looked
 
 
-def test_saving_again_keeps_what_is_not_allowed(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_again_keeps_an_environment_that_is_not_allowed(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = edited(kept, tmp_path / "run", {"environment": thing("evil:Thing")})
     monkeypatch.syspath_prepend(str(run))
     jaxrl.load_result(run).save(tmp_path / "again")
@@ -213,7 +215,7 @@ def test_allow_takes_modules(kept: Path, allow: Any) -> None:
         jaxrl.load_result(kept, allow=allow)
 
 
-def test_what_makes_environments_of_any_name_takes_a_permission() -> None:
+def test_environments_that_import_modules_by_name_require_permission() -> None:
     static = {"env_id": "evil:Thing-v0"}
     spec = {"algorithm": "ppo", "environment": {"name": "gymnasium/GymV26Environment-v0", "static": static}}
     with pytest.raises(NotAllowedError, match="of the module 'gym'"):

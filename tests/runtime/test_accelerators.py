@@ -252,7 +252,7 @@ def planner_on(monkeypatch: pytest.MonkeyPatch, name: str, num_runs: int, memory
 SIZES = Sizes(100 * MIB, 0, 0, 0, 0, 0, advancing=GIB, evaluating=MIB, block=8)
 
 
-def test_a_plan_for_a_target_takes_four_fifths_of_what_jax_takes_of_its_memory(monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_for_a_target_takes_four_fifths_of_the_memory_that_jax_reserves(monkeypatch: pytest.MonkeyPatch):
     planner = planner_on(monkeypatch, "t4", 80)
     assert planner.limit is not None
     assert planner.limit == int(0.8 * int(0.75 * 15_360 * MIB))

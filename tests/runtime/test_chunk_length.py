@@ -130,7 +130,7 @@ def test_a_slower_machine_is_followed():
     assert pace.next(10_000) == 2
 
 
-def test_what_is_left_bounds_a_chunk():
+def test_the_remaining_work_bounds_a_chunk():
     pace = Pace(1.0, 1)
     for _ in range(3):
         pace.took(pace.next(100), 0.001)

@@ -66,7 +66,7 @@ def test_too_many_seeds_are_refused_before_they_are_listed(monkeypatch: pytest.M
     assert compilations() == before
 
 
-def test_too_many_environments_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_many_environments_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "ppo", "cartpole", "--config.num-envs", "1e8"]) == 2
     assert capsys.readouterr().err == (
         "jaxrl: num_envs * num_steps * agents must be at most 2,147,483,647 samples of an iteration, which int32 "

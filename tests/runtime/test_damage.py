@@ -190,7 +190,7 @@ def test_run_json_changed_by_hand_is_refused_unless_trusted(algo: Algorithm, sto
     assert jaxrl.resume(tmp_path / "x", algo=algo, progress=False, trust=True).metrics.attrs["eval_episodes"] == 3
 
 
-def test_whatever_a_field_of_run_json_is_gets_one_sentence(
+def test_bad_values_in_run_json_raise_one_sentence(
     algo: Algorithm, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reported = json.loads((stopped / IDENTITY).read_text())

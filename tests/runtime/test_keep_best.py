@@ -219,7 +219,7 @@ def test_programs_hold_no_nan_of_their_own(result: jaxrl.Result) -> None:
         same(train(eval_episodes=2).best, result.best)
 
 
-def test_what_is_missing_is_one_sentence(result: jaxrl.Result) -> None:
+def test_missing_best_policies_and_bad_options_are_refused(result: jaxrl.Result) -> None:
     last = dataclasses.replace(result, best=None)
     with pytest.raises(ResultError, match=r"this result has no best policies, .*; keep='best' of jaxrl\.train"):
         last.policy(seed=0, kept="best", lr=0.1)

@@ -107,9 +107,7 @@ def test_a_result_is_saved_beside_checkpoints_of_others(whole: Result, tmp_path:
     assert file.read_text() == PRECIOUS
 
 
-def test_force_replaces_a_run_of_jaxrl_and_leaves_what_lies_beside_it(
-    algo: Algorithm, whole: Result, tmp_path: Path
-) -> None:
+def test_force_replaces_a_run_and_leaves_other_files_beside_it(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     jaxrl.train(algo, **RUN, **OFTEN, out=tmp_path)
     (file,) = placed(tmp_path, "notes/idea.txt")
     assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path, force=True), whole)

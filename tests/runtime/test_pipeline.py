@@ -210,7 +210,7 @@ def test_every_option_is_documented_once():
         assert not set(inspect.signature(call).parameters) & set(options_of(RunOptions))
 
 
-def test_what_is_left_out_has_its_default():
+def test_omitted_options_have_their_defaults():
     options = checked(jaxrl.plan, PlanOptions, {"block": 3})
     assert options.block == 3 and options.progress is True and options.checkpoint_minutes == 10
     assert vars(options).keys() == options_of(RunOptions).keys()

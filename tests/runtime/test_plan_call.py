@@ -120,7 +120,7 @@ def test_no_more_is_free_than_the_address_space_may_grow(tmp_path: Path, monkeyp
     assert available(tmp_path) == 10**18
 
 
-def test_what_is_free_is_the_least_of_machine_and_control_groups(
+def test_available_memory_is_the_least_of_machine_and_control_groups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("psutil.virtual_memory", lambda: SimpleNamespace(available=3000 * KIB))
@@ -146,7 +146,7 @@ def test_what_is_free_is_the_least_of_machine_and_control_groups(
     assert available(file_system(tmp_path / "d", spent)) == 0
 
 
-def test_the_resident_size_grows_with_what_is_held() -> None:
+def test_the_resident_size_grows_with_held_arrays() -> None:
     before = resident()
     held = np.ones(64 * MIB, np.uint8)
     assert resident() >= before + 0.9 * held.nbytes
@@ -206,7 +206,7 @@ def test_where_no_block_of_one_run_fits_the_numbers_are_reported(algo: Algorithm
         planner(algo, 256, 300 * MIB).fitted(SIZES, 200 * MIB)
 
 
-def test_what_took_more_than_was_foreseen_becomes_smaller_all_the_same(algo: Algorithm) -> None:
+def test_a_refused_plan_is_replaced_by_a_smaller_one(algo: Algorithm) -> None:
     one = planner(algo, 256, 2 * GIB)
     refused: Plan = one.fitted(SIZES, 0)
     for _ in range(12):
@@ -219,7 +219,7 @@ def test_what_took_more_than_was_foreseen_becomes_smaller_all_the_same(algo: Alg
 
 
 @pytest.mark.slow
-def test_a_plan_compiles_what_training_then_finds(algo: Algorithm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_training_finds_the_programs_that_a_plan_compiled(algo: Algorithm, capsys: pytest.CaptureFixture[str]) -> None:
     options: dict[str, Any] = {"env_steps": 4 * PER_ITERATION, "evals": 2, "eval_episodes": 2, "block": 2}
     options |= {"seeds": 5, "devices": ["cpu:0", "cpu:0"]}
     planned = jaxrl.plan(algo, **options)
@@ -276,7 +276,7 @@ def test_a_search_for_collectives_finds_one() -> None:
     assert text is not None and COLLECTIVE.search(text) is not None
 
 
-def test_what_differs_in_static_configuration_is_compiled_by_itself() -> None:
+def test_algorithms_with_other_static_configurations_are_compiled_separately() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), CONFIG)
     faster = algo._replace(hparams=algo.hparams.replace(lr=1e-2))
     other = jaxrl.ppo(algo.env, dataclasses.replace(CONFIG, num_steps=4))
@@ -500,7 +500,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (["--out", "x", "--shard", "auto"], "2/4", True),
     ],
 )
-def test_the_command_plans_what_train_would_do(
+def test_the_command_plans_the_same_call_as_train(
     asked: dict[str, Any],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -524,7 +524,7 @@ def test_the_command_plans_what_train_would_do(
         (["--coordinator", "host0:1234", "--process-id", "0"], "--coordinator, --process-id"),
     ],
 )
-def test_the_command_refuses_what_a_plan_has_no_answer_to(
+def test_the_command_refuses_options_that_plans_do_not_cover(
     asked: dict[str, Any], capsys: pytest.CaptureFixture[str], args: list[str], named: str
 ) -> None:
     assert main(["plan", "ppo", "cartpole", *args]) == 2 and not asked

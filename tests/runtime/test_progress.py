@@ -75,7 +75,7 @@ def test_nothing_done_divides_by_nothing(clock: Clock, capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "jaxrl: 0 %, 0 s elapsed, 0 s left\n"
 
 
-def test_nothing_is_shown_of_what_never_started(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_is_shown_of_a_run_that_never_started(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
     Progress(total=10).close()
     assert capsys.readouterr().err == ""
 

@@ -114,7 +114,7 @@ def test_resume_starts_where_there_is_nothing_to_continue_with(algo: Algorithm, 
     assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path / "x", resume=True), whole)
 
 
-def test_a_finished_run_becomes_what_a_longer_one_would_have_been(algo: Algorithm, tmp_path: Path) -> None:
+def test_an_extended_run_equals_a_longer_one(algo: Algorithm, tmp_path: Path) -> None:
     jaxrl.train(algo, **RUN, out=tmp_path / "x")
     longer = jaxrl.resume(tmp_path / "x", env_steps=18 * PER_ITERATION, progress=False)
     assert_same_bits(longer, jaxrl.train(algo, **RUN | {"env_steps": 18 * PER_ITERATION, "evals": 6}))

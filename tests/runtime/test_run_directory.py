@@ -430,7 +430,7 @@ def test_a_deterministic_run_stays_deterministic(
 # --- failures -----------------------------------------------------------------------------
 
 
-def test_what_was_trained_is_kept_where_the_result_cannot_be_written(
+def test_training_is_kept_if_the_result_cannot_be_written(
     algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, seen = tmp_path / "x", []
@@ -459,7 +459,9 @@ class _Stopping(_Told):
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def test_a_signal_before_the_first_evaluation_says_what_is_kept(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
+def test_a_signal_before_the_first_evaluation_reports_the_kept_progress(
+    algo: Algorithm, whole: Result, tmp_path: Path
+) -> None:
     out = tmp_path / "x"
     with (
         pytest.warns(

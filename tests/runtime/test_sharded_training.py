@@ -94,7 +94,7 @@ def test_gradients_of_parts_average_to_that_of_the_whole(weighted: bool) -> None
     assert weighted == bool(whole[0] > 0)
 
 
-def test_parts_cut_what_is_drawn_for_all_and_draw_their_own() -> None:
+def test_shards_slice_common_draws_and_permute_by_their_own_keys() -> None:
     def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         drawn = own(jax.random.normal(key, (3, 4)), SHARDS, axis=1)
         return drawn, jax.random.permutation(own_key(key, SHARDS), 16)
@@ -268,7 +268,7 @@ def test_a_sweep_is_refused(algo: Algorithm) -> None:
         ),
     ],
 )
-def test_what_does_not_divide_is_refused(config: Any, sentence: str) -> None:
+def test_sizes_that_do_not_divide_are_refused(config: Any, sentence: str) -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**{"num_steps": 16, "num_minibatches": 2} | config))
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         jaxrl.train(algo, **RUN, shard_environments=True)

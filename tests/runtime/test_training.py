@@ -70,7 +70,7 @@ def test_one_block_width_gives_the_same_bits(algo: Algorithm) -> None:
 
 
 @pytest.mark.slow
-def test_a_mixed_sweep_gives_each_family_what_it_gets_alone(algo: Algorithm) -> None:
+def test_each_family_of_a_mixed_sweep_learns_as_it_does_alone(algo: Algorithm) -> None:
     # Mixed families share one program, whose rounding may differ from that of a program of one
     # family; over one iteration that stays below the bound that holds across block widths.
     families = [
@@ -258,7 +258,7 @@ def test_an_error_before_the_first_evaluation_leaves_no_directory(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_cleanly_with_what_is_done(algo: Algorithm, tmp_path: Any, number: int) -> None:
+def test_a_signal_stops_training_and_keeps_its_progress(algo: Algorithm, tmp_path: Any, number: int) -> None:
     def ask_to_end(env_step: int, metrics: Any) -> None:
         if env_step == 3 * PER_ITERATION:
             os.kill(os.getpid(), number)
@@ -361,7 +361,7 @@ def test_bad_sweeps_get_one_sentence(algo: Algorithm) -> None:
 
 
 @pytest.mark.slow
-def test_what_was_measured_is_read_where_the_environment_is_not(tmp_path: Any, monkeypatch: Any) -> None:
+def test_metrics_are_read_without_the_module_of_the_environment(tmp_path: Any, monkeypatch: Any) -> None:
     (tmp_path / "of_mine.py").write_text(
         "from envs.control.cartpole import CartPole\n\nclass Mine(CartPole):\n    pass\n"
     )

@@ -80,7 +80,7 @@ def test_to_start_where_a_run_starts_changes_no_bit(algo: Algorithm, of: str) ->
 
 
 @pytest.mark.slow
-def test_ppo_keeps_what_was_learned_where_nothing_is_learned_since() -> None:
+def test_ppo_with_a_learning_rate_of_0_keeps_the_weights_of_a_warm_start() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     source = jaxrl.train(algo, **RUN)
     still = algo._replace(hparams=algo.hparams.replace(lr=0.0))
@@ -176,7 +176,7 @@ def test_a_policy_of_another_algorithm_is_named(algo: Algorithm, source: Result,
 
 
 @pytest.mark.slow
-def test_what_does_not_fit_is_named(algo: Algorithm, source: Result, tmp_path: Path) -> None:
+def test_policies_that_do_not_fit_are_refused_by_name(algo: Algorithm, source: Result, tmp_path: Path) -> None:
     ppo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     with pytest.raises(
         ValueError, match=r"takes a policy of ppo on cartpole, got a result of wander on Crowd, which lacks \."

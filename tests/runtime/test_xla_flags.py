@@ -24,7 +24,7 @@ from jaxrl.runtime.machine.xla_flags import add_flags, asked_for, flags_in_force
         ("--xla-flags", ""),
     ],
 )
-def test_what_is_asked_for(args: str, expected: str) -> None:
+def test_flags_are_read_from_the_command_line(args: str, expected: str) -> None:
     assert asked_for(args.split()) == expected.split()
 
 
@@ -34,7 +34,7 @@ def test_a_value_that_is_not_a_flag_is_refused(word: str) -> None:
         asked_for([f"--xla-flags={word}"])
 
 
-def test_what_is_added_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_added_flags_come_last(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XLA_FLAGS", raising=False)
     add_flags([])
     assert "XLA_FLAGS" not in os.environ and flags_in_force() == []

@@ -58,7 +58,7 @@ def test_all_seeds_leave_none_to_test_on() -> None:
         optimism({"a": np.arange(8.0), "b": np.arange(4.0)}, 4, 10)
 
 
-def test_algorithms_are_told_apart_by_p_values_of_all_pairs() -> None:
+def test_algorithms_are_distinguished_by_p_values_of_all_pairs() -> None:
     draws = np.random.default_rng(5)
     values = {"best": draws.normal(size=32) + 3, "near": draws.normal(size=32) + 2.9, "far": draws.normal(size=32)}
     assert alike(values, "best") == ["near"]

@@ -144,7 +144,7 @@ def test_rays_go_through_layers_of_their_own():
         ("ppo", "crowd/circle", "careful", "ppo on crowd/corridor and ppo on crowd/choke, not ppo on crowd/circle"),
     ],
 )
-def test_what_was_not_tuned_gets_one_sentence(algorithm: str, environment: str, name: str, sentence: str):
+def test_presets_without_tuned_settings_raise_one_sentence(algorithm: str, environment: str, name: str, sentence: str):
     with pytest.raises(ValueError, match=re.escape(sentence)) as refused:
         jaxrl.preset(algorithm, environment, tuned=name)
     assert "\n" not in str(refused.value)

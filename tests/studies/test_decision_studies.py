@@ -61,7 +61,7 @@ def test_committing_pays_until_the_policy_switches_too_often(tax: float) -> None
     assert rate == pytest.approx({0.01: 0.943, 0.1: 0.622}[tax], abs=5e-4)
 
 
-def test_behaviour_counts_what_happened() -> None:
+def test_behaviour_counts_reversals_and_commitments() -> None:
     """Two seeds and three evaluations of one discount: one seed reverses for good, the other for a while."""
     settings = preference_reversal.Settings(discounts=(HYPERBOLIC,), tax=(0.01,))
     commits = np.array([[0.5, 1.0, 1.0], [0.5, 0.5, 0.0]])
@@ -176,7 +176,7 @@ def test_simulated_values_agree_with_exact_ones(values: xarray.Dataset) -> None:
 
 
 @pytest.mark.slow
-def test_choices_lose_what_they_say(values: xarray.Dataset) -> None:
+def test_losses_of_choices_are_differences_of_exact_values(values: xarray.Dataset) -> None:
     frame: Any = pathworld.choices(values).set_index("discount")
     exact = values["exact"].sel(hazard="uniform").values
     assert frame["uniform: path"]["(exact)"] == np.argmax(exact) and frame["uniform: loss"]["(exact)"] == 0

@@ -55,7 +55,7 @@ def test_a_pole_is_solved_from_a_return_of_475() -> None:
     assert solve_rates(episodes, "cartpole")["greedy"] == [0.5]
 
 
-def test_of_a_crowd_the_people_who_arrive_count() -> None:
+def test_the_solve_rate_of_a_crowd_is_its_share_of_arrivals() -> None:
     arrived = np.array([[1.0, 0.5, 0.75], [0.0, 0.25, np.nan]])
     dims = ("seed", "episode")
     values = {"return": -arrived, "return_sampled": -arrived, "success": arrived, "success_sampled": arrived / 2}

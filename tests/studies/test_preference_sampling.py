@@ -61,7 +61,7 @@ def made_up(sampler: BanditAlgorithm, settings: Settings) -> xarray.Dataset:
 
 
 @pytest.mark.slow
-def test_the_tables_give_shares_of_what_uniform_pairs_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tables_give_comparisons_relative_to_uniform_pairs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preference_sampling, "measure", made_up)
     settings = Settings(betas=(0.5, 1.0), at=(100, 600), runs=50, comparisons=1000)
     at = preference_sampling.points(settings.comparisons)

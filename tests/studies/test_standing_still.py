@@ -35,7 +35,7 @@ def best_speed(distance: float, weights: np.ndarray, interval: float) -> float:
 
 
 @pytest.mark.parametrize(("interval", "decisions"), [(0.1, 200), (1 / 12, 200), (1 / 12, 60)])
-def test_standing_is_best_exactly_beyond_half_of_what_is_walked_in_time(interval: float, decisions: int) -> None:
+def test_standing_is_best_beyond_half_the_distance_walked_within_the_limit(interval: float, decisions: int) -> None:
     weights = np.ones(decisions)
     threshold = interval * decisions * BEST / 2
     for share in (0.3, 0.7, 0.99):
@@ -128,7 +128,7 @@ def result(settings: Settings, **metrics: Any) -> Result:
     return Result(metrics_dataset(values, seeds=range(4), env_steps=[100], sweep=sweep), None)
 
 
-def test_the_table_counts_who_walks_and_who_stands() -> None:
+def test_the_table_counts_walking_and_standing_runs() -> None:
     settings = Settings(shares=(0.7, 1.3), discounts=("1",), lessons=(0.5,), seeds=4)
     near, far = (least_effort.least(share * least_effort.THRESHOLD, np.ones(200)) for share in (0.7, 1.3))
     actual = result(
@@ -148,7 +148,7 @@ def test_the_table_counts_who_walks_and_who_stands() -> None:
     assert frame["energy / optimum"].tolist() == pytest.approx([1.0, 0.8])
 
 
-def test_the_table_of_walking_counts_who_is_near_in_both() -> None:
+def test_the_table_of_walking_counts_runs_near_the_optimal_energy_and_speed() -> None:
     settings = Settings(shares=(1.0,), discounts=("1",), lessons=(0.5,))
     actual = result(
         settings,

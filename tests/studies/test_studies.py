@@ -85,7 +85,7 @@ def toy(work: Work, monkeypatch: pytest.MonkeyPatch) -> Study:
 
 
 @pytest.mark.slow
-def test_what_is_finished_is_loaded_with_equal_numbers(
+def test_finished_parts_are_loaded_with_equal_numbers(
     toy: Study, work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     study = run_study(toy, out=tmp_path / "toy")
@@ -331,7 +331,7 @@ def scores(key: int = 0) -> dict[str, np.ndarray]:
     return {"cartpole": np.full((2, 3, 16), 500.0), "pendulum": 10 * noise + np.array([-1.0, 0.0, 1.0])[:, None]}
 
 
-def test_what_beats_monte_carlo_is_said():
+def test_comparisons_with_monte_carlo_have_verdicts():
     frame = ugae_vs_monte_carlo.comparison(scores(), COMPARED)
     assert len(frame) == 3 * 2 * 3
     verdicts = frame.set_index(["task", "eta", "lam"])["against Monte Carlo"].to_dict()
@@ -379,7 +379,7 @@ def test_a_failed_run_is_left_out_of_the_mean_and_loses_the_comparison():
         ("--evals 0", "evals must be a whole number of at least 1, got 0"),
     ],
 )
-def test_what_cannot_be_compared_gets_one_sentence(
+def test_bad_arguments_of_the_comparison_get_one_sentence(
     args: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert cli.main(["ugae-vs-monte-carlo", "--out", str(tmp_path / "x"), *args.split()]) == 2

@@ -88,7 +88,7 @@ def test_choosers_know_the_values_of_the_environments(small: dict[str, Task]) ->
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["pathworld", "delayed-choice", "preference-reversal", "random-dilemmas"])
-def test_trees_pay_what_the_environments_pay(small: dict[str, Task], name: str) -> None:
+def test_trees_pay_the_rewards_of_the_environments(small: dict[str, Task], name: str) -> None:
     """Every path of a tree is played: decisions equal the observed ones, and rewards have their delays."""
     task = small[name]
     starts = jax.random.split(jax.random.key(0), len(task.first))

@@ -20,7 +20,7 @@ SUITES = [library for library in LIBRARIES if library not in OTHERS]
 
 
 @pytest.mark.parametrize("library", SUITES)
-def test_a_suite_requires_what_its_extra_installs(library: str):
+def test_the_requirement_of_a_suite_is_installed_by_its_extra(library: str):
     requirement = vars(importlib.import_module(LIBRARIES[library]))["REQUIREMENT"]
     assert Requirement(requirement) in [Requirement(each) for each in EXTRAS[library]]
 

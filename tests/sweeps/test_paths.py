@@ -35,7 +35,7 @@ def test_leaves_have_their_paths() -> None:
     ]
 
 
-def test_numbers_stop_at_what_is_one_value() -> None:
+def test_numbers_do_not_descend_into_single_values() -> None:
     actual = numbers(Params())
     assert list(actual) == ["gravity", "motor.torque", "motor.limits", "discount", "unset"]
     assert actual["motor.limits"] == (1.0, 3.0) and isinstance(actual["discount"], jaxrl.Exponential)

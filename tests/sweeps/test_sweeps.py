@@ -106,7 +106,7 @@ def test_environment_values_keep_their_type():
     assert env["force"].dtype.kind == "i" and env["gravity"].dtype.kind == "f" and env["windy"].dtype.kind == "b"
 
 
-def test_index_finds_the_setting_whatever_a_discount_is_typed_as():
+def test_index_finds_settings_by_any_form_of_a_discount():
     sweep = grid(HParams(), {"lr": [3e-4, 1e-3], "discount": DISCOUNTS, "lam": [0.9]})
     for i, setting in enumerate(sweep.settings):
         assert sweep.index(**setting) == i

@@ -53,7 +53,7 @@ def test_of_two_that_train_into_one_directory_one_does(meeting: int, tmp_path: P
     assert_same_bits(jaxrl.load_result(tmp_path / "x"), jaxrl.load_result(tmp_path / "alone"))
 
 
-def test_who_comes_while_a_run_trains_is_refused_and_disturbs_nothing(
+def test_commands_on_a_training_run_are_refused_and_disturb_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     child = begun(ENDLESS, tmp_path / "x-0", "0/2")

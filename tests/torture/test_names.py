@@ -118,7 +118,7 @@ def test_a_directory_may_be_a_link_and_is_absolute_or_not(
 
 
 @pytest.mark.parametrize("name", REFUSED, ids=range(len(REFUSED)))
-def test_what_can_be_no_directory_gets_one_sentence(name: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_names_that_cannot_be_directories_get_one_sentence(name: str, capfd: pytest.CaptureFixture[str]) -> None:
     Path("file").touch()
     for command in ([*TRAIN, f"--out={name}"], ["resume", name], ["plot", name], ["merge", name, f"--out={name}"]):
         with quiet():

@@ -300,7 +300,7 @@ def test_tensorboard_draws_bands_of_settings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 5])
-def test_tensorboard_shows_what_a_killed_call_evaluated_after_its_checkpoint_once(tmp_path: Path, cut: int) -> None:
+def test_tensorboard_shows_evaluations_after_the_checkpoint_of_a_killed_call_once(tmp_path: Path, cut: int) -> None:
     directory = tensorboard_directory(tmp_path, NAMES[1])
     tracker = tracking.tensorboard(tmp_path)
     tracker.start(a_call(), None)
@@ -688,7 +688,7 @@ def test_an_error_in_a_tracker_loses_neither_results_nor_the_other_trackers_poin
         assert float(row["regret"]) == float(regret)
 
 
-def test_what_cannot_be_tracked_gets_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bad_arguments_of_trackers_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("in the way")
     bad: list[tuple[Any, str]] = [

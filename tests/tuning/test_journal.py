@@ -51,7 +51,7 @@ def test_four_workers_on_one_file_lose_no_trial(space: Space, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_a_line_that_a_process_left_torn_is_removed(
+def test_an_incomplete_line_is_removed(
     relative: bool, space: Space, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -70,7 +70,7 @@ def test_a_line_that_a_process_left_torn_is_removed(
     assert done == [0, 1, 2, 3, 0, 1]
 
 
-def test_a_damaged_journal_and_other_files_are_refused_in_a_sentence(space: Space, tmp_path: Path) -> None:
+def test_a_damaged_journal_and_other_files_are_refused(space: Space, tmp_path: Path) -> None:
     file = tmp_path / "study.log"
     for text in ("notes of mine\n", "notes", "3\n", '{"a": 1}\n', "\x00" * 5000):
         file.write_text(text)

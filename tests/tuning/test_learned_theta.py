@@ -125,7 +125,7 @@ def test_an_outer_loop_begins_with_plain_ppo_and_learns_from_there(what: str) ->
     assert any(not np.array_equal(one, other) for one, other in changed)
 
 
-def test_what_cannot_be_learned_is_refused() -> None:
+def test_thetas_that_cannot_be_learned_are_refused() -> None:
     algo = ppo()
     with pytest.raises(ValueError, match=r"may be a curve \(lr, lam, entropy_coef, clip_eps\), got 'value_coef'"):
         learned_schedule(algo, "value_coef")

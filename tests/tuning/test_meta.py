@@ -127,7 +127,7 @@ def test_members_share_seeds_and_come_in_pairs():
     assert len(np.unique(np.concatenate(seeds))) == 9  # other ones for each generation and outer seed
 
 
-def test_it_climbs_to_the_peak():
+def test_strategies_climb_to_the_peak():
     learned = meta(generations=60, population=16, lr=0.1, std=0.1, std_decay=0.97, seeds=4)
     thetas = np.stack([learned.result.policies["['x']"][0], learned.result.policies["['y']"][0]], axis=-1)
     np.testing.assert_allclose(thetas, np.broadcast_to(PEAK, thetas.shape), atol=0.1)
@@ -246,7 +246,7 @@ def test_another_map_of_equal_start_is_another_call(tmp_path: Path):
         meta(out=tmp_path, generations=2, test_seeds=0, resume=True, theta=place_theta()._replace(apply=swapped))
 
 
-def test_longer_trainings_of_the_comparison_are_trained_anew(tmp_path: Path):
+def test_longer_trainings_of_the_comparison_are_repeated(tmp_path: Path):
     meta(out=tmp_path, generations=1)
     longer = meta(out=tmp_path, generations=1, resume=True, test_steps=3 * PER_ITERATION)
     (result,) = longer.held_out.values()

@@ -46,7 +46,7 @@ def trained(algo: Algorithm, tmp_path_factory: pytest.TempPathFactory) -> tuple[
 
 
 @pytest.mark.slow
-def test_it_improves_over_the_first_population_trained_as_long(algo: Algorithm, trained: Any):
+def test_a_population_improves_on_its_first_members_at_equal_length(algo: Algorithm, trained: Any):
     actual, _ = trained
     alone = train(algo, replaced=0)
     assert alone.settings[-1] == alone.settings[0] == actual.settings[0]
@@ -58,7 +58,7 @@ def test_it_improves_over_the_first_population_trained_as_long(algo: Algorithm, 
 
 
 @pytest.mark.slow
-def test_the_lineage_tells_who_came_from_whom(trained: Any):
+def test_the_lineage_names_parents(trained: Any):
     actual, out = trained
     for i in range(1, len(actual.returns)):
         order = np.argsort(-actual.returns[i - 1], kind="stable")
@@ -115,6 +115,6 @@ def test_a_signal_leaves_the_rounds_that_are_done(algo: Algorithm, tmp_path: Pat
         ({"space": {"config.num_steps": Choice([16, 32])}}, "config.num_steps is static, and cannot change within"),
     ],
 )
-def test_bad_arguments_get_a_sentence(algo: Algorithm, changes: Any, sentence: str):
+def test_bad_arguments_raise_one_sentence(algo: Algorithm, changes: Any, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         train(algo, **changes)

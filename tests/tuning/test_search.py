@@ -97,7 +97,7 @@ def alone(algo: Algorithm, setting: dict[str, Any], env_steps: int) -> np.ndarra
     return runs.evaluate()[0]["return"]
 
 
-def test_every_static_group_is_compiled_once_whatever_the_sizes_of_the_populations(
+def test_every_static_group_is_compiled_once_for_all_population_sizes(
     first: tuple[SearchResult, Path], algo: Algorithm
 ):
     result, _ = first
@@ -109,7 +109,7 @@ def test_every_static_group_is_compiled_once_whatever_the_sizes_of_the_populatio
     assert again.compilations == len(met - groups)
 
 
-def test_a_trial_is_what_training_gives(first: tuple[SearchResult, Path], algo: Algorithm):
+def test_a_trial_equals_a_training_run(first: tuple[SearchResult, Path], algo: Algorithm):
     result, _ = first
     assert [trial.number for trial in result.trials] == list(range(11))
     assert {trial.state for trial in result.trials} == {"complete"}
@@ -164,9 +164,7 @@ def test_halving_ends_the_worse_trials_early_and_leaves_the_others_as_they_are(a
     assert halved.compilations == 0
 
 
-def test_the_incumbent_is_trained_anew_on_seeds_that_no_trial_has_seen(
-    first: tuple[SearchResult, Path], algo: Algorithm
-):
+def test_the_incumbent_is_trained_again_on_unseen_seeds(first: tuple[SearchResult, Path], algo: Algorithm):
     result, out = first
     assert result.incumbent is not None and result.test is not None and result.default is not None
     assert result.incumbent.score == max(trial.score for trial in result.trials)
@@ -201,7 +199,7 @@ def test_the_incumbent_is_trained_anew_on_seeds_that_no_trial_has_seen(
     assert saved["trial"] == result.incumbent.number and saved["setting"] == result.incumbent.setting
 
 
-def test_a_search_that_is_over_computes_nothing_and_a_longer_one_goes_on(
+def test_a_finished_search_computes_nothing_and_a_longer_one_resumes(
     first: tuple[SearchResult, Path], algo: Algorithm, monkeypatch: pytest.MonkeyPatch
 ):
     result, out = first
@@ -225,7 +223,7 @@ def test_a_search_that_is_over_computes_nothing_and_a_longer_one_goes_on(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_keeps_what_was_told_and_the_search_goes_on(
+def test_a_signal_keeps_outcomes_and_the_search_resumes(
     algo: Algorithm, tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch
 ):
     advance, calls = Runs.advance, []
@@ -283,7 +281,7 @@ def test_a_signal_while_training_on_test_seeds_is_the_exit_status(
     assert "Retrained on 2 test seeds" in capsys.readouterr().out
 
 
-def test_trials_that_fail_are_told_as_failed(algo: Algorithm):
+def test_failed_trials_are_recorded_as_failed(algo: Algorithm):
     space = {"lr": Choice([1e-3, 1e30]), "config.num_epochs": Choice([1, 2])}
     for halving in (None, Halving(eta=1.5, first_env_steps=64)):
         result = search(algo, space=space, search="grid", trials=None, seeds=2, halving=halving)

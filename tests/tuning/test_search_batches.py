@@ -149,7 +149,7 @@ def test_a_device_without_memory_left_gets_narrower_blocks(algo: Algorithm, monk
 
 
 @pytest.mark.parametrize("call", [search, population])
-def test_a_size_that_is_none_gets_a_sentence(algo: Algorithm, call: Callable[..., Any]):
+def test_a_size_without_a_number_raises_one_sentence(algo: Algorithm, call: Callable[..., Any]):
     with pytest.raises(ValueError, match=r"^memory must be a size such as 8GiB"):
         call(algo, memory="much")
 
@@ -227,7 +227,7 @@ def untrained(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("untrained")
-def test_the_incumbents_runs_go_on_or_begin_anew_and_nothing_damaged_is_overwritten(
+def test_runs_of_the_incumbent_resume_or_restart_and_nothing_damaged_is_overwritten(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     options: dict[str, Any] = {"out": tmp_path / "out", "test_seeds": 2}
@@ -264,7 +264,7 @@ def test_the_incumbents_runs_go_on_or_begin_anew_and_nothing_damaged_is_overwrit
 
 
 @pytest.mark.usefixtures("untrained")
-def test_the_command_says_who_trains_the_incumbent(
+def test_the_command_names_the_process_that_trains_the_incumbent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     def elsewhere(*_: Any) -> None:
@@ -276,7 +276,9 @@ def test_the_command_says_who_trains_the_incumbent(
     assert "Another process is training the incumbent on the test seeds." in capsys.readouterr().out
 
 
-def test_processes_of_one_number_on_two_machines_write_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_processes_with_one_number_on_two_machines_write_separate_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     names, replace = set(), os.replace
 
     def noted(source: Path, target: Path) -> None:

@@ -57,7 +57,7 @@ def searched(algo: Algorithm, search: str, **changes: Any) -> list[dict[str, Any
 
 
 @pytest.mark.parametrize("search", ["tpe", "cmaes"])
-def test_later_trials_depend_on_what_the_first_ones_did(algo: Algorithm, training: Training, search: str):
+def test_later_trials_depend_on_earlier_outcomes(algo: Algorithm, training: Training, search: str):
     near = searched(algo, search)
     training.sign = 1.0
     far = searched(algo, search)
@@ -70,7 +70,9 @@ def test_later_trials_depend_on_what_the_first_ones_did(algo: Algorithm, trainin
 
 
 @pytest.mark.parametrize(("search", "num_trials"), [("random", 64), ("grid", 6)])
-def test_what_does_not_learn_asks_for_all_at_once(algo: Algorithm, training: Training, search: str, num_trials: int):
+def test_samplers_that_do_not_learn_draw_all_trials_at_once(
+    algo: Algorithm, training: Training, search: str, num_trials: int
+):
     space = {"lr": Choice([1e-4, 1e-3, 1e-2]), "lam": Choice([0.8, 0.9])}
     assert len(searched(algo, search, space=space)) == num_trials
     assert training.populations == [num_trials]
@@ -94,15 +96,13 @@ def test_populations_occupy_the_devices_as_far_as_the_search_still_learns(algo: 
         ({"search": "tpe", "population": 0}, "population must be"),
     ],
 )
-def test_a_search_that_cannot_learn_is_refused_in_a_sentence(
-    algo: Algorithm, training: Training, changes: Any, sentence: str
-):
+def test_a_search_that_cannot_learn_is_refused(algo: Algorithm, training: Training, changes: Any, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         searched(algo, **changes)
     assert not training.populations
 
 
-def test_too_few_trials_to_learn_from_are_warned_of(algo: Algorithm, training: Training):
+def test_too_few_trials_for_learning_raise_a_warning(algo: Algorithm, training: Training):
     with pytest.warns(RuntimeWarning, match="tpe learns nothing from 8 trials in populations of 1"):
         searched(algo, "tpe", trials=8)
     assert training.populations == [1] * 8

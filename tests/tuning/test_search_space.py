@@ -103,13 +103,13 @@ def test_a_group_keeps_the_hyper_parameters_that_the_search_starts_from(algo: Al
         ({"config.num_steps": Choice(range(1, 300))}, ValueError, "at most 256"),
     ],
 )
-def test_bad_spaces_are_refused_in_a_sentence(algo: Algorithm, space: Any, error: Any, sentence: str):
+def test_bad_spaces_raise_one_sentence(algo: Algorithm, space: Any, error: Any, sentence: str):
     with pytest.raises(error, match=sentence) as caught:
         Space(algo, space)
     assert "\n" not in str(caught.value)
 
 
-def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm):
+def test_a_space_is_printed_as_the_command_line_takes_it(algo: Algorithm):
     texts = [
         "lr=log:0.0001:0.01",
         "lam=0.8:1.0",
@@ -142,7 +142,7 @@ def test_what_the_command_line_takes_is_what_a_space_is_told_as(algo: Algorithm)
         ("lr=2:1", "low < high"),
     ],
 )
-def test_bad_words_are_refused_in_a_sentence(algo: Algorithm, text: str, sentence: str):
+def test_bad_words_raise_one_sentence(algo: Algorithm, text: str, sentence: str):
     with pytest.raises(ValueError, match=sentence):
         parse_space([text])
 
@@ -153,7 +153,7 @@ def test_a_default_space_fits_every_preset():
         assert len(Space(algo, default_space(algo)).distributions) >= 5
 
 
-def test_a_random_design_is_the_same_whoever_draws_and_fills_its_ranges(algo: Algorithm):
+def test_a_random_design_depends_on_its_seed_alone_and_fills_its_ranges(algo: Algorithm):
     space = Space(algo, {"lr": LogUniform(1e-4, 1e-2), "lam": Uniform(0.8, 1.0), "config.num_epochs": Choice([1, 2])})
     settings = [space.drawn(3, place) for place in range(400)]
     assert settings == [space.drawn(3, place) for place in range(400)]
@@ -166,7 +166,7 @@ def test_a_random_design_is_the_same_whoever_draws_and_fills_its_ranges(algo: Al
     assert abs(np.corrcoef(logs, [setting["lam"] for setting in settings])[0, 1]) < 0.25
 
 
-def test_samplers_say_what_they_cannot_do(algo: Algorithm):
+def test_samplers_reject_unsupported_spaces(algo: Algorithm):
     mixed = Space(algo, {"lr": LogUniform(1e-4, 1e-2), "config.num_epochs": Choice([1, 2])})
     with pytest.raises(ValueError, match=r"cmaes searches ranges only.*config.num_epochs"):
         sampler_of("cmaes", mixed, 0, 8)
@@ -177,7 +177,7 @@ def test_samplers_say_what_they_cannot_do(algo: Algorithm):
         sampler_of("cmaes", one, 0, 8)
 
 
-def test_halving_goes_up_to_whole_runs_and_costs_what_it_says():
+def test_halving_ends_with_whole_runs_at_its_stated_cost():
     halving = Halving(eta=3)
     assert halving.rungs(90_000) == [10_000, 30_000, 90_000]
     # 1/9 of a run for all, 2/9 for a third, 6/9 for a ninth.
@@ -188,7 +188,7 @@ def test_halving_goes_up_to_whole_runs_and_costs_what_it_says():
 
 
 @pytest.mark.parametrize("eta", [1, 0.5, float("nan"), True, "3"])
-def test_halving_refuses_what_does_not_shrink(eta: Any):
+def test_halving_refuses_populations_that_do_not_shrink(eta: Any):
     with pytest.raises(ValueError, match="eta must be a number above 1"):
         Halving(eta=eta)
 
@@ -245,7 +245,7 @@ def test_survivors_are_the_best_and_none_that_failed():
         ("search ppo pendulum --storage nodb://me:secret@host/x", "nodb://me:\\*\\*\\*@host/x cannot be used"),
     ],
 )
-def test_bad_arguments_get_a_sentence(capsys: pytest.CaptureFixture[str], args: str, sentence: str):
+def test_bad_arguments_raise_one_sentence(capsys: pytest.CaptureFixture[str], args: str, sentence: str):
     import re
 
     assert cli.main(args.split()) == 2

@@ -104,7 +104,7 @@ def test_processes_share_a_study_and_neither_lose_nor_repeat_a_trial(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("storage", ["sqlite:///", "journal:"])
-def test_the_trials_of_a_killed_process_are_done_anew(storage: str, space: Space, tmp_path: Path):
+def test_trials_of_a_killed_process_are_repeated(storage: str, space: Space, tmp_path: Path):
     url = f"{storage}{tmp_path / 'study'}"
     process = worker(url, "random", 12, 0.2)
     begin(process)
@@ -129,7 +129,7 @@ def test_the_trials_of_a_killed_process_are_done_anew(storage: str, space: Space
 
 
 @pytest.mark.parametrize("storage", [None, "sqlite:///", "journal:"])
-def test_what_is_given_back_is_asked_again_with_the_same_values(space: Space, storage: Any, tmp_path: Path):
+def test_a_returned_trial_is_drawn_again_with_the_same_values(space: Space, storage: Any, tmp_path: Path):
     url = None if storage is None else f"{storage}{tmp_path / 'study'}"
     with opened(url, "some", {"a": 1}) as study:
         trial_study = shared(study, space, 6)
@@ -158,7 +158,7 @@ def test_what_is_given_back_is_asked_again_with_the_same_values(space: Space, st
         assert len(longer.ask(10)) == 2
 
 
-def test_a_process_that_others_took_for_dead_does_not_count_twice(space: Space):
+def test_a_process_presumed_dead_does_not_count_twice(space: Space):
     with opened(None, "some", {"a": 1}) as study:
         slow, other_study = shared(study, space, 1), shared(study, space, 1)
         (trial,) = slow.ask(1)
@@ -173,7 +173,7 @@ def test_a_process_that_others_took_for_dead_does_not_count_twice(space: Space):
         assert [reported.score for reported in other_study.outcomes()] == [3.0]
 
 
-def test_a_grid_is_done_once(space: Space):
+def test_a_grid_is_computed_once(space: Space):
     points = Space(space.algo, {"lr": Choice([1e-3, 1e-2]), "config.num_epochs": Choice([1, 2, 4])})
     sampler = sampler_of("grid", points, 5, 4)
     with opened(None, "grid", {}) as study:
@@ -189,7 +189,7 @@ def test_a_grid_is_done_once(space: Space):
 
 
 @pytest.mark.parametrize("search", ["tpe", "cmaes"])
-def test_samplers_learn_from_what_they_are_told(space: Space, search: str):
+def test_samplers_learn_from_outcomes(space: Space, search: str):
     ranges = Space(space.algo, {"lam": Uniform(0.0, 1.0), "clip_eps": Uniform(0.0, 1.0)})
     with opened(None, "quadratic", {}) as study:
         trial_study = TrialStudy(study, ranges, sampler_of(search, ranges, 0, 10), 80)
@@ -206,7 +206,7 @@ def test_samplers_learn_from_what_they_are_told(space: Space, search: str):
         assert len(settings) == 80
 
 
-def test_another_study_is_refused_in_a_sentence(space: Space, tmp_path: Path):
+def test_another_study_is_refused(space: Space, tmp_path: Path):
     url = f"sqlite:///{tmp_path / 'study.db'}"
     with opened(url, "some", {"space": {"lr": "log:0.0001:0.01"}, "env_steps": 10}):
         pass
@@ -220,7 +220,7 @@ def test_another_study_is_refused_in_a_sentence(space: Space, tmp_path: Path):
         pass
 
 
-def test_storage_that_cannot_be_used_is_told_in_a_sentence(space: Space, tmp_path: Path):
+def test_unusable_storage_raises_one_sentence(space: Space, tmp_path: Path):
     no_database = tmp_path / "text.db"
     no_database.write_text("this is not a database, however long it may be " * 100)
     for url, sentence in [
@@ -233,7 +233,7 @@ def test_storage_that_cannot_be_used_is_told_in_a_sentence(space: Space, tmp_pat
         assert "secret" not in str(caught.value) and "\n" not in str(caught.value)
 
 
-def test_a_storage_that_goes_away_is_told_in_a_sentence(space: Space, tmp_path: Path):
+def test_storage_that_disappears_raises_one_sentence(space: Space, tmp_path: Path):
     file = tmp_path / "study.db"
     with pytest.raises(ResultError, match=f"storage sqlite:///{file} cannot be used"):  # noqa: SIM117
         with opened(f"sqlite:///{file}", "some", {}) as study:
@@ -255,7 +255,7 @@ def test_a_storage_that_goes_away_is_told_in_a_sentence(space: Space, tmp_path: 
         {"number": 7, "state": "complete", "setting": {}, "score": 1.0, "returns": [1.0], "env_steps": 64},
     ],
 )
-def test_an_outcome_that_is_none_is_told_in_a_sentence(space: Space, outcome: Any):
+def test_a_damaged_outcome_raises_one_sentence(space: Space, outcome: Any):
     with opened(None, "some", {}) as study:
         shared = TrialStudy(study, space, sampler_of("random", space, 0, 5), 3)
         (asked,) = shared.ask(1)
@@ -275,7 +275,7 @@ def test_an_outcome_that_is_none_is_told_in_a_sentence(space: Space, outcome: An
         lambda out: CheckpointFiles(out),
     ],
 )
-def test_files_that_cannot_be_written_get_one_sentence(tmp_path: Path, write: Any) -> None:
+def test_files_that_cannot_be_written_raise_one_sentence(tmp_path: Path, write: Any) -> None:
     (tmp_path / "file").write_text("precious")
     with pytest.raises(ResultError, match=r"^.*file/run.* cannot be written: Not a directory\.$"):
         write(tmp_path / "file" / "run")
@@ -294,7 +294,7 @@ def test_a_search_keeps_files_of_others(name: str, tmp_path: Path):
         claim(tmp_path, {}, "some")
 
 
-def test_a_search_whose_description_was_deleted_goes_on(tmp_path: Path):
+def test_a_search_without_its_description_resumes(tmp_path: Path):
     assert claim(tmp_path, {"env_steps": 64}, "some") == tmp_path
     with opened(f"sqlite:///{tmp_path / 'study.db'}", "some", {"env_steps": 64}):
         pass
@@ -310,7 +310,7 @@ def test_a_missing_extra_is_named(space: Space, monkeypatch: pytest.MonkeyPatch)
         jaxrl.search(space.algo, env_steps=10)
 
 
-def test_a_trial_of_a_process_that_died_before_it_signed_is_done_anew(space: Space, tmp_path: Path):
+def test_a_trial_of_a_process_that_died_unsigned_is_repeated(space: Space, tmp_path: Path):
     """Killed between the two, it leaves a trial without an owner, which another live process may be about to sign."""
     with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
         study.ask()
@@ -323,7 +323,7 @@ def test_a_trial_of_a_process_that_died_before_it_signed_is_done_anew(space: Spa
         assert len(trial_study.outcomes()) == 4 and not trial_study.num_running()
 
 
-def test_a_trial_that_another_process_is_about_to_sign_is_left_to_it(space: Space, tmp_path: Path):
+def test_a_trial_that_another_process_will_sign_is_left_to_it(space: Space, tmp_path: Path):
     with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
         trial_study, other_study = shared(study, space, 4), shared(study, space, 4)
         other_study._beat()

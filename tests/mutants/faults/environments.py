@@ -225,7 +225,7 @@ FAULTS = (
         "envs/pde/linear.py",
         "if most <= 0:",
         "if most <= 40:",
-        "tests/envs/test_pde_linear.py::test_what_is_refused",
+        "tests/envs/test_pde_linear.py::test_bad_parameters_are_refused",
     ),
     Fault(
         "last-stage-of-second-order",
@@ -274,7 +274,7 @@ FAULTS = (
         "envs/wrappers/frames.py",
         '= ("precommitted", "sophisticated")',
         "= base.OPTIMUM_KINDS",
-        "tests/envs/test_optimum_kinds.py::test_what_a_memory_shows_is_new_to_stationary_policies[frames]",
+        "tests/envs/test_optimum_kinds.py::test_wrappers_that_add_memory_have_no_known_stationary_optimum[frames]",
     ),
     Fault(
         "second-choice-that-keeps-to-the-plan",
@@ -505,7 +505,7 @@ FAULTS = (
         "envs/decision/preference_reversal.py",
         "sooner = params.sooner_reward - jnp.where(switched, params.tax, 0.0)",
         "sooner = params.sooner_reward",
-        "tests/envs/test_decision.py::test_plans_pay_what_they_are_worth",
+        "tests/envs/test_decision.py::test_plans_pay_their_values",
     ),
     Fault(
         "path-one-step-too-long",
@@ -597,7 +597,7 @@ FAULTS = (
         "envs/crowd/contacts.py",
         "share=other(mass) / (mass[:, None] + other(mass))",
         "share=mass[:, None] / (mass[:, None] + other(mass))",
-        "tests/envs/test_crowd_contacts.py::test_who_runs_into_someone_standing_shares_the_momentum_by_mass",
+        "tests/envs/test_crowd_contacts.py::test_a_collision_with_a_standing_agent_shares_the_momentum_by_mass",
     ),
     Fault(
         "pushed-box-without-a-velocity",
@@ -677,11 +677,11 @@ FAULTS = (
         "tests/envs/test_crowd_rewards.py::test_every_term_is_the_papers[True]",
     ),
     Fault(
-        "rewards-for-who-does-not-walk",
+        "rewards-for-agents-that-do-not-walk",
         "envs/crowd/rewards.py",
         "name: jnp.where(step.walking, jnp.float32(named[name]) * term(step, weights), 0.0)",
         "name: jnp.float32(named[name]) * term(step, weights)",
-        "tests/envs/test_crowd_rewards.py::test_a_reward_is_the_sum_of_its_shares_and_nothing_for_who_does_not_walk",
+        "tests/envs/test_crowd_rewards.py::test_rewards_are_sums_of_shares_and_zero_for_agents_that_do_not_walk",
     ),
     Fault(
         "half-of-the-least-energy",
@@ -695,7 +695,7 @@ FAULTS = (
         "envs/crowd/orca.py",
         "end_depth = reach * rate - length",
         "end_depth = reach - length",
-        "tests/envs/test_crowd_orca.py::test_those_who_overlap_want_to_be_apart_within_the_interval",
+        "tests/envs/test_crowd_orca.py::test_overlapping_agents_separate_within_the_interval",
     ),
     Fault(
         "entry-into-an-occupied-place",

@@ -298,7 +298,7 @@ FAULTS = (
         "jaxrl/learning/rollout.py",
         "facts = (kept(facts[0]), *facts[1:])",
         "facts = (kept(begun.obs), *facts[1:])",
-        "tests/learning/test_rollout.py::test_every_step_is_what_a_python_loop_gives",
+        "tests/learning/test_rollout.py::test_every_step_equals_that_of_a_python_loop",
     ),
     Fault(
         "time-limit-besides-a-termination",
@@ -361,7 +361,7 @@ FAULTS = (
         "jaxrl/learning/replay.py",
         "row = jax.random.randint(unrolled(key), (batch_size,), 0, filled * num_envs)",
         "row = jax.random.randint(unrolled(key), (batch_size,), 0, (filled + 1) * num_envs)",
-        "tests/learning/test_replay.py::test_uniform_draws_are_uniform_over_what_is_filled",
+        "tests/learning/test_replay.py::test_uniform_draws_are_uniform_over_the_filled_slots",
     ),
     Fault(
         "importance-weights-upside-down",
@@ -536,7 +536,7 @@ FAULTS = (
         "jaxrl/learning/attention.py",
         "filled = jnp.arange(length) >= length - 1 - count",
         "filled = jnp.arange(length) >= length - 2 - count",
-        "tests/learning/test_attention.py::test_the_steps_of_the_memory_count_and_what_is_beside_them_does_not",
+        "tests/learning/test_attention.py::test_only_entries_within_the_count_of_the_memory_have_an_effect",
     ),
     Fault(
         "distances-from-the-oldest-step",
