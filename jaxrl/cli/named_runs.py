@@ -10,7 +10,7 @@ __all__ = ["named_runs", "named_sources"]
 
 def named_sources(words: Sequence[str]) -> list[str] | dict[str, list[str]]:
     """Run directories, by name if some have one; an existing directory with `=` in its name is one without."""
-    pairs = [("", word) if "=" not in word or Path(word).is_dir() else word.partition("=")[::2] for word in words]
+    pairs = [_pair(word) for word in words]
     if not any(name for name, _ in pairs):
         return list(words)
     named: dict[str, list[str]] = {}
@@ -26,5 +26,18 @@ def named_runs(words: Sequence[str]) -> list[str] | dict[str, str]:
         return sources
     for name, runs in sources.items():
         if len(runs) > 1:
-            raise CommandError(f"RUN takes one directory for each name, and {name} names {' and '.join(runs)}")
+            raise CommandError(
+                f"RUN takes one directory for each name, and {name} is the name of {' and '.join(runs)}; "
+                f"give them names, such as first={runs[0]}"
+            )
     return {name: run for name, (run,) in sources.items()}
+
+
+def _pair(word: str) -> tuple[str, str]:
+    """The name, empty for none, and the directory of a word; a path may have `=` in it."""
+    name, equals, run = word.partition("=")
+    if not equals or "/" in name or Path(word).is_dir():
+        return "", word
+    if not run:
+        raise CommandError(f"RUN takes a directory behind its name, such as {name or 'mine'}=runs/mine, got {word}")
+    return name, run

@@ -15,7 +15,7 @@ from jaxrl.results.dataset import ResultError
 
 NORMALISED = (
     "Normalised returns are 0 at the mean of random actions, and 1 at the optimum or, where that is not known, at the "
-    "interquartile mean of the best algorithm."
+    "interquartile mean of the best algorithm; intervals take these returns as exact."
 )
 
 __all__ = ["write_page"]

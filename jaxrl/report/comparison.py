@@ -19,8 +19,8 @@ from jaxrl.report.runs import Run, differences
 from jaxrl.report.text import NOTHING
 from jaxrl.results.format import counted
 from jaxrl.results.p_values import corrected
-from jaxrl.results.statistics import bootstrap_interval, iqm, normalise
-from jaxrl.results.tables import Table, estimates, with_gaps
+from jaxrl.results.statistics import normalise
+from jaxrl.results.tables import Table, estimate_over_tasks, estimates, with_gaps
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -313,11 +313,7 @@ class Comparison:
         if len(tasks) == 1:
             value, low, high, _, count = estimates(values[0], self.confidence, limits)
             return [value, low, high, count]
-        count = values.shape[1]
-        if count < 2:
-            return [float(iqm(values, (-2, -1))) if count else float("nan"), float("nan"), float("nan"), count]
-        interval = bootstrap_interval(iqm, values, tasks=True, confidence=self.confidence).within(*limits)
-        return [float(interval.value), float(interval.low), float(interval.high), count]
+        return [*map(float, estimate_over_tasks(values, self.confidence, limits)), values.shape[1]]
 
     def _title(self, tasks: Sequence[str]) -> str:
         what = f"normalised {self.metric}" if self._is_normalised(tasks) else self.metric

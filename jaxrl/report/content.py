@@ -31,8 +31,8 @@ SHOWN_OF_MANY = 8
 DASHES = dict(zip(LINE_STYLES, ("", "8 4", "8 3 2 3", "2 3"), strict=True))
 DISCOUNTS_DIFFER = "Each setting's own discount weights it: settings with different discounts have no common scale."
 MADE = (
-    f"Made by jaxrl {__version__}. Intervals: bootstrap to Student's width (interquartile mean), percentile bootstrap "
-    "(profile, probability of improvement) and Student t (mean)."
+    f"Made by jaxrl {__version__}. Intervals: bootstrap to Student's width (interquartile mean), Student t (mean), "
+    "Clopper and Pearson (profile, paired P(better)) and Newcombe (unpaired P(better))."
 )
 
 __all__ = ["MADE", "citation", "look", "report_on"]

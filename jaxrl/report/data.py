@@ -12,7 +12,7 @@ import numpy as np
 from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.report.importance import importance
-from jaxrl.report.pairs import Scores, chance_of
+from jaxrl.report.pairs import Scores, chance_of, chance_rows
 from jaxrl.report.runs import Run
 from jaxrl.results.dataset import MAIN_METRICS, ResultError, range_of
 from jaxrl.results.mean_curves import mean_interval
@@ -291,24 +291,10 @@ def _better(
 ) -> dict[str, dict[str, Any]]:
     """For every baseline, the probability that a run of each line is better than a run of the baseline."""
     count = len(scores) if direction and several else 0
-    every = count <= PAIRED_LINES
-    bases = range(count) if every else [baseline]
-    chances: dict[int, list[list[float | None] | None]] = {line: [None] * count for line in bases}
-    pairs: dict[int, list[bool | None]] = {line: [None] * count for line in bases}
-    for one, other in itertools.combinations(range(count), 2):
-        if not (every or baseline in (one, other)):
-            continue
-        chance = chance_of([scores[other]], [scores[one]], direction, confidence)
-        if chance is None:
-            continue
-        for place, line, wins in ((one, other, chance), (other, one, chance.of_the_other)):
-            if place in chances:
-                pairs[place][line] = chance.paired
-                chances[place][line] = [plain(float(f"{part:.4f}")) for part in wins[:3]]
-    return {
-        "better": {str(place): row for place, row in chances.items()},
-        "paired": {str(place): row for place, row in pairs.items()},
-    }
+    bases = range(count) if count <= PAIRED_LINES else [baseline]
+    return chance_rows(
+        count, bases, lambda line, base: chance_of([scores[line]], [scores[base]], direction, confidence)
+    )
 
 
 def _profile(scores: Sequence[np.ndarray], direction: int, confidence: float) -> dict[str, Any]:

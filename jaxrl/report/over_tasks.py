@@ -7,17 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from envs.errors import UserValueError
 from jaxrl.report.alignment import values_at
 from jaxrl.report.content import MADE, citation, look
 from jaxrl.report.data import Line, failures, plain, rounded
-from jaxrl.report.pairs import Scores, chance_of, rectangle
+from jaxrl.report.pairs import Chance, Scores, chance_of, chance_rows, rectangle
 from jaxrl.report.runs import Run, runs_of
 from jaxrl.report.text import NOTHING
+from jaxrl.results.dataset import range_of
 from jaxrl.results.format import counted
 from jaxrl.results.mean_curves import mean_interval
 from jaxrl.results.plotting.style import MOST_LINES
 from jaxrl.results.result import Result
-from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, normalise, performance_profile
+from jaxrl.results.statistics import Interval, normalise, performance_profile
+from jaxrl.results.tables import estimate_over_tasks
 from jaxrl.results.text_tables import spreadsheet_cell
 
 METRIC = "return"
@@ -25,9 +28,9 @@ PER_CENT = tuple(range(5, 101, 5))  # points of a curve, of a run's environment 
 RESAMPLES, CURVE_RESAMPLES = 2000, 200
 THRESHOLDS = np.linspace(-0.25, 1.25, 61)
 TASKS_DIFFER = (
-    "Each setting is shown over the tasks on which it has runs, so that those of different tasks have no common scale. "
-    "P(better) and the matrix compare two settings over the tasks of both, each at the end of its own runs, whose "
-    "lengths are listed below. Other estimates take as many runs of each task as there are of the one with the fewest."
+    "Each setting is shown over the tasks on which it has runs: estimates of settings with different tasks cannot be "
+    "compared. P(better) and the matrix compare two settings over the tasks of both, each at the end of its own runs, "
+    "whose numbers of steps differ (see the runs by task)."
 )
 
 __all__ = ["report_over_tasks"]
@@ -47,12 +50,19 @@ def report_over_tasks(
       references: Returns that count as 0 and as 1 on each task; tasks without them are left out.
       note: Sentence that says what these returns are.
       confidence: Confidence level of every interval, in (0, 1).
+
+    Raises:
+      ValueError: No task has references, or a result has several settings.
     """
     kept = {task: results for task, results in tasks.items() if task in references}
     every = {task: {run.name: run for run in runs_of(results)} for task, results in kept.items()}
+    if not every:
+        raise UserValueError(f"references takes returns of at least one of {', '.join(tasks) or 'no task'}, got none")
     by_name: dict[str, dict[str, Run]] = {}
     for task, runs in every.items():
         for name, run in runs.items():
+            if len(run.result.settings) > 1:
+                raise UserValueError(f"tasks takes results of one setting, and {name} on {task} has several")
             by_name.setdefault(name, {})[task] = run
     names = list(by_name)
     bands = [_bands(runs, references, confidence) for runs in by_name.values()]
@@ -72,10 +82,12 @@ def report_over_tasks(
         "cells": [_texts(row) for row in numbers],
         "optima": None,
         **_pairs(ends, confidence),
+        "common": {str(base): [len(own.keys() & other.keys()) for own in ends] for base, other in enumerate(ends)},
+        "tasks": [len(own) for own in ends],
         "profile": {"tau": rounded(THRESHOLDS), "lines": [_profile(own, confidence) for own in ends]},
         "importance": [],
         "direction": 1,
-        "note": "Over several tasks it is the mean over those of both settings.",
+        "note": "",
         "text": "normalised return",
     }
     return {
@@ -96,17 +108,26 @@ def report_over_tasks(
         "notes": [*filter(None, [note]), TASKS_DIFFER, *([without] if left_out else [])],
         "runs": [_facts(name, runs) for name, runs in by_name.items()],
         "differences": {task: [_training(runs.get(name)) for name in names] for task, runs in every.items()},
-        "failures": {"listed": listed, "total": total, "runs": sum(len(run.result.seeds) for run in flat)},
+        "failures": {
+            "listed": listed,
+            "total": total,
+            "runs": sum(len(run.result.seeds) for run in flat),
+            "unit": "environment steps",
+        },
         "cite": citation(),
         "made": MADE,
     }
 
 
 def _scores(run: Run, per_cent: int, ends: tuple[float, float]) -> Scores:
-    """Normalised returns of the runs that had not failed after a share of their environment steps."""
-    step = max(int(run.steps[0]), round(run.last_step * per_cent / 100))
+    """Normalised returns of the runs that had not failed after a share of their environment steps.
+
+    There are none before the first evaluation.
+    """
+    step, seeds = round(run.last_step * per_cent / 100), np.asarray(run.result.seeds)
+    if step < run.steps[0]:
+        return Scores(np.empty(0), seeds[:0], frozenset(run.result.seeds), run)
     values, good = values_at(run.result.values(METRIC)[0], run.finite[0], run.steps, step)
-    seeds = np.asarray(run.result.seeds)
     values = normalise(values[good], *ends) if good.any() else values[good]
     return Scores(values, seeds[good], frozenset(run.result.seeds), run)
 
@@ -116,39 +137,29 @@ def _bands(
 ) -> dict[str, np.ndarray]:
     """Estimates over the tasks of a line, with the ends of their intervals, `[3, points]`."""
     bands: dict[str, list[Interval]] = {"iqm": [], "mean": []}
+    lows, highs = zip(
+        *(normalise(range_of(run.result.metrics.attrs, METRIC), *references[task]) for task, run in runs.items()),
+        strict=True,
+    )
     for per_cent in PER_CENT:
         values = rectangle([_scores(run, per_cent, references[task]).values for task, run in runs.items()])
-        num_resamples = RESAMPLES if per_cent == 100 else CURVE_RESAMPLES
-        nothing = np.full((), np.nan)
-        if values.shape[1] < 2:
-            middle = mean = Interval(nothing, nothing, nothing)
-        else:
-            middle = bootstrap_interval(iqm, values, tasks=True, confidence=confidence, num_resamples=num_resamples)
-            # Runs of different tasks are independent, so that any of them may be added up to one observation.
-            mean = mean_interval(values.mean(axis=0), confidence)
-        bands["iqm"].append(middle)
-        bands["mean"].append(mean)
+        resamples = RESAMPLES if per_cent == 100 else CURVE_RESAMPLES
+        bands["iqm"].append(estimate_over_tasks(values, confidence, (min(lows), max(highs)), resamples))
+        # Runs of different tasks are independent, so that any of them may be added up to one observation.
+        bands["mean"].append(mean_interval(values.mean(axis=0), confidence).within(np.mean(lows), np.mean(highs)))
     return {name: np.asarray([[float(part) for part in each] for each in band]).T for name, band in bands.items()}
 
 
 def _pairs(ends: Sequence[Mapping[str, Scores]], confidence: float) -> dict[str, Any]:
-    """For every baseline, the probability that each line is better, and the number of tasks of both."""
-    count = len(ends)
-    better: dict[str, list[list[float | None] | None]] = {str(base): [None] * count for base in range(count)}
-    paired: dict[str, list[bool | None]] = {str(base): [None] * count for base in range(count)}
-    common = {str(base): [0] * count for base in range(count)}
-    for base in range(count):
-        for line in range(base):
-            tasks = [task for task in ends[line] if task in ends[base]]
-            common[str(base)][line] = common[str(line)][base] = len(tasks)
-            ours, theirs = ([ends[at][task] for task in tasks] for at in (line, base))
-            chance = chance_of(ours, theirs, 1, confidence) if tasks else None
-            if chance is None:
-                continue
-            for place, other, wins in ((base, line, chance), (line, base, chance.of_the_other)):
-                better[str(place)][other] = [plain(float(f"{part:.4f}")) for part in wins[:3]]
-                paired[str(place)][other] = chance.paired
-    return {"better": better, "paired": paired, "common": common, "tasks": [len(own) for own in ends]}
+    """For every baseline, the probability that each line is better, over the tasks of both."""
+
+    def chance(line: int, base: int) -> Chance | None:
+        tasks = [task for task in ends[line] if task in ends[base]]
+        ours, theirs = ([ends[at][task] for task in tasks] for at in (line, base))
+        return chance_of(ours, theirs, 1, confidence) if tasks else None
+
+    count = len(ends) if len(ends) > 1 else 0
+    return chance_rows(count, range(count), chance)
 
 
 def _profile(own: Mapping[str, Scores], confidence: float) -> list[list[float | None]] | None:

@@ -5,6 +5,7 @@
   const linked = tasks.find((name) => location.hash === `#${encodeURIComponent(name)}`), task = linked ?? tasks[0];
   const report = tasks.length ? data.tasks[task] : data;
   const { lines, runs, metrics, percent } = report;
+  const several = Boolean(metrics[report.first].tasks);  // a report over several tasks
   const shown = new Set(report.shown);
   const INK = "#000000";  // the only colour that follows the theme of the page
   const colourOf = (line) => lines[line].colour === INK ? "var(--ink)" : lines[line].colour;
@@ -78,7 +79,7 @@
     element("all").addEventListener("click", set(() => lines.keys()));
     element("none").addEventListener("click", set(() => []));
     element("best").addEventListener("click", set(() => ranked().slice(0, 8)));
-    element("best").hidden = lines.length <= 8;
+    element("best").hidden = lines.length <= 8 || several;
   }
 
   function ranked() {
@@ -103,7 +104,8 @@
         if (!base[line]) return "–";
         const [chance, low, high] = base[line].map((value) => value === null ? null : value.toFixed(3));
         const how = metric().paired[element("baseline").value][line] ? "paired" : "unpaired";
-        return low === null ? `${chance} ${how}` : `${chance} [${low}, ${high}] ${how}`;
+        const over = several ? `, tasks: ${metric().common[element("baseline").value][line]}` : "";
+        return (low === null ? `${chance} ${how}` : `${chance} [${low}, ${high}] ${how}`) + over;
       } });
     }
     if (optima) {
@@ -113,8 +115,8 @@
       found.push({ name: "Gap", value: (line) => optima[line][1],
                    text: (line) => digits(optima[line][1], 3) + share(optima[line][2]) });
     }
-    if (metric().tasks) found.push({ name: "Tasks", value: (line) => metric().tasks[line] });
-    found.push({ name: "Seeds", value: (line) => numbers[line][6] });
+    if (several) found.push({ name: "Tasks", value: (line) => metric().tasks[line] });
+    found.push({ name: several ? "Seeds per task" : "Seeds", value: (line) => numbers[line][6] });
     if (numbers.some((row) => row[7] > 0)) found.push({ name: "Failed", value: (line) => numbers[line][7] });
     return found.map((column) => ({
       text: (line) => column.cell === undefined ? String(column.value(line)) : metric().cells[line][column.cell],
@@ -159,10 +161,12 @@
     const against = !direction || lines.length < 2 ? ""
       : ` P(better) is the probability that a run of the setting ends ${where} than a run of “${base}”, ties counting ` +
         "one half; 0.5 is no difference. It is paired, run by run of equal seeds, where both trained one algorithm and " +
-        "configuration on one environment from the same seeds, and else of every run with every other.";
+        "configuration on one environment from the same seeds, and else of every run with every other." +
+        (several ? " It is the mean over the tasks of both settings, whose number comes last." : "");
     element("table-help").textContent = `${text} after ${last} ${report.unit}. ` +
-      `IQM is the interquartile mean of the seeds, with its ${percent} bootstrap interval; the mean has its Student t ` +
-      "interval. Failed runs are excluded." +
+      `IQM is the interquartile mean of ${several ? "the runs of its tasks" : "the seeds"}, with its ${percent} ` +
+      "bootstrap interval; the mean has its Student t interval. Failed runs are excluded" +
+      (several ? " and counted over all tasks; every task has as many runs as the one with the fewest." : ".") +
       (optima ? " The optimum is the best attainable value, the gap the optimum less the IQM." : "") +
       `${against}${note ? ` ${note}` : ""}`;
   }
@@ -198,12 +202,15 @@
       return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
     };
     const base = metric().better[element("baseline").value], optima = metric().optima;
+    const common = several ? metric().common[element("baseline").value] : [];
     const head = ["setting", "iqm", "iqm_low", "iqm_high", "mean", "mean_low", "mean_high", "seeds", "failed",
                   ...(optima ? ["optimum", "gap", "gap_percent"] : []),
-                  ...(base ? ["p_better", "p_better_low", "p_better_high"] : [])];
+                  ...(base ? ["p_better", "p_better_low", "p_better_high"] : []),
+                  ...(several ? ["tasks", ...(base ? ["p_better_tasks"] : [])] : [])];
     const body = [...lines.keys()].map((line) =>
       [lines[line].cell, ...metric().numbers[line], ...(optima ? optima[line] : []),
-       ...(base ? base[line] || ["", "", ""] : [])]);
+       ...(base ? base[line] || ["", "", ""] : []),
+       ...(several ? [metric().tasks[line], ...(base ? [common[line]] : [])] : [])]);
     return [head, ...body].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
   }
 
@@ -254,6 +261,7 @@
   }
 
   function once() {
+    if (several) element("differences-title").textContent = "Runs by task";
     element("notes").replaceChildren(...report.notes.map((text) => make("p", { class: "note" }, [text])));
     const names = [...new Set(runs.flatMap((run) => Object.keys(run.facts)))];
     grid(element("runs"), ["", ...runs.map((run) => run.name)],
@@ -283,20 +291,21 @@
       ? ` The ${lines.length} best settings are in this report, ${report.left_out} others are not.` : "";
     const alike = lines.length > report.looks
       ? ` Only ${report.looks} lines have distinct styles: show fewer at a time.` : "";
-    element("curves-help").textContent = `Lines are the estimate over seeds, bands its ${percent} interval. ` +
+    const over = several ? "the runs of the setting's tasks" : "seeds";
+    element("curves-help").textContent = `Lines are the estimate over ${over}, bands its ${percent} interval. ` +
       "Press a setting above to hide or show it. Drag to zoom (double-click for all); with the keyboard, the arrow " +
       `keys read values, + and - zoom and 0 shows all.${many}${alike}`;
   }
 
   function failures() {
-    const { listed, total, runs: number } = report.failures, target = element("failures");
+    const { listed, total, runs: number, unit = report.unit } = report.failures, target = element("failures");
     const all = `${number.toLocaleString("en")} runs`;
     if (!total) {
       target.replaceChildren(make("p", {}, [`None: every metric of all ${all} is finite.`]));
       return;
     }
     const into = make("table"), when = ({ since, at_the_end: stays }) =>
-      `${since.toLocaleString("en")} ${report.unit}${stays ? "" : ", for a time"}`;
+      `${since.toLocaleString("en")} ${unit}${stays ? "" : ", for a time"}`;
     grid(into, ["Setting", "Seed", "Since", "Metrics that are not finite"],
       listed.map((one) => [one.line, String(one.seed), when(one), one.metrics.join(", ")]));
     const more = total > listed.length ? ` The first ${listed.length.toLocaleString("en")} are listed.` : "";
@@ -328,7 +337,8 @@
     importance();
     element("profile-help").textContent = "Of each setting, the share of its runs whose final value is " +
       `${better(direction)} a threshold, with pointwise ${percent} intervals. ` +
-      `${direction ? "A line that is above another everywhere belongs to the better setting. " : ""}` +
+      `${direction ? `${several ? "Of two settings with the same tasks, a" : "A"} line that is above another ` +
+        "everywhere belongs to the better setting. " : ""}` +
       "The legend above selects the settings shown.";
   }
 

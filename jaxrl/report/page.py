@@ -104,6 +104,8 @@ def write_reports(
       overview: Report over all tasks, as of `report_over_tasks`, that is shown first; None for none.
       confidence: Confidence level of every interval, in (0, 1).
     """
+    if overview is not None and OVERVIEW in tasks:
+        raise UserValueError(f"tasks has the name {OVERVIEW!r}, which is that of the overview")
     file = _checked(out, confidence)
     with _replaced(file) as part:
         reports = {task: report_on(runs_of(runs), None, None, (), (), confidence) for task, runs in tasks.items()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from jaxrl.report.runs import Run
 from jaxrl.results.p_values import improvement_p_value
 from jaxrl.results.statistics import probability_of_improvement
 
-__all__ = ["Chance", "Scores", "chance_of", "p_value_of", "rectangle"]
+__all__ = ["Chance", "Scores", "chance_of", "chance_rows", "p_value_of", "rectangle"]
 
 
 class Scores(NamedTuple):
@@ -80,6 +81,38 @@ def chance_of(ours: Sequence[Scores], theirs: Sequence[Scores], direction: int, 
         low = high = float("nan")
     chance = Chance(float(higher.value), low, high, paired)
     return chance if direction > 0 else chance.of_the_other
+
+
+def chance_rows(
+    count: int, bases: Sequence[int], chance: Callable[[int, int], Chance | None]
+) -> dict[str, dict[str, Any]]:
+    """Probabilities that each line is better than each baseline, ready for JSON, to four digits and with None for nan.
+
+    Args:
+      count: Number of lines.
+      bases: Positions of the baselines.
+      chance: Function of a line and a baseline, the later of the two first: the probability, or None.
+
+    Returns:
+      `better`: `{position of a baseline: [probability, low, high] of each line}`, and `paired`, with None for a line
+      without a probability.
+    """
+    better: dict[int, list[list[float | None] | None]] = {base: [None] * count for base in bases}
+    paired: dict[int, list[bool | None]] = {base: [None] * count for base in bases}
+    for first, second in itertools.combinations(range(count), 2):
+        if first not in better and second not in better:
+            continue
+        wins = chance(second, first)
+        if wins is None:
+            continue
+        for base, line, each in ((first, second, wins), (second, first, wins.of_the_other)):
+            if base in better:
+                better[base][line] = [float(f"{part:.4f}") if np.isfinite(part) else None for part in each[:3]]
+                paired[base][line] = each.paired
+    return {
+        "better": {str(base): row for base, row in better.items()},
+        "paired": {str(base): row for base, row in paired.items()},
+    }
 
 
 def p_value_of(ours: Sequence[Scores], theirs: Sequence[Scores]) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,12 @@ def draw_curves(comparison: Compared, path: str | Path | None) -> matplotlib.fig
     figure = new_figure(path, (PANEL[0] if columns == 1 else 4.6 * columns, PANEL[1] if rows == 1 else 3.4 * rows))
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for ax, task in zip(panels, tasks, strict=False):
+        first = []  # line of each entry
         for entry in comparison.entries:
+            first.append(len(ax.get_lines()))
             result = _joined(entry, task, comparison.metric)
             learning_curves(result, comparison.metric, ax=ax, label=entry.label, confidence=comparison.confidence)
-        _emphasise(ax, comparison)
+        _emphasise(ax, comparison.entries, first)
         counts = [sum(len(run.result.seeds) for run, _ in entry.parts[task]) for entry in comparison.entries]
         runs = " to ".join(dict.fromkeys(map(str, (min(counts), max(counts)))))
         what = f": interquartile mean of {runs} runs, {comparison.confidence:.0%} interval" if len(tasks) == 1 else ""
@@ -64,27 +67,37 @@ def draw_profiles(
     unit = UNITS.get(comparison.metric, comparison.metric.replace("_", " "))
     if path is not None:
         require_picture(path)
-    drawn = performance_profiles(
+    ax = new_figure(path, PANEL).subplots() if ax is None else ax
+    before = len(ax.get_lines())
+    performance_profiles(
         scores,
         better="lower" if comparison.direction < 0 else "higher",
-        ax=new_figure(path, PANEL).subplots() if ax is None else ax,
+        ax=ax,
         label=f"normalised {comparison.metric}" if comparison.references else unit,
         confidence=comparison.confidence,
     )
-    _emphasise(drawn, comparison)
-    write_picture(drawn.figure, path)
-    return drawn
+    drawn = [entry for entry in comparison.entries if entry.label in scores]
+    _emphasise(ax, drawn, range(before, before + len(drawn)))
+    write_picture(ax.figure, path)
+    return ax
 
 
-def _emphasise(ax: matplotlib.axes.Axes, comparison: Compared) -> None:
-    """Draw lines thick that are not of the benchmark, among lines that are."""
-    from_benchmark = {entry.label: entry.is_of_benchmark for entry in comparison.entries}
-    if not any(from_benchmark.values()):
+def _emphasise(ax: matplotlib.axes.Axes, entries: Sequence[Entry], first: Sequence[int]) -> None:
+    """Draw results thick that are not of the benchmark, among results that are.
+
+    Args:
+      ax: Axes, whose legend ends with the entries.
+      entries: Lines of the comparison that are drawn.
+      first: Position of the first line of each.
+    """
+    if not any(entry.is_of_benchmark for entry in entries):
         return
-    legend = ax.get_legend()
-    for line in [*ax.get_lines(), *([] if legend is None else legend.get_lines())]:
-        if not from_benchmark.get(str(line.get_label()), True):
-            line.set_linewidth(EMPHASISED)
+    lines, legend = ax.get_lines(), ax.get_legend()
+    handles = [] if legend is None else legend.get_lines()[-len(entries) :]
+    for i, entry in enumerate(entries):
+        if not entry.is_of_benchmark:
+            for line in (lines[first[i]], *handles[i : i + 1]):
+                line.set_linewidth(EMPHASISED)
 
 
 def _joined(entry: Entry, task: str, metric: str) -> Result:

@@ -12,7 +12,7 @@ import numpy as np
 from envs.terminal import printable
 from jaxrl.results.dataset import ResultError, range_of
 from jaxrl.results.optima import optima
-from jaxrl.results.statistics import bootstrap_interval, iqm
+from jaxrl.results.statistics import Interval, bootstrap_interval, iqm
 from jaxrl.results.text_tables import aligned, decimals_of, plain_lines
 
 if TYPE_CHECKING:
@@ -172,6 +172,24 @@ def estimates(
         interval = bootstrap_interval(iqm, runs, confidence=confidence).within(*limits)
         low, high = float(interval.low), float(interval.high)
     return value, low, high, mean, int(runs.size)
+
+
+def estimate_over_tasks(
+    runs: np.ndarray, confidence: float, limits: tuple[float, float], num_resamples: int = 2000
+) -> Interval:
+    """IQM of the runs of all tasks with its stratified interval; nan where there are too few.
+
+    Args:
+      runs: Values of the runs that did not fail, `[tasks, num_runs]`.
+      confidence: Confidence level, in (0, 1).
+      limits: Smallest and largest possible value.
+      num_resamples: Number of bootstrap resamples.
+    """
+    nothing, count = np.full((), np.nan), runs.shape[1]
+    if count < 2:
+        return Interval(np.asarray(iqm(runs, (-2, -1))) if count else nothing, nothing, nothing)
+    interval = bootstrap_interval(iqm, runs, tasks=True, confidence=confidence, num_resamples=num_resamples)
+    return interval.within(*limits)
 
 
 def _is_number(value: object) -> bool:

@@ -1,5 +1,6 @@
 """The cells of the benchmark, and the files that it keeps of them."""
 
+import dataclasses
 import importlib.util
 import subprocess
 import sys
@@ -98,7 +99,10 @@ def test_results_are_compared_with_the_benchmark(
     np.testing.assert_array_equal(rows.loc["benchmark a2c"], other.loc["a2c"])
     assert rows.loc["benchmark a2c", "seeds"] == 3 and 1.0 <= rows.loc["benchmark a2c", "iqm"] <= 1.75
     assert jaxrl.compare(mine, "benchmark").names == ["ppo", "benchmark a2c"]
-    for ax in (comparison.plot().axes[0], comparison.profiles(ax=Figure().subplots())):
+    broken = dataclasses.replace(mine, metrics=mine.metrics.copy(deep=True))
+    broken.metrics["return"][0, -1] = np.nan
+    with_failure = jaxrl.compare({"mine": broken}, "benchmark").plot().axes[0]
+    for ax in (comparison.plot().axes[0], with_failure, comparison.profiles(ax=Figure().subplots())):
         ours, theirs = (line.get_linewidth() for line in ax.get_lines()[:2])
         assert ours > 1.5 * theirs  # thick among those of the benchmark
         legend = ax.get_legend()

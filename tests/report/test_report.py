@@ -516,7 +516,11 @@ def test_the_command_writes_the_page_and_reports_mistakes(tmp_path, capsys):
     assert cli.main(["report", *named, "--out", str(out), "--baseline", "first"]) == 0
     assert [line["label"] for line in data_of(out)["lines"]] == ["first", "b"]
     assert cli.main(["report", f"b={paths[0]}", paths[1], "--out", str(out)]) == 2
-    assert f"RUN takes one directory for each name, and b names {paths[0]} and {paths[1]}" in capsys.readouterr().err
+    assert f"b is the name of {paths[0]} and {paths[1]}; give them names, such as" in capsys.readouterr().err
+    assert cli.main(["report", "b=", "--out", str(out)]) == 2
+    assert "RUN takes a directory behind its name, such as b=runs/mine, got b=" in capsys.readouterr().err
+    assert cli.main(["report", str(tmp_path / "lr=0.1" / "a"), "--out", str(out)]) == 2
+    assert str(tmp_path / "lr=0.1" / "a") in capsys.readouterr().err
     with pytest.raises(SystemExit):
         cli.main(["report", "--help"])
     assert "usage: jaxrl report" in capsys.readouterr().out
@@ -768,7 +772,7 @@ def test_a_reader_selects_one_of_several_tasks(browser, tmp_path):
         write_reports(tasks, tmp_path / "x.txt", title="", description="")
 
 
-def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
+def test_a_report_has_lines_of_the_benchmark(browser, tmp_path, capsys):
     result = result_of(100, attrs={"environment": "delayed-choice"})
     result.save(tmp_path / "mine")
     assert cli.main(["report", str(tmp_path / "mine"), "--to", "benchmark", "--out", str(tmp_path / "x.html")]) == 0
@@ -776,7 +780,9 @@ def test_a_report_has_lines_of_the_benchmark(tmp_path, capsys):
     have = jaxrl.benchmark.load()
     names = [f"benchmark {name}" for name in have.results("delayed-choice")]
     assert [line["label"] for line in data["lines"]] == ["mine", *names] and len(names) >= 7
-    assert [line["width"] for line in data["lines"]] == [4.0] + [2.0] * len(names)
+    browser.get((tmp_path / "x.html").as_uri())
+    widths = [line.get_attribute("stroke-width") for line in find(browser, "#curves path.line")]
+    assert widths == ["4"] + ["2"] * len(names)
     place = names.index("benchmark a2c") + 1
     assert data["steps"][place] == [0, STEPS[-1]]  # where the run ends, before the second evaluation of the cell
     kept = have.result("a2c", "delayed-choice")

@@ -361,4 +361,32 @@ FAULTS = (
         "first = min(stored.seeds)",
         "tests/benchmark/test_benchmark_cells.py::test_a_cell_is_trained_again_with_further_seeds",
     ),
+    Fault(
+        "other-baselines-without-the-other-chance",
+        "jaxrl/report/pairs.py",
+        "(second, first, wins.of_the_other)",
+        "(second, first, wins)",
+        "tests/report/test_over_tasks.py::test_two_lines_are_compared_over_the_tasks_of_both[0.95]",
+    ),
+    Fault(
+        "runs-over-tasks-as-independent-observations-of-the-mean",
+        "jaxrl/report/over_tasks.py",
+        "mean_interval(values.mean(axis=0), confidence)",
+        "mean_interval(values.ravel(), confidence)",
+        "tests/report/test_over_tasks.py::test_estimates_agree_with_slow_references[0.95]",
+    ),
+    Fault(
+        "estimates-over-tasks-beyond-the-range",
+        "jaxrl/results/tables.py",
+        "return interval.within(*limits)",
+        "return interval",
+        "tests/report/test_over_tasks.py::test_intervals_end_where_the_range_of_returns_ends",
+    ),
+    Fault(
+        "curves-over-tasks-before-their-first-evaluation",
+        "jaxrl/report/over_tasks.py",
+        "if step < run.steps[0]:",
+        "if step < 0:",
+        "tests/report/test_over_tasks.py::test_a_curve_begins_at_the_first_evaluation",
+    ),
 )
