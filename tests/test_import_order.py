@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 # Rows of the parts (packages and modules) of a package: a part imports only parts of earlier rows.
 ROWS = {
-    "jaxrl": """version lazy deprecation pytrees importing parquet | checks | discounts | learning | sweeps | algorithms
+    "jaxrl": """version lazy deprecation pytrees importing | checks | discounts | learning | sweeps | algorithms
         | presets | results | tracking | runtime | policies tuning bandits
         | benchmark | report distributed hazards plotting statistics | cli""",
     "jaxrl.runtime": """machine hosts loop warm_start | accelerators | layout options laws | call programs

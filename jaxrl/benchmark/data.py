@@ -17,7 +17,6 @@ from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.fetching import address, cached, download
 from jaxrl.benchmark.measured import measured
-from jaxrl.parquet import write_parquet
 from jaxrl.policies.export import export_policy
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.results.checksums import checksum_of_file, read_sealed, sealed_json
@@ -25,6 +24,7 @@ from jaxrl.results.dataset import UNKNOWN, ResultError, metrics_dataset, range_o
 from jaxrl.results.description import config_of
 from jaxrl.results.format import reason
 from jaxrl.results.optima import OPTIMA
+from jaxrl.results.parquet import write_parquet
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table, estimates

@@ -16,10 +16,10 @@ from envs.base import Environment
 from envs.errors import MissingPackageError, UserTypeError, UserValueError, installing
 from envs.files import replacing
 from envs.settings import in_own_settings
-from jaxrl.parquet import write_parquet
 from jaxrl.policies.labelling import LENGTH
 from jaxrl.policies.playing import not_an_environment
 from jaxrl.pytrees import PyTree
+from jaxrl.results.parquet import write_parquet
 
 if TYPE_CHECKING:
     import pandas

@@ -155,7 +155,8 @@ def estimates(
     scores: list[Scores] = []
     for line in lines:
         run = runs[line.run]
-        values, finite = run.result.values(metric)[line.index].astype(np.float64), run.finite[line.index]
+        values = run.result.values(metric)[line.index].astype(np.float64)
+        finite = run.finite[line.index] & np.isfinite(values)  # a loss has no value before training
         kept, limits = points_of(values.shape[1]), range_of(run.result.metrics.attrs, metric)
         mean, middle = (
             _over_points(values[:, kept], finite[:, kept], estimate).within(*limits)

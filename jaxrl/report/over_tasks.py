@@ -106,7 +106,7 @@ def report_over_tasks(
         "metrics": {"normalised_return": entry},
         "swept": 0,
         "notes": [*filter(None, [note]), TASKS_DIFFER, *([without] if left_out else [])],
-        "runs": [_facts(name, runs) for name, runs in by_name.items()],
+        "runs": [_described(name, runs) for name, runs in by_name.items()],
         "differences": {task: [_training(runs.get(name)) for name in names] for task, runs in every.items()},
         "failures": {
             "listed": listed,
@@ -184,11 +184,11 @@ def _texts(row: Sequence[float]) -> list[str]:
 
 
 def _training(run: Run | None) -> str:
-    """The length of a line's training on a task."""
+    """Number of seeds of a line on a task, and of environment steps of each."""
     return NOTHING if run is None else f"{counted(len(run.result.seeds), 'seed')} x {run.last_step:,} steps"
 
 
-def _facts(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
+def _described(name: str, runs: Mapping[str, Run]) -> dict[str, Any]:
     """The description of a line for the reader."""
     steps = sum(run.last_step * len(run.result.seeds) for run in runs.values())
     facts = {"Tasks": str(len(runs)), "Environment steps of all runs": f"{steps:,}"}

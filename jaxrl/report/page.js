@@ -178,7 +178,7 @@
     if (!whole) return;
     element("matrix-help").textContent = "Probability that a run of the row is better than a run of the column at the " +
       `end, ties counting one half, with its ${percent} interval` +
-      (common ? ", as a mean over the tasks of both, whose number comes last" : "") +
+      (several ? ", as a mean over the tasks of both, whose number comes last" : "") +
       ". The legend above selects the settings shown.";
     const cell = (line, base) => {
       const found = line === base ? null : wins[base][line];
@@ -186,7 +186,7 @@
       const [chance, low, high] = found.map((value) => value === null ? null : value.toFixed(2));
       const tint = `background:color-mix(in srgb, var(--accent) ${Math.round(45 * found[0])}%, transparent)`;
       const title = `${lines[line].label} against ${lines[base].label}, ${paired[base][line] ? "paired" : "unpaired"}`;
-      const over = common ? `, ${common[base][line]}` : "";
+      const over = several ? `, ${common[base][line]}` : "";
       return make("td", { style: tint, title }, [(low === null ? chance : `${chance} [${low}, ${high}]`) + over]);
     };
     element("matrix").replaceChildren(

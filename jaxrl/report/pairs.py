@@ -91,7 +91,8 @@ def chance_rows(
     Args:
       count: Number of lines.
       bases: Positions of the baselines.
-      chance: Function of a line and a baseline, the later of the two first: the probability, or None.
+      chance: Function `chance(line, other)`, which returns the probability that a run of the line is better, or None;
+        it is called once for each pair, with the later line first.
 
     Returns:
       `better`: `{position of a baseline: [probability, low, high] of each line}`, and `paired`, with None for a line

@@ -17,7 +17,6 @@ from filelock import FileLock, Timeout
 from envs.arguments import check_flag
 from envs.errors import ExistsError
 from envs.files import replacing, writing
-from jaxrl.parquet import write_parquet
 from jaxrl.pytrees import PyTree
 from jaxrl.results.best import PREFIX
 from jaxrl.results.checksums import checksum_of_file, sealed_json
@@ -27,6 +26,7 @@ from jaxrl.results.file_names import CONFIG, FILES, LOCK, METRICS, PARQUET, POLI
 from jaxrl.results.json_values import parsed
 from jaxrl.results.optima import OPTIMA, known_optima
 from jaxrl.results.own_files import begun, foreign_files
+from jaxrl.results.parquet import write_parquet
 from jaxrl.results.text_tables import spreadsheet_cell
 
 if TYPE_CHECKING:

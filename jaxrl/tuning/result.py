@@ -15,10 +15,10 @@ import numpy as np
 
 from envs.errors import ExistsError
 from envs.files import refuse_links, replacing
-from jaxrl.parquet import write_parquet
 from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError, range_of
 from jaxrl.results.json_values import as_read
+from jaxrl.results.parquet import write_parquet
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import probability_of_improvement
 from jaxrl.results.storage import SEARCH, write_csv

@@ -98,6 +98,17 @@ def test_a_known_optimum_has_columns_with_the_gap_to_it(tmp_path):
     assert data["metrics"]["length"]["optima"] is None
 
 
+def test_a_metric_without_a_value_before_training_begins_later(tmp_path):
+    result = result_of()
+    result.metrics.coords["env_step"] = [0, *STEPS[1:]]
+    result.metrics["value_loss"][:, 0] = np.nan
+    metrics = report_of(tmp_path, {"a": result})["metrics"]
+    for curves in metrics["value_loss"]["curves"].values():
+        ((value, low, high),) = curves
+        assert value[0] is low[0] is high[0] is None and None not in [*value[1:], *low[1:], *high[1:]]
+    assert None not in metrics["return"]["curves"]["iqm"][0][0]
+
+
 def test_a_label_is_no_formula_in_the_table_that_is_downloaded(tmp_path):
     names = ["=HYPERLINK(1)", "plain", "-1"]
     data = report_of(tmp_path, {name: result_of(key=i) for i, name in enumerate(names)})

@@ -17,7 +17,7 @@ def write_parquet(table: pandas.DataFrame, file: Path, *, compression: str = "sn
     Args:
       table: Table, whose columns have one type each.
       file: File to write, whatever its name.
-      compression: Compression of the columns.
+      compression: Name of the compression of the columns.
     """
     import pyarrow
     import pyarrow.parquet
