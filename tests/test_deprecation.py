@@ -40,7 +40,7 @@ def test_the_warning_is_at_the_line_of_the_user(tmp_path: Path) -> None:
     assert str(warning.message) == "a is deprecated since jaxrl 0.2 and is removed in 0.4; use b."
 
 
-def test_python_shows_it_by_default() -> None:
+def test_python_shows_the_warning_by_default() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.resetwarnings()
         for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):

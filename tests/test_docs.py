@@ -58,6 +58,7 @@ SLOW = (
     "tutorials/environment.md",
     "tutorials/evolution.md",
     "tutorials/first-run.md",
+    "tutorials/learn-a-discount.md",
     "tutorials/partners.md",
     "tutorials/q-learning.md",
     "tutorials/scaling.md",
@@ -123,7 +124,7 @@ def test_rows_of_presets_have_the_steps_that_these_take() -> None:
     assert rows == rounded
 
 
-def test_every_discount_of_the_table_is_the_class_beside_it() -> None:
+def test_every_discount_of_the_table_is_the_class_in_its_row() -> None:
     table = PAGES["reference/discounts.md"]
     rows = re.findall(r"^\| (`[^|]*`) \| `(\w+)\(([^)]*)\)` \|", table, flags=re.MULTILINE)
     assert len(rows) == 8

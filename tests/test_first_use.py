@@ -342,7 +342,7 @@ def test_two_names_train_as_their_preset(
         ((jaxrl.ppo(envs.make("cartpole")),), "such as env_steps=499_712 of the preset$"),
     ],
 )
-def test_a_missing_number_of_steps_gets_a_sentence_with_an_example(arguments: Any, sentence: str) -> None:
+def test_a_missing_number_of_steps_is_reported_with_an_example(arguments: Any, sentence: str) -> None:
     with pytest.raises(TypeError, match=sentence):
         jaxrl.train(*arguments)
 
@@ -369,7 +369,7 @@ def test_names_that_do_not_exist_get_a_near_one() -> None:
 
 
 @pytest.mark.slow
-def test_checks_say_how_far_they_are_and_how_many_laws_hold(capsys: pytest.CaptureFixture[str]) -> None:
+def test_checks_report_progress_and_how_many_laws_hold(capsys: pytest.CaptureFixture[str]) -> None:
     envs.check(envs.probes.ConstantReward(), num_steps=8)
     assert capsys.readouterr().err.endswith("envs.check(ConstantReward): ok: 11 laws\n")
     with pytest.raises(envs.ContractError):

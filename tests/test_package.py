@@ -114,7 +114,7 @@ def test_importing_jaxrl_takes_under_a_second():
 
 
 @pytest.mark.slow
-def test_first_use_costs_little_more_than_the_libraries_it_needs():
+def test_first_use_costs_little_more_than_its_libraries():
     first_use = "import jaxrl; jaxrl.ppo, jaxrl.train, jaxrl.grid, jaxrl.ugae"
     assert import_seconds(first_use, after="import jax, gymnax, distrax, optax") < 0.3
 

@@ -67,7 +67,7 @@ def test_the_call_site_is_the_demo():
     assert "--eval-at-start " in demo and "eval_at_start=True" in block
 
 
-def test_the_citation_names_this_version_and_the_repository_once_it_is_published():
+def test_the_citation_names_this_version_and_a_published_repository():
     citation = (ROOT / "CITATION.cff").read_text()
     assert f"\nversion: {jaxrl.__version__}\n" in citation
     assert re.findall(r"^repository-code: (.*)$", citation, flags=re.MULTILINE) == [REPOSITORY] * bool(REPOSITORY)

@@ -305,7 +305,7 @@ def learned(name: str, discount: Any, **fields: Any) -> tuple[np.ndarray, Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("time_limits", ["bootstrap", "terminal"])
 @pytest.mark.parametrize("name", ["sac", "discrete sac", "td3", "dqn"])
-def test_a_time_limit_is_an_end_only_where_it_is_said_to_be(name: str, time_limits: str) -> None:
+def test_a_time_limit_is_an_end_only_where_declared_terminal(name: str, time_limits: str) -> None:
     values, (steps, _) = learned(name, GAMMA, time_limits=time_limits)
     assert steps.truncated.mean() == pytest.approx(1 / 5, abs=0.01) and not steps.terminated.any()
     endless, ending = (linear_task.action_values(steps.obs, steps.next_obs[:, 0], GAMMA, limit) for limit in (None, 5))
@@ -331,7 +331,7 @@ def test_values_under_a_mixture_are_those_of_its_exponentials(name: str) -> None
 # --- inputs of critics, and the prefill --------------------------------------------------------
 
 
-def test_the_scale_of_observations_leaves_actions_as_they_are() -> None:
+def test_the_scale_of_observations_leaves_actions_unchanged() -> None:
     env = wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 3.0)
     configs = (jaxrl.TD3Config(hidden=(4,), own_scale=scale) for scale in (1.0, 8.0))
     plain, scaled = (actor_critic("td3", env, config, (3,)) for config in configs)

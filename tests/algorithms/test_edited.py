@@ -53,7 +53,7 @@ def test_an_edited_copy_is_not_searched_as_the_original() -> None:
 
 
 @pytest.mark.slow
-def test_equal_algorithms_are_known_whenever_they_were_built() -> None:
+def test_equal_algorithms_are_recognised_in_any_order_of_building() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
     for width in range(1, 70):  # more than the builder keeps
         jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(SMALL, hidden=(width,)))

@@ -179,7 +179,7 @@ def test_without_a_baseline_returns_take_the_place_of_advantages() -> None:
         ({"normalise_advantage": "minibatch"}, r"^normalise_advantage .*'minibatch'"),
     ],
 )
-def test_reinforce_refuses_a_baseline_that_it_cannot_have(fields: Any, sentence: str) -> None:
+def test_reinforce_refuses_an_impossible_baseline(fields: Any, sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         jaxrl.ReinforceConfig(**fields)
 

@@ -207,7 +207,7 @@ NAMED = wrappers.transform_observation(NUMBERS, lambda obs: {"first": obs[:1], "
     ],
     ids=["mask", "dictionary"],
 )
-def test_masks_and_dictionaries_leave_custom_networks_as_they_are(name: str, env: Any, network: Any) -> None:
+def test_masks_and_dictionaries_leave_custom_networks_unchanged(name: str, env: Any, network: Any) -> None:
     algo = Case(name, env, network).build(own=True)
     hparams, params = algo.prepare(algo.hparams), env.default_params
     state = jax.eval_shape(algo.init, jax.random.key(0), hparams, params)

@@ -227,7 +227,7 @@ def test_kl_stop_ends_an_epoch_or_a_minibatch_or_rewinds_the_step() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kl_stop", ["minibatch", "rewind"])
-def test_without_a_bound_on_the_divergence_it_does_not_matter_where_it_would_stop(kl_stop: Any) -> None:
+def test_without_a_bound_on_the_divergence_the_place_to_stop_does_not_matter(kl_stop: Any) -> None:
     env, key, results = envs.make("cartpole"), jax.random.key(0), []
     for config in (TINY, dataclasses.replace(TINY, kl_stop=kl_stop)):
         algo = jaxrl.ppo(env, config)

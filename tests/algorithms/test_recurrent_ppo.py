@@ -154,7 +154,7 @@ class Forgetful(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_every_step_ends_an_episode_it_is_feed_forward(key: jax.Array, kind: Any) -> None:
+def test_recurrent_ppo_is_feed_forward_with_episodes_of_one_step(key: jax.Array, kind: Any) -> None:
     env = envs.make("probe/action-and-observation-dependent", continuous=True)
     config = dataclasses.replace(
         TINY, memory=kind, **OWN.get(kind, {}), num_minibatches=1, num_epochs=2, reset_pool=None

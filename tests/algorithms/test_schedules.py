@@ -54,7 +54,7 @@ def test_a_step_size_of_0_ends_learning(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CURVED)
-def test_a_curve_covers_the_run_and_every_step_takes_it(name: str) -> None:
+def test_a_curve_covers_the_run_and_every_step_reads_its_value(name: str) -> None:
     algo, constant = built(name, {})
     fields = [
         field for field, kind in constant.composites.items() if kind is Curve and vars(constant)[field] is not None
@@ -83,7 +83,7 @@ def test_a_curve_of_the_step_size_that_ends_at_0_ends_learning() -> None:
     assert algo.stopped(algo.prepare(constant.replace(lr=Curve([0.0, 1e-3])), None, 100), 100) is None
 
 
-def test_a_longer_run_keeps_the_end_of_a_curve_and_reports_it() -> None:
+def test_a_longer_run_keeps_the_end_of_a_curve_and_reports_this() -> None:
     algo, constant = built("ppo", {})
     hparams = jax.tree.map(np.float32, constant).replace(clip_eps=Curve([0.2, 0.1]))
     short, longer = (algo.prepare(hparams, None, env_steps) for env_steps in (100, 200))

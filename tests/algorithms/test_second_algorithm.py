@@ -85,7 +85,7 @@ def test_a_hyper_parameter_may_matter_late(algo: Algorithm) -> None:
 
 
 @pytest.mark.slow
-def test_a_result_says_how_it_is_built(run: Path, algo: Algorithm) -> None:
+def test_a_result_records_how_its_algorithm_is_built(run: Path, algo: Algorithm) -> None:
     config = json.loads((run / "config.json").read_text())
     assert config["algorithm"] == NAME
     assert config["config"] == {"prefill": 32, "batch": 4, "hidden": [8]}
@@ -109,7 +109,7 @@ print(json.dumps({"algo": builder, "points": result.metrics.sizes["env_step"]}))
 
 
 @pytest.mark.slow
-def test_another_process_loads_it_where_its_module_is(run: Path, tmp_path: Path) -> None:
+def test_another_process_loads_a_run_if_its_module_can_be_imported(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "run")
     without = elsewhere(LOAD + "result.policy(seed=0, lr=0.1)", tmp_path)
     assert json.loads(without.stdout) == {"algo": None, "points": 4}  # its metrics need no algorithm
@@ -153,7 +153,7 @@ def test_it_is_searched_and_exported(algo: Algorithm, run: Path, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_the_shell_trains_plans_evaluates_resumes_and_exports_it(
+def test_the_shell_trains_plans_evaluates_resumes_and_exports_a_second_algorithm(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = str(tmp_path / "run")

@@ -55,7 +55,7 @@ def test_the_interval_is_students(regret):
         mean_interval([1.0, 2.0], confidence=95)
 
 
-def test_the_interval_covers_the_mean_as_often_as_it_says():
+def test_the_interval_of_the_mean_has_its_nominal_coverage():
     runs = np.random.default_rng(1).exponential(size=(100, 4_000))
     actual = mean_interval(runs)
     covered = np.mean((actual.low < 1) & (actual.high > 1))

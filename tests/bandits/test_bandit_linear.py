@@ -32,7 +32,7 @@ def world(steps, logistic=False, seed=0):
 
 
 @pytest.mark.slow
-def test_lin_ucb_pulls_the_arms_of_least_squares_solved_anew_over_ten_thousand_pulls():
+def test_lin_ucb_pulls_the_arms_of_repeated_least_squares_over_ten_thousand_pulls():
     steps = 10_000
     features, rewards = world(steps)
     hparams = LinUCBHParams(exploration=0.7, ridge=2.0)

@@ -198,7 +198,7 @@ def test_sums_of_a_million_terms_keep_their_digits() -> None:
     assert float(last["regret"]) == pytest.approx(gap * float(last["pulls"][1]), rel=1e-6)
 
 
-def test_a_result_is_saved_with_all_that_it_has_and_found_again(tmp_path: Path) -> None:
+def test_a_saved_result_loads_with_all_of_its_parts(tmp_path: Path) -> None:
     result = run(out=tmp_path / "run")
     loaded = jaxrl.load_result(tmp_path / "run")
     for name in result.metrics.data_vars:
@@ -251,7 +251,7 @@ def test_arguments_that_are_not_a_bandit_and_a_policy_are_refused() -> None:
 
 
 @pytest.mark.slow
-def test_ppo_learns_a_bandit_as_it_does_any_environment() -> None:
+def test_ppo_learns_a_bandit_like_any_environment() -> None:
     """Three arms that pay 0.1, 0.9 and 0.1; random pulls have a regret of 0.53 each."""
     env = envs.make("bandit/bernoulli", means=(0.1, 0.9, 0.1))
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=8, num_steps=50, hidden=(16,)))

@@ -58,7 +58,7 @@ PULLS, SUMS = [4, 9, 12, 1], [3.0, 6.0, 5.0, 0.0]
 
 
 @pytest.mark.slow
-def test_thompson_pulls_arms_as_often_as_they_seem_best():
+def test_thompson_pulls_arms_by_their_probability_of_being_best():
     numbers = np.random.default_rng(5)
     pulls, sums = np.array(PULLS), np.array(SUMS)
     hparams = ThompsonHParams(alpha=0.5, beta=2.0)
@@ -68,7 +68,7 @@ def test_thompson_pulls_arms_as_often_as_they_seem_best():
     assert masked[:2].sum() == 0 and masked[2:].all()
 
 
-def test_thompson_with_normal_rewards_pulls_arms_as_often_as_they_seem_best():
+def test_thompson_with_normal_rewards_pulls_arms_by_their_probability_of_being_best():
     numbers = np.random.default_rng(6)
     policy = thompson_gaussian()
     hparams = type(policy.hparams)(mean=0.3, scale=0.5, sigma=0.7)
@@ -90,7 +90,7 @@ def test_thompson_by_laplace_pulls_arms_as_often_as_its_approximation_has_them_b
 
 
 @pytest.mark.slow
-def test_discounted_thompson_pulls_arms_as_often_as_they_seem_best():
+def test_discounted_thompson_pulls_arms_by_their_probability_of_being_best():
     numbers = np.random.default_rng(9)
     policy, hparams = discounted_thompson(), DiscountedThompsonHParams(0.9, 1.0, 1.5)
     counts = chosen(policy, hparams, after(policy, hparams, PULLS, SUMS))

@@ -55,7 +55,7 @@ def test_cells_that_are_trained_again_are_compared_with_their_data(
     assert moved["again"] == pytest.approx(float(jaxrl.statistics.iqm(other + 3)), rel=1e-6)
 
 
-def test_runs_that_fail_when_they_are_trained_again_count_as_the_worst(
+def test_runs_that_fail_in_a_repetition_count_as_the_worst(
     stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     few, none = verified(monkeypatch, again(stored, failed=2), again(stored, failed=30))

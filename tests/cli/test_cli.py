@@ -503,7 +503,7 @@ def test_seeds_are_counted_or_named(words: str, seeds: Any):
 
 
 @pytest.mark.parametrize("words", ["0:1e9", "3 0:1e7", f"0:{10**40}"])
-def test_a_list_of_seeds_is_not_written_out_before_it_is_refused(words: str, capsys: pytest.CaptureFixture[str]):
+def test_a_list_of_seeds_is_refused_before_listing(words: str, capsys: pytest.CaptureFixture[str]):
     assert cli.main(["train", "ppo", "cartpole", "--seeds", *words.split()]) == 2
     assert f"takes at most 10,000,000 seeds, got {words.split()[-1]}" in capsys.readouterr().err
 

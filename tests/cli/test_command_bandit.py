@@ -54,7 +54,7 @@ def test_a_comparison_is_printed_drawn_and_saved(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.slow
-def test_a_comparison_that_was_stopped_continues_where_it_stopped(
+def test_a_stopped_comparison_resumes_at_its_last_step(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     words = "bandit --arms 3 --policies ucb1,exp3 --steps 60 --runs 6 --points 3 --no-progress --out"

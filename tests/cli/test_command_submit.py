@@ -123,7 +123,7 @@ echo "Submitted batch job $number"
     return folder
 
 
-def test_slurm_gets_an_array_and_a_job_that_depends_on_it(
+def test_slurm_receives_an_array_and_a_dependent_job(
     cluster: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "x"

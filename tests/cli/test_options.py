@@ -18,7 +18,7 @@ def test_every_option_has_a_flag(takes: type):
     assert names[0] == "block" and names[-1] == "no_progress"
 
 
-def test_a_command_says_it_in_its_own_words_and_adds_flags_of_its_own():
+def test_a_command_has_texts_and_flags_of_its_own():
     own = ("mine", int, 3)
     fields = run_flags(PlanOptions, texts={"block": "Width."}, kinds={"shard": int}, after={"memory": [own]})
     assert [name for name, *_ in fields] == ["block", "devices", "memory", "mine", "precision", "keep", "shard"]

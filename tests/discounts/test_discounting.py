@@ -335,7 +335,7 @@ def test_next_weight_steps_along_the_curve(discount):
     np.testing.assert_allclose(weights, discount.curve(300)[1:], rtol=6 * ULP * 300, atol=1e-37)
 
 
-def test_stack_of_one_family_keeps_it():
+def test_stack_of_one_family_keeps_the_family():
     batch = stack(["beta:0.98,0.5", BetaWeighted(0.9, 0)])
     assert isinstance(batch, BetaWeighted)
     np.testing.assert_array_equal(batch.mu, np.asarray([0.98, 0.9], np.float32))

@@ -82,7 +82,7 @@ def test_curves_of_one_family_in_a_sweep(text: str) -> None:
     np.testing.assert_allclose(sweep.hparams.discount.curve(HORIZON), own, **TOLERANCE)
 
 
-def test_a_family_with_a_curve_alone_has_it_as_far_as_it_was_prepared() -> None:
+def test_a_family_with_only_a_curve_has_its_prepared_part() -> None:
     prepared = prepare(Halves(), PREPARED_FOR)
     np.testing.assert_allclose(prepared.curve(PREPARED_FOR), 0.5 ** np.arange(PREPARED_FOR + 1))
     np.testing.assert_allclose(prepared.curve(3), [1, 0.5, 0.25, 0.125])

@@ -156,7 +156,7 @@ def test_sleeping_arms_are_masked_and_regret_is_against_those_awake() -> None:
 
 
 @pytest.mark.slow
-def test_late_rewards_arrive_once_each_when_they_are_due() -> None:
+def test_late_rewards_arrive_once_each_after_their_delay() -> None:
     env: Any = envs.make("bandit/delayed", delays=(0.25, 0.0, 0.5, 0.25), inner=envs.make("bandit/gaussian"))
     states, actions, rewards, info, obs = walk(env, env.default_params, 2000)
     late_actions, late_rewards, valid = info["arrivals"]

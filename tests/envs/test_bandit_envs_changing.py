@@ -13,7 +13,7 @@ import envs
 # --- values that change -----------------------------------------------------------------
 
 
-def test_pieces_that_are_given_start_when_they_say() -> None:
+def test_stated_pieces_start_at_their_steps() -> None:
     pieces = ((0.1, 0.9, 0.5), (0.8, 0.2, 0.4))
     env: Any = envs.make("bandit/piecewise", means=pieces, starts=(0, 3))
     states, actions, rewards, info, _ = walk(env, env.default_params, 6)
@@ -25,7 +25,7 @@ def test_pieces_that_are_given_start_when_they_say() -> None:
 
 
 @pytest.mark.slow
-def test_pieces_that_are_drawn_last_as_long_as_they_should() -> None:
+def test_drawn_pieces_have_the_expected_length() -> None:
     env: Any = envs.make("bandit/piecewise", num_arms=3, rewards="gaussian")
     params = env.default_params.replace(change=0.25, low=-1.0, high=3.0, sigma=0.1)
     states, actions, rewards, *_ = walk(env, params, DRAWS)

@@ -125,7 +125,7 @@ def test_where_members_are_revealed_the_optimum_is_the_mean_of_their_best_respon
     assert hidden < best - 0.1
 
 
-def test_the_optimum_of_the_default_population_is_higher_where_it_is_revealed() -> None:
+def test_revealing_the_default_population_raises_the_optimum() -> None:
     short = {"num_steps": 4, "max_steps_in_episode": 4}
     env = LeverGame(reveals=True)
     params = dataclasses.replace(env.default_params, **short)

@@ -85,7 +85,7 @@ def _check_car(seen: crowd_scenes.Substeps, mass: float) -> None:
 
 
 @pytest.mark.slow
-def test_a_car_presses_people_against_a_wall_and_crushes_nobody():
+def test_a_car_presses_people_against_a_wall_without_overlap():
     seen = crowd_scenes.press(
         "polar-acceleration", "2022", crowd_scenes.car(np.inf), crowd_scenes.in_front_of_the_car, decisions=200
     )
@@ -151,7 +151,7 @@ def test_a_box_that_can_be_pushed_takes_its_part_of_the_momentum():
     np.testing.assert_allclose(pushed.box_centre[0, 0], 1.2 + 0.5 * DT, atol=1e-5)
 
 
-def test_a_box_that_nobody_can_push_takes_walkers_along():
+def test_a_box_with_a_fixed_velocity_takes_walkers_along():
     box = crowd_scenes.obstacles([(1.2, 0, 1, 1)], velocity=[(-1.0, 0)])
     after, pushed, _ = _one_substep([(0, 0)], [(0.5, 0)], box)
     np.testing.assert_allclose(after.velocity[0], [-1.0, 0], atol=2e-5 / DT)

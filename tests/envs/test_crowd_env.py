@@ -431,7 +431,7 @@ def test_random_people_are_drawn_within_their_ranges() -> None:
 # --- sweeps, curricula, descriptions -------------------------------------------------------
 
 
-def test_a_curriculum_switches_weights_when_it_is_due() -> None:
+def test_a_curriculum_switches_weights_at_its_step() -> None:
     env = Crowd(num_agents=2, preset="2023")
     stages = reward_variant("base")
     params = dataclasses.replace(

@@ -142,7 +142,7 @@ def queue():
 
 
 @pytest.mark.slow
-def test_nobody_is_there_before_the_entry(queue) -> None:
+def test_people_stand_still_before_their_entry(queue) -> None:
     _, episode = queue
     walking, interval = np.asarray(episode.walking), float(episode.interval)
     first = np.argmax(walking, axis=0)
@@ -233,7 +233,7 @@ def test_a_simulated_episode_becomes_a_recording(queue, tmp_path: Path) -> None:
     np.testing.assert_allclose(scene.entries, entries, rtol=1e-6)
 
 
-def test_nobody_walks_in_an_episode_without_walkers(queue) -> None:
+def test_an_episode_without_walkers_has_no_active_person(queue) -> None:
     _, episode = queue
     with pytest.raises(ValueError, match="trajectory must have an agent that walks for a decision"):
         Recording.of(dataclasses.replace(episode, walking=jnp.zeros_like(episode.walking)))

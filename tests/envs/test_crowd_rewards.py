@@ -392,7 +392,7 @@ def test_local_density_and_the_nearest_two() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", [1.0, 80.0, 2000.0])
-def test_empty_places_bring_nobody_nearer(scale: float) -> None:
+def test_empty_places_are_no_neighbours(scale: float) -> None:
     """From 200 places on, lists are used; empty places have no effect on the distances in them."""
     position = jnp.asarray(np.random.default_rng(0).uniform(-scale, scale, (40, 2)), jnp.float32)
     places = jnp.concatenate([position, jnp.zeros((260, 2))])

@@ -23,7 +23,7 @@ def place(scenario: scenarios.Scenario, num_agents: int, count: int, seed: int =
 @pytest.mark.slow
 @pytest.mark.parametrize("name", scenarios.SCENARIOS)
 @pytest.mark.parametrize("obstacles", [False, True])
-def test_nobody_starts_inside_anything(name: str, obstacles: bool) -> None:
+def test_all_start_apart_from_others_and_from_boxes(name: str, obstacles: bool) -> None:
     scene = place(scenarios.as_scenario(name, obstacles), 30, 20)
     position = np.asarray(scene.position)[:20]
     apart = np.hypot(*(position[:, None] - position[None]).T) + 9 * np.eye(20)

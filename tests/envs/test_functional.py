@@ -124,7 +124,7 @@ def test_ones_own_is_adapted(key: jax.Array):
     assert (obs["place"].tolist(), int(obs["side"]), float(reward), bool(terminated)) == ([1.0], 1, 1.0, False)
 
 
-def test_a_run_directory_can_describe_it():
+def test_a_run_directory_can_describe_a_functional_environment():
     import jaxrl
 
     algo = jaxrl.ppo(envs.make("functional/tabular/Blackjack-v0", natural=True))

@@ -246,7 +246,7 @@ def test_names_in_gymnasium() -> None:
     assert len(frames.render()) == 2
 
 
-def test_made_with_another_limit_it_ends_sooner_and_many_at_their_limit() -> None:
+def test_another_time_limit_ends_one_or_many_environments_sooner() -> None:
     env = gymnasium.make("jaxrl/Pendulum-v1", max_episode_steps=3)
     env.reset(seed=0)
     assert [bool(env.step(np.zeros(1, np.float32))[3]) for _ in range(3)] == [False, False, True]

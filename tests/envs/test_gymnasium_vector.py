@@ -201,7 +201,7 @@ def test_a_trainer_bootstraps_from_the_final_observation_in_every_mode() -> None
             np.testing.assert_allclose(collected, native[: len(collected)], rtol=0, atol=1e-4)
 
 
-def test_gymnasiums_vector_wrappers_take_it() -> None:
+def test_gymnasiums_vector_wrappers_accept_the_environment() -> None:
     register()
     many = gymnasium.make_vec("jaxrl/DelayedChoice-v0", num_envs=3, max_episode_steps=6)
     assert many.spec is not None and many.spec.id == "jaxrl/DelayedChoice-v0" and many.num_envs == 3

@@ -331,7 +331,7 @@ def test_a_sample_is_seen_once_and_answered_after_the_delay() -> None:
 
 
 @pytest.mark.slow
-def test_half_of_the_trials_match_and_each_draws_anew() -> None:
+def test_half_of_the_trials_match_and_each_draws_its_own() -> None:
     env = DelayedMatch(num_symbols=3)
     sample, test = jax.vmap(env._draw)(jax.random.split(jax.random.key(0), 6000))
     table = np.zeros((3, 3))

@@ -171,7 +171,7 @@ def test_every_wrapper_is_listed() -> None:
 
 
 @pytest.mark.parametrize("name", WRAPPED)
-def test_wrappers_keep_the_optimum_or_do_not_know_it(name: str) -> None:
+def test_wrappers_keep_the_optimum_or_have_none(name: str) -> None:
     make, kept = WRAPPED[name]
     env = make()
     assert type(env).__name__ == name
@@ -202,7 +202,7 @@ def test_a_time_limit_changes_the_optimum_with_the_parameters() -> None:
     assert env.optimum(env.default_params.replace(max_steps_in_episode=2), 0.5) == 11 * 1.5
 
 
-def test_a_subclass_of_a_wrapper_has_no_optimum_unless_it_states_one() -> None:
+def test_a_subclass_of_a_wrapper_has_no_optimum_unless_stated() -> None:
     @dataclasses.dataclass(frozen=True)
     class Halved(TimeLimit):
         def step_env(self, key: Any, state: Any, action: Any, params: Any) -> Any:

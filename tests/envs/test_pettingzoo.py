@@ -73,7 +73,7 @@ def test_a_random_rollout_equals_the_native_one():
 
 
 @pytest.mark.slow
-def test_agents_leave_when_they_finish():
+def test_finished_agents_leave():
     """Two agents walk to goals at different distances: the nearer one arrives first, is terminated and leaves."""
     scene = Areas(spawns=[((0, 0), (0.1, 0.1)), ((0, 5), (0.1, 5.1))], goals=[((1, -1), (2, 1)), ((3, 4), (4, 6))])
     env = Crowd(scenario=scene, num_agents=2, substeps=2)

@@ -140,7 +140,7 @@ def test_the_point_moves_on_a_closed_curve_with_its_velocity() -> None:
     np.testing.assert_allclose(obs[22:], env._target(after.phase, PARAMS)[1], atol=1e-6)
 
 
-def test_a_linear_controller_holds_it_in_place() -> None:
+def test_a_linear_controller_hovers_in_place() -> None:
     """An LQR gain of the linearised step, from starts tilted by up to 0.5 rad: no termination, nearly all rewards."""
     carrying = float(2 * np.sqrt(PARAMS.mass * PARAMS.gravity / 4 / PARAMS.thrust) / PARAMS.max_rpm - 1)
     rotors = (carrying + 1) / 2 * PARAMS.max_rpm

@@ -58,7 +58,7 @@ class Loose(envs.Environment):
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_a_setting_is_replaced_inside_and_in_force_again_after_it(name: str) -> None:
+def test_a_setting_is_replaced_inside_and_restored_after(name: str) -> None:
     usual = getattr(jax.config, name)
     with SETTINGS[name]():
         changed = getattr(jax.config, name)

@@ -58,14 +58,14 @@ def test_keys_alone_and_traced_are_the_same():
 
 
 @pytest.mark.parametrize("implementation", ["threefry2x32", "rbg"])
-def test_keys_of_other_implementations_stay_as_they_are(implementation):
+def test_keys_of_other_implementations_are_unchanged(implementation):
     key = jax.random.key(0, impl=implementation)
     again = unrolled(unrolled(key))
     assert (again.dtype == key.dtype) == (implementation == "rbg")
     np.testing.assert_array_equal(jax.random.key_data(again), jax.random.key_data(key))
 
 
-def test_where_jax_draws_other_numbers_keys_stay_as_they_are():
+def test_keys_are_unchanged_where_jax_draws_other_numbers():
     key = jax.random.key(0)
     with jax.threefry_partitionable(False):
         assert unrolled(key).dtype == key.dtype
@@ -89,7 +89,7 @@ def test_a_word_is_drawn_by_one_pass_without_a_loop():
     assert "while" not in str(resets.lower(jax.random.key(0)).compile().as_text())
 
 
-def test_bare_words_stay_as_they_are():
+def test_bare_words_are_unchanged():
     key = jax.random.PRNGKey(5)
     assert unrolled(key) is key and rolled(key) is key
     env = envs.make("cartpole")

@@ -163,7 +163,7 @@ def test_a_rollout_restarts_the_time() -> None:
     np.testing.assert_array_equal(steps.next_obs[:, 0, -1], [0.75, 0.5, 0.25, 0] * 2)
 
 
-def test_ppo_reads_it() -> None:
+def test_ppo_trains_on_a_wrapped_environment() -> None:
     algo = jaxrl.ppo(time_feature(DictCrowd(2)))
     state = jax.eval_shape(algo.init, jax.random.key(0), algo.hparams, algo.env.default_params)
     assert state.weights[0]["params"]["actor_0"]["kernel"].shape == (2 + 1 + 1, 64)
@@ -183,7 +183,7 @@ def test_it_trains_evaluates_and_saves(tmp_path: Any) -> None:
 
 
 @pytest.mark.slow
-def test_a_result_on_it_loads_without_the_algorithm(tmp_path: Any) -> None:
+def test_a_result_on_a_wrapped_environment_loads_without_the_algorithm(tmp_path: Any) -> None:
     env = envs.wrappers.time_feature(envs.make("cartpole"))
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,)))
     result = jaxrl.train(algo, env_steps=16, seeds=1, evals=1, eval_episodes=2, progress=False, out=tmp_path / "run")

@@ -71,7 +71,7 @@ def test_an_episode_has_the_parameters_that_its_key_draws(parameters: Any) -> No
         assert reward == native_reward
 
 
-def test_every_reset_draws_anew_and_an_episode_keeps_its_draw() -> None:
+def test_every_reset_draws_and_an_episode_keeps_its_draw() -> None:
     env = randomise(envs.make("cartpole"), LENGTH)
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=8, num_steps=64, hidden=(4,), critic_sees="privileged"))
     params, hparams = env.default_params, algo.prepare(algo.hparams)
@@ -244,7 +244,7 @@ def test_the_argument_of_train_puts_the_algorithm_on_a_randomised_environment(pa
     assert (moved.config, moved.hparams, moved.settings_from) == (algo.config, algo.hparams, algo.settings_from)
 
 
-def test_an_algorithm_that_cannot_be_built_anew_is_not_randomised() -> None:
+def test_an_algorithm_that_cannot_be_rebuilt_is_not_randomised() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(num_envs=4, num_steps=16))._replace(builder=None)
     with pytest.raises(ValueError, match=r"^randomise takes an algorithm that can be built anew, and the .*; build it"):
         jaxrl.train(algo, env_steps=64, randomise=LENGTH)

@@ -663,7 +663,7 @@ def test_wrong_actions_cost() -> None:
             assert float(reward) == -value and bool(terminated)
 
 
-def test_probes_end_as_they_say() -> None:
+def test_probes_end_as_declared() -> None:
     truncates, terminates = probes.OnlyTruncates(steps=3), probes.OnlyTerminates(steps=3)
     for env, ends in ((truncates, (False, True)), (terminates, (True, False))):
         _, state = env.reset(jax.random.key(0))
@@ -724,7 +724,7 @@ class OtherType(Walk):
         ),
     ],
 )
-def test_an_environment_that_lies_is_refused_before_it_is_run(env: Any, sentence: str) -> None:
+def test_an_environment_that_breaks_the_contract_is_refused_before_a_run(env: Any, sentence: str) -> None:
     with pytest.raises(envs.ContractError, match=sentence):
         check_abstractly(env)
 

@@ -43,7 +43,7 @@ def test_a_stack_of_curves_has_the_values_of_each() -> None:
         stack_composites([Curve([1, 2]), Curve([1, 2, 3])])
 
 
-def test_a_curve_is_the_string_from_which_it_is_made_again() -> None:
+def test_a_curve_equals_the_one_built_from_its_string() -> None:
     curve = Curve(VALUES)
     assert str(curve) == "curve:0.001,0.0003,0.002,0" and as_composite(str(curve)) == curve
     assert hash(as_composite(" Curve: 0.001, 3e-4,0.002,0 ")) == hash(curve) and curve != Curve(VALUES[:2])

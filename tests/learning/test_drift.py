@@ -63,7 +63,7 @@ def test_the_drift_is_never_negative_and_vanishes_with_its_slope_where_the_polic
     assert any(total_drift(random_drift(seed), 0.1, 1.0, EPS) == 0 for seed in range(20)), "the bound binds"
 
 
-def test_the_initial_weights_leave_the_clip_as_it_is() -> None:
+def test_the_initial_weights_leave_the_clip_unchanged() -> None:
     log_ratio, advantage, weight = samples(5)
     drift = Drift.initial(8)
     value, slopes = correction_of(drift, log_ratio, advantage, weight, EPS)
@@ -81,7 +81,7 @@ def test_outliers_have_bounded_slopes() -> None:
     assert np.all(np.abs(np.asarray(pull) * len(far)) <= bound)
 
 
-def test_a_drift_is_the_string_from_which_it_is_made_again() -> None:
+def test_a_drift_equals_the_one_built_from_its_string() -> None:
     drift = random_drift(7)
     assert as_composite(str(drift)) == drift and hash(as_composite(str(drift))) == hash(drift)
     assert drift != random_drift(8) and repr(drift) == "Drift(hidden[5, 4], bias[4], out[4], offset[])"

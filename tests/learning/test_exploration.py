@@ -46,7 +46,7 @@ def test_correlated_noise_is_standard_normal_at_every_step() -> None:
     np.testing.assert_allclose(covariance, 0.9**lags, atol=5 * (2 / runs) ** 0.5)
 
 
-def test_a_walk_begins_anew_where_an_episode_begins() -> None:
+def test_a_walk_is_reset_at_the_start_of_an_episode() -> None:
     noisy = actor(True)
     start = noisy.initial_memory(None)
     obs, noise = jnp.zeros(2), jnp.float32([0.5, -0.25])

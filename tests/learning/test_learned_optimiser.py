@@ -109,7 +109,7 @@ def test_features_are_bounded_and_free_of_units() -> None:
     np.testing.assert_array_equal(values, np.broadcast_to(np.asarray(expected)[:, None], (9, 3)))
 
 
-def test_weights_are_the_string_from_which_they_are_made_again() -> None:
+def test_weights_equal_those_built_from_their_string() -> None:
     weights = random_optimiser(7)
     assert as_composite(str(weights)) == weights and str(weights).startswith("learned-optimiser:")
     assert repr(weights) == "LearnedOptimiser(hidden[9, 3], bias[3], out[3, 2], offset[2])"

@@ -162,7 +162,7 @@ def test_where_the_ratio_is_one_all_losses_have_the_policy_gradient() -> None:
             np.testing.assert_array_equal(jax.grad(loss)(start, advantage, weight, jnp.float32(eps)), exact)
 
 
-def test_the_quadratic_surrogate_is_best_at_its_distance_and_pulls_back_beyond_it() -> None:
+def test_the_quadratic_surrogate_is_best_at_its_distance_and_falls_beyond() -> None:
     eps = 0.2
     ratio = jnp.array([1.1, 1.2, 1.5, 0.9, 0.8, 0.5])
     advantage = jnp.array([2.0, 2.0, 2.0, -2.0, -2.0, -2.0])

@@ -28,7 +28,7 @@ def test_sequences_stay_whole_and_in_order() -> None:
     assert sorted(environments[:, 0].ravel().tolist()) == list(range(num_envs))
 
 
-def test_each_epoch_shuffles_anew() -> None:
+def test_each_epoch_has_its_own_shuffle() -> None:
     def one_epoch(carry: jax.Array, parts: jax.Array) -> tuple[jax.Array, jax.Array]:
         return carry + jnp.sum(parts), parts
 

@@ -315,7 +315,7 @@ class Summing(nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*CELLS, "own", "own cell", "flax"])
-def test_agents_are_unrolled_apart_as_they_are_stepped(key: jax.Array, name: str) -> None:
+def test_unrolling_several_agents_equals_stepping_each_apart(key: jax.Array, name: str) -> None:
     with jax.enable_x64(True):
         network = built(name)
         assert is_recurrent(network)
@@ -386,7 +386,7 @@ class Odd(Counting):
         (Odd(2, wrong="counts"), "network must have parameters as its only variables, got Odd with 'batch_stats'"),
     ],
 )
-def test_a_network_that_cannot_be_used_gets_a_sentence(network: Any, sentence: str) -> None:
+def test_an_unusable_network_is_reported(network: Any, sentence: str) -> None:
     with pytest.raises((TypeError, ValueError), match=sentence):
         check_recurrent(network, jax.ShapeDtypeStruct((WIDTH,), jnp.float32), 2)
 

@@ -278,7 +278,7 @@ def test_termination_wins_over_the_time_limit(life: int, limit: int, flags: tupl
 
 
 @pytest.mark.parametrize(("time_limits", "ends"), [("bootstrap", [1, 0, 1, 0]), ("terminal", [1, 1, 1, 0])])
-def test_a_time_limit_ends_the_value_only_where_it_is_terminal(time_limits: str, ends: list[int]) -> None:
+def test_only_a_terminal_time_limit_ends_the_value(time_limits: str, ends: list[int]) -> None:
     """Four steps of one environment of two agents, of which one terminates alone in the third step."""
     terminated, truncated = np.array([[1], [0], [0], [0]], bool), np.array([[0], [1], [0], [0]], bool)
     both = np.ones((4, 1, 2), bool)
@@ -368,7 +368,7 @@ def test_an_agents_memory_is_that_of_the_start_where_its_own_episode_ended() -> 
 
 
 @pytest.mark.slow
-def test_memories_start_anew_after_a_time_limit(start: Carry) -> None:
+def test_memories_are_reset_after_a_time_limit(start: Carry) -> None:
     carry = start._replace(memory=memories(counting().initial_memory(None), (NUM_ENVS,)))
     _, steps, _ = rollout(Mortal(), Params(), counting(), None, jax.random.key(2), carry, wishes(), NUM_STEPS)
     assert np.any(steps.truncated)

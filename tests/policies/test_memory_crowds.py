@@ -111,7 +111,7 @@ def test_a_film_shows_walks_of_a_policy_with_memory(
 
 
 @pytest.mark.slow
-def test_evaluation_rests_when_it_has_walked_enough(policy: TrainedPolicy) -> None:
+def test_mean_speeds_count_steps_of_a_crowd_that_stopped(policy: TrainedPolicy) -> None:
     # Three decisions of twelve cover a quarter of the distance, whether actions are sampled or not.
     speeds, env = [], policy.algo.env
     assert isinstance(env, Crowd)

@@ -236,7 +236,7 @@ def test_a_program_without_jaxrl_reads_names_and_starts(name: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_memory_may_stay_as_it_is_or_be_a_score(name: str, tmp_path: Path) -> None:
+def test_a_memory_may_be_constant_or_equal_a_score(name: str, tmp_path: Path) -> None:
     # One output is an input then, and another one is two outputs.
     algo = echo(Repeat())
 

@@ -259,7 +259,7 @@ def test_bad_arguments_of_render_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_crowd_is_drawn_where_it_walks(tmp_path):
+def test_a_crowd_is_drawn_at_its_positions(tmp_path):
     env = Crowd("choke", num_agents=4)
     scene, state = Scene(env, env.default_params), start(env)
     first = scene.frame(state)

@@ -94,7 +94,7 @@ def test_a_smaller_crowd_keeps_places_for_absent_neighbours(policy):
     check_fit(env, policy.algo.env)
 
 
-def test_numbers_of_the_scenario_are_kept_where_it_is_the_same():
+def test_numbers_of_a_scenario_of_the_same_kind_are_kept():
     env = Crowd("circle", num_agents=3)
     wide = of(env, scenario=replace(env.default_params.scenario, radius=9.0))
     assert crowd_like(wide, "circle", 5)[1].scenario.radius == 9.0
@@ -159,7 +159,7 @@ def test_random_actions_are_everybodys_own():
     assert action.shape == (5, 2) and len(np.unique(action)) == 10
 
 
-def test_one_episode_is_no_longer_than_it_is(policy, tmp_path):
+def test_more_steps_than_an_episode_has_are_refused(policy, tmp_path):
     with pytest.raises(ValueError, match=r"num_steps is 7; \.html shows one episode, of 6 steps at most"):
         jaxrl.render(policy.algo.env, policy, tmp_path / "x.html", num_steps=7)
 

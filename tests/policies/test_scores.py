@@ -136,7 +136,7 @@ def test_values_are_those_of_the_critic() -> None:
     np.testing.assert_allclose(policy.values(OBS), 2 * obs[:, 0] - obs[:, 3], rtol=1e-6)
 
 
-def test_policies_without_the_numbers_report_it(ppo: TrainedPolicy, dqn: TrainedPolicy) -> None:
+def test_policies_without_the_numbers_are_refused(ppo: TrainedPolicy, dqn: TrainedPolicy) -> None:
     with pytest.raises(UserValueError, match=r"q_values needs a policy that acts by action values.* got one of ppo"):
         ppo.q_values(OBS)
     with pytest.raises(UserValueError, match=r"values needs a policy with a critic .* got one of dqn"):
@@ -148,7 +148,7 @@ def test_policies_without_the_numbers_report_it(ppo: TrainedPolicy, dqn: Trained
     assert jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**SMALL, critic="mixture")).value is None
 
 
-def test_scores_take_the_memory_and_leave_it() -> None:
+def test_scores_depend_on_the_memory() -> None:
     config = jaxrl.PPOConfig(num_envs=4, num_steps=4, memory="gru", memory_size=4, hidden=(4,))
     policy = policy_of(jaxrl.ppo(envs.make("cartpole"), config))
     memory = policy.initial_memory(2)

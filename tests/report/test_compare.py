@@ -185,7 +185,7 @@ def test_p_values_of_pairs_exchange_the_runs_of_a_seed(monkeypatch):
             improvement_p_value(x, y, paired=True)
 
 
-def test_p_values_need_little_memory_and_do_not_depend_on_it(monkeypatch):
+def test_p_values_do_not_depend_on_the_number_computed_at_once(monkeypatch):
     first, second = np.arange(7.0), np.arange(9.0) + 1.5
     whole = improvement_p_value([first], [second])
     monkeypatch.setattr("jaxrl.results.p_values.MOST_PERMUTED", 1_000)
@@ -342,7 +342,7 @@ def test_several_tasks_are_normalised_and_averaged(on_tasks):
         on_tasks.table("acrobat")
 
 
-def test_values_are_normalised_as_they_are_asked_to(results):
+def test_values_are_normalised_by_the_requested_bounds(results):
     comparison = jaxrl.compare(results, normalise={"cartpole": (10, 110)})
     expected = (slow_iqm(slow_values(results["dqn"], 60_000)) - 10) / 100
     assert comparison.table().rows[0][1] == pytest.approx(expected, rel=1e-12)

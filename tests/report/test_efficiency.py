@@ -48,7 +48,7 @@ def test_first_steps_are_those_of_a_slow_search(direction: int) -> None:
 
 
 @pytest.mark.parametrize("count", [6, 8, 17, 32])
-def test_the_interval_of_a_median_holds_it_as_often_as_it_says(count: int) -> None:
+def test_the_interval_of_a_median_has_its_nominal_coverage(count: int) -> None:
     """The ranks are the narrowest whose binomial probability is at least the confidence."""
     _, low, high = median_interval(np.arange(1.0, count + 1), 0.95)
     lower, upper = int(low), int(high)
@@ -60,7 +60,7 @@ def test_the_interval_of_a_median_holds_it_as_often_as_it_says(count: int) -> No
     assert coverage(lower) >= 0.95 > coverage(lower + 1)
 
 
-def test_few_and_infinite_values_have_the_interval_that_they_allow() -> None:
+def test_intervals_of_few_and_infinite_values_are_nan_and_infinite() -> None:
     assert all(map(math.isnan, median_interval(np.zeros(0), 0.95)))
     median, low, high = median_interval(np.asarray([3.0, 1.0, 2.0]), 0.95)
     assert median == 2.0 and math.isnan(low) and math.isnan(high)

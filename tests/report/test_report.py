@@ -86,7 +86,7 @@ def report_of(tmp_path, runs, **options) -> dict:
     return data_of(write_report(runs, tmp_path / "report.html", **options))
 
 
-def test_a_known_optimum_has_columns_with_the_gap_to_it(tmp_path):
+def test_a_known_optimum_adds_columns_of_the_gap(tmp_path):
     known, unknown = (
         Result(result_of(6, seeds=4).metrics, {}, jaxrl.ppo(envs.make(name), jaxrl.PPOConfig()))
         for name in ("fishery", "pendulum")
@@ -154,7 +154,7 @@ def test_estimates_are_those_of_the_table_and_of_the_statistics(tmp_path):
         assert value[0] == 1 and value[-1] == 0 and np.all(np.array(low) <= high)
 
 
-def test_of_a_regret_less_is_better_and_of_a_loss_nobody_has_said(tmp_path):
+def test_less_is_better_for_a_regret_and_unknown_for_a_loss(tmp_path):
     data = report_of(tmp_path, {"bad": bandit_of(300, 1), "good": bandit_of(100, 2)})
     regret = data["metrics"]["regret"]
     assert (data["first"], data["unit"], data["estimate"], regret["direction"]) == ("regret", "pulls", "mean", -1)
@@ -603,7 +603,7 @@ def test_the_table_is_that_of_the_result(page, runs):
     assert [row[-2:] for row in cells(page)] == [["64", "0"], ["63", "1"]]
 
 
-def test_a_legend_entry_takes_its_curve_away_and_brings_it_back(page):
+def test_a_legend_entry_hides_and_shows_its_curve(page):
     low, high = find(page, ".key")
     high.click()
     assert high.get_attribute("aria-pressed") == "false"
@@ -848,7 +848,7 @@ def test_the_page_fits_a_small_window_and_a_dark_one(page):
 
 
 @pytest.mark.slow
-def test_the_code_of_a_run_trains_it_again(tmp_path):
+def test_the_code_of_a_run_repeats_the_run(tmp_path):
     import envs
     import jaxrl
 

@@ -111,7 +111,7 @@ def test_axes_can_be_chosen_and_one_parameter_is_one_line() -> None:
     assert [heat_map(three).axes[0].get_xlabel(), heat_map(three).axes[0].get_ylabel()] == ["length", "mass"]
 
 
-def test_cells_without_a_run_report_it() -> None:
+def test_cells_without_a_run_are_marked_as_failed() -> None:
     episodes = episodes_of()
     episodes["return"].values[:, 1, 0] = np.nan
     texts = heat_map(episodes).axes[0].texts

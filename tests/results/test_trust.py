@@ -128,7 +128,9 @@ def test_only_modules_that_the_user_allows_are_imported(
     capsys.readouterr()
 
 
-def test_weights_import_nothing_that_they_name(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_import_no_module_named_in_their_metadata(
+    kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import safetensors.numpy
     from safetensors import safe_open
 

@@ -44,7 +44,7 @@ def test_programs_are_compiled_in_turn_where_memory_is_tight(in_turn: bool, monk
 # --- numbers beyond any memory -----------------------------------------------------------
 
 
-def test_too_many_seeds_are_refused_before_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_seeds_are_refused_before_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any) -> list[int]:
         raise AssertionError("seeds were listed")
 

@@ -300,7 +300,7 @@ def test_resuming_a_finished_run_mends_its_result(algo: Algorithm, whole: Path, 
     assert_same_bits(jaxrl.load_result(tmp_path / "x", algo), jaxrl.load_result(whole, algo))
 
 
-def test_resuming_says_nothing_more_than_it_has_to(
+def test_resuming_prints_nothing_without_progress(
     algo: Algorithm, stopped: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(stopped, tmp_path / "x")

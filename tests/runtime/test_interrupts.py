@@ -74,7 +74,7 @@ def test_one_while_garbage_is_collected_ends_the_command_quietly(monkeypatch: py
     assert sys.unraisablehook is hook
 
 
-def test_one_while_the_command_line_is_imported_ends_it_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_during_the_import_of_the_command_line_ends_quietly(monkeypatch: pytest.MonkeyPatch) -> None:
     class Interrupted(importlib.abc.MetaPathFinder):
         def find_spec(self, name: str, *_: object) -> None:
             if name == "jaxrl.cli.main":

@@ -73,7 +73,7 @@ def test_the_best_policy_is_that_of_the_earliest_highest_return(result: jaxrl.Re
         assert policy.env_steps == (int(at[setting, seed]) + 1) * PER_ITERATION
 
 
-def test_metrics_and_last_policies_are_those_without_it(result: jaxrl.Result) -> None:
+def test_metrics_and_last_policies_do_not_depend_on_keeping_the_best(result: jaxrl.Result) -> None:
     last = train(keep="last")
     assert last.best is None and "keep" not in last.metrics.attrs
     np.testing.assert_array_equal(last.policies, result.policies)

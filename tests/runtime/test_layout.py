@@ -245,7 +245,7 @@ def test_a_device_that_stands_twice_compiles_once() -> None:
     assert len(executables) == 3 and len(set(map(id, executables))) == 1
 
 
-def test_programs_come_back_in_the_order_they_were_given() -> None:
+def test_programs_are_returned_in_the_order_of_the_arguments() -> None:
     def adds(number: int) -> Any:
         def lower(device: Any) -> Any:
             shape = jax.ShapeDtypeStruct((), jnp.int32, sharding=SingleDeviceSharding(device))

@@ -103,7 +103,7 @@ def test_a_shard_that_ended_early_is_said(algo: Algorithm, sweep: Any, shards: l
 
 
 @pytest.mark.slow
-def test_a_shard_that_stopped_between_evaluations_has_no_numbers_where_it_was_not_evaluated(
+def test_a_shard_stopped_between_evaluations_has_no_later_numbers(
     algo: Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = RUN | {"env_steps": 128}
@@ -141,7 +141,7 @@ def told_to(directory: Path, **changes: Any) -> None:
     write_json(directory / "run.json", reported | changes)
 
 
-def test_a_shard_that_was_killed_before_it_had_a_result_is_left_out(shards: list[Path], tmp_path: Path) -> None:
+def test_a_shard_killed_before_its_first_result_is_left_out(shards: list[Path], tmp_path: Path) -> None:
     for i, shard in enumerate(shards):
         shutil.copytree(shard, tmp_path / f"x-{i}")
         for file in [*(tmp_path / f"x-{i}").glob("metrics.*"), *(tmp_path / f"x-{i}").glob("policies.npz")]:
@@ -157,9 +157,7 @@ def test_a_shard_that_was_killed_before_it_had_a_result_is_left_out(shards: list
         jaxrl.merge([tmp_path / "x-0", tmp_path / "x-1"])
 
 
-def test_a_shard_that_was_killed_while_it_was_made_longer_ends_early(
-    algo: Algorithm, shards: list[Path], tmp_path: Path
-) -> None:
+def test_a_shard_killed_during_an_extension_ends_early(algo: Algorithm, shards: list[Path], tmp_path: Path) -> None:
     for i in range(2):
         shutil.copytree(shards[i], tmp_path / f"x-{i}")
     longer = jaxrl.resume(tmp_path / "x-0", env_steps=128, algo=algo, progress=False)

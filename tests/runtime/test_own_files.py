@@ -107,7 +107,7 @@ def test_a_result_is_saved_beside_checkpoints_of_others(whole: Result, tmp_path:
     assert file.read_text() == PRECIOUS
 
 
-def test_force_replaces_a_run_and_leaves_other_files_beside_it(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
+def test_force_replaces_a_run_and_leaves_other_files(algo: Algorithm, whole: Result, tmp_path: Path) -> None:
     jaxrl.train(algo, **RUN, **OFTEN, out=tmp_path)
     (file,) = placed(tmp_path, "notes/idea.txt")
     assert_same_bits(jaxrl.train(algo, **RUN, out=tmp_path, force=True), whole)
@@ -234,7 +234,7 @@ def test_too_few_files_that_may_be_open_are_a_sentence(algo: Algorithm, whole: R
     checkpoint.close()
 
 
-def test_a_name_with_a_bucket_in_it_gets_checkpoints(
+def test_a_directory_whose_name_looks_like_a_bucket_has_checkpoints(
     algo: Algorithm, whole: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "settings:" / "x"

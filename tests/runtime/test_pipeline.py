@@ -231,7 +231,7 @@ def test_omitted_options_have_their_defaults():
         (jaxrl.train, {"out": 3}, r"^out takes a directory, such as 'runs/x', got 3$"),
     ],
 )
-def test_an_option_that_a_call_does_not_take_gets_a_sentence(
+def test_an_option_that_a_call_does_not_take_is_reported(
     algo: Algorithm, call: Any, wrong: dict[str, Any], sentence: str
 ):
     space: Any = () if call in (jaxrl.train, jaxrl.plan) else ({"lr": jaxrl.Uniform(0.1, 0.2)},)
@@ -249,6 +249,6 @@ def test_an_option_that_a_call_does_not_take_gets_a_sentence(
         ({"shard_environments": True, "block": 2}, "block has no effect with shard_environments, got 2"),
     ],
 )
-def test_an_option_out_of_range_gets_a_sentence(wrong: dict[str, Any], sentence: str):
+def test_an_option_out_of_range_is_reported(wrong: dict[str, Any], sentence: str):
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}"):
         checked(jaxrl.train, RunOptions, wrong)

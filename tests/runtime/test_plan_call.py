@@ -454,7 +454,7 @@ def test_where_no_block_is_narrower_one_sentence_is_shown(algo: Algorithm, monke
         ),
     ],
 )
-def test_bad_input_gets_a_sentence_before_anything_is_compiled(
+def test_bad_input_is_reported_before_compilation(
     algo: Algorithm, changes: dict[str, Any], sentence: str, tmp_path: Path
 ) -> None:
     before = compilations()
@@ -534,7 +534,7 @@ def test_the_command_refuses_options_that_plans_do_not_cover(
 
 
 @pytest.mark.parametrize("named", [[], ["ppo", "cartpole"]])
-def test_the_help_of_a_plan_says_that_it_plans(capsys: pytest.CaptureFixture[str], named: list[str]) -> None:
+def test_the_help_of_a_plan_describes_planning(capsys: pytest.CaptureFixture[str], named: list[str]) -> None:
     with pytest.raises(SystemExit):
         main(["plan", *named, "--help"])
     help_text = capsys.readouterr().out

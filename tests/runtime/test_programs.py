@@ -23,7 +23,7 @@ BERNOULLI: Any = envs.make("bandit/bernoulli")
 
 @pytest.mark.slow_rows("False")
 @pytest.mark.parametrize("enabled", [True, False])
-def test_garbage_collection_rests_while_programs_are_made_and_is_then_as_it_was(
+def test_garbage_collection_is_off_during_compilation_and_restored_after(
     monkeypatch: pytest.MonkeyPatch, enabled: bool
 ) -> None:
     seen = []
@@ -140,7 +140,7 @@ def caches_of_jax(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return cleared
 
 
-def test_the_programs_of_sixteen_calls_are_kept_and_none_after_they_are_cleared(caches_of_jax: list[str]) -> None:
+def test_the_programs_of_sixteen_calls_are_kept_until_cleared(caches_of_jax: list[str]) -> None:
     jaxrl.clear_programs()
     made = [weakref.ref(cached(("bound", i), (), _Made)) for i in range(20)]
     assert [each() is not None for each in made] == [False] * 4 + [True] * 16

@@ -110,9 +110,7 @@ def test_a_finished_result_without_checkpoints_is_kept(algo: Algorithm, tmp_path
 
 @pytest.mark.slow_rows("4")
 @pytest.mark.parametrize("block", [2, 4])
-def test_a_run_without_a_checkpoint_yet_starts_again_and_reports_it(
-    algo: Algorithm, tmp_path: Path, block: int
-) -> None:
+def test_a_run_without_a_checkpoint_starts_again_and_reports_this(algo: Algorithm, tmp_path: Path, block: int) -> None:
     out = tmp_path / "x"
     run(algo, out=out, checkpoint_minutes=None, on_chunk=stop)
     assert jaxrl.load_result(out, algo).metrics.attrs["interrupted"] == 1

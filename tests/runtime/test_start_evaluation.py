@@ -52,7 +52,7 @@ def test_metrics_without_a_value_are_no_nan_of_a_program() -> None:
 
 
 @pytest.mark.slow
-def test_make_train_has_it_too(result: jaxrl.Result) -> None:
+def test_make_train_evaluates_at_the_start_too(result: jaxrl.Result) -> None:
     algo = wandering()
     shared: dict[str, Any] = {"env_steps": STEPS[-1], "evals": 2, "eval_episodes": 2}
     output, without = (
@@ -73,7 +73,7 @@ def test_curves_begin_at_the_start(result: jaxrl.Result) -> None:
         assert ax.get_legend_handles_labels()[1] == ["0.1", "0.2"]  # none has failed
 
 
-def test_trackers_receive_it(result: jaxrl.Result, folder: Path) -> None:
+def test_trackers_receive_the_evaluation_at_the_start(result: jaxrl.Result, folder: Path) -> None:
     rows = list(csv.DictReader((folder / "run" / "progress.csv").read_text().splitlines()))
     assert [int(row["env_step"]) for row in rows] == [step for step in STEPS for _ in range(6)]
     assert {row["norm"] for row in rows[:6]} == {"nan"} and "nan" not in {row["return"] for row in rows}

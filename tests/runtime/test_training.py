@@ -70,7 +70,7 @@ def test_one_block_width_gives_the_same_bits(algo: Algorithm) -> None:
 
 
 @pytest.mark.slow
-def test_each_family_of_a_mixed_sweep_learns_as_it_does_alone(algo: Algorithm) -> None:
+def test_each_family_of_a_mixed_sweep_learns_as_if_alone(algo: Algorithm) -> None:
     # Mixed families share one program, whose rounding may differ from that of a program of one
     # family; over one iteration that stays below the bound that holds across block widths.
     families = [

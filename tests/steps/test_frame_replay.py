@@ -200,7 +200,7 @@ MLP = {"network": "auto", "channels": (16, 32), "strides": ()}
         (wrappers.flatten_observation(STACK), MLP, False),
     ],
 )
-def test_frames_are_chosen_where_they_take_less(env: Any, fields: dict[str, Any], chosen: bool) -> None:
+def test_frames_are_chosen_where_their_memory_is_less(env: Any, fields: dict[str, Any], chosen: bool) -> None:
     config = jaxrl.DQNConfig(**{**SIZES, "buffer_size": 1_000, **NETWORK, **fields})
     buffer = buffer_of(jaxrl.dqn(env, config))
     assert isinstance(buffer.obs, Frames) == chosen

@@ -131,7 +131,7 @@ def test_a_policy_of_images_follows_the_gradient_of_its_critics(agent: ActorCrit
 
 @pytest.mark.parametrize("name", ["sac", "td3"])
 @pytest.mark.parametrize("crowd", [False, True])
-def test_images_are_stored_as_they_are(name: str, crowd: bool) -> None:
+def test_images_are_stored_unchanged(name: str, crowd: bool) -> None:
     env = wrappers.transform_observation(
         RecordedEnv(discrete=False, num_agents=2) if crowd else LinearTask(), pixels, 0, 255
     )

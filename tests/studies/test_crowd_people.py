@@ -49,7 +49,7 @@ def test_settings_are_checked(wrong: dict[str, Any], message: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_door_has_the_width_that_it_is_given_and_starts_differ() -> None:
+def test_a_door_has_its_stated_width_and_starts_differ() -> None:
     door, present = crowd_walks.Door(), jnp.ones(20, bool)
     place = jax.jit(lambda key, params: door.place(key, params, present, crowd_scenes.traits(20)))
     scenes = [

@@ -80,7 +80,7 @@ def test_weights_that_vanish_leave_nothing_to_save() -> None:
     assert least_effort.least(5.0, weights) == pytest.approx(E_S * 10 * least_effort.INTERVAL)
 
 
-def test_the_undiscounted_threshold_is_the_closed_form_and_impatience_lowers_it() -> None:
+def test_the_undiscounted_threshold_is_the_closed_form_and_falls_with_impatience() -> None:
     assert abs(least_effort.THRESHOLD - 200 / 12 * BEST / 2) < 1e-9
     # Times are tried in hundredths of a decision: 0.0004 s of 8.3 s costs (0.0004 / 8.3)^2 of the energy.
     assert least_effort.threshold("exp:gamma=1") == pytest.approx(least_effort.THRESHOLD, rel=1e-7)

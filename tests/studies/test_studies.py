@@ -222,9 +222,7 @@ def test_a_part_is_a_files_name(part: str, tmp_path: Path):
         StudyRun(tmp_path, "toy", Settings()).compute(part, xarray.Dataset)
 
 
-def test_the_seconds_of_a_part_are_without_those_of_the_parts_within_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_the_seconds_of_a_part_exclude_those_of_its_own_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     clock = iter([0.0, 1.0, 4.0, 4.5, 6.5, 7.0])  # outer, inner, end of it, another, end of it, end of outer
     monkeypatch.setattr("bench.studies.study.time.perf_counter", lambda: next(clock))
     study = StudyRun(tmp_path, "toy", Settings(), progress=False)

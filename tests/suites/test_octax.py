@@ -95,7 +95,7 @@ def test_a_lost_ball_terminates_and_the_limit_truncates(key: jax.Array):
     assert ended(count)[:2] == (count, True)
 
 
-def test_the_score_is_a_metric_and_rewards_add_up_to_it(key: jax.Array):
+def test_the_score_is_a_metric_and_the_sum_of_rewards(key: jax.Array):
     env: Any = envs.make("octax/target_shooter1")
     assert env.metric_rules == {"score": "last"}
     params = env.default_params

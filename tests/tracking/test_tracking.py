@@ -391,7 +391,7 @@ def test_another_table_is_refused_and_kept(tmp_path: Path, content: str) -> None
     assert path.read_bytes() == before
 
 
-def test_trackers_of_a_run_directory_write_through_no_link_in_it(tmp_path: Path) -> None:
+def test_trackers_of_a_run_directory_follow_none_of_its_links(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     for kind, name in (("csv", "progress.csv"), ("tensorboard", "tensorboard"), ("mlflow", "mlflow.db")):
         (tmp_path / name).symlink_to(tmp_path / "elsewhere")

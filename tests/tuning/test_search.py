@@ -133,7 +133,7 @@ def test_trials_of_one_family_of_discounts_have_the_bits_of_training(algo: Algor
         np.testing.assert_array_equal(train(algo, trial.setting, 3), np.asarray(trial.returns, np.float32))
 
 
-def test_halving_ends_the_worse_trials_early_and_leaves_the_others_as_they_are(algo: Algorithm):
+def test_halving_ends_the_worse_trials_early_and_leaves_the_others_unchanged(algo: Algorithm):
     space = {name: SPACE[name] for name in ("lr", "config.num_epochs")}
     options: dict[str, Any] = {"space": space, "trials": 9, "population": 9}
     whole = search(algo, **options)

@@ -109,7 +109,7 @@ def test_bad_spaces_raise_one_sentence(algo: Algorithm, space: Any, error: Any, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_space_is_printed_as_the_command_line_takes_it(algo: Algorithm):
+def test_a_space_is_printed_in_the_syntax_of_the_command_line(algo: Algorithm):
     texts = [
         "lr=log:0.0001:0.01",
         "lam=0.8:1.0",

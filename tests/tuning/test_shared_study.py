@@ -323,7 +323,7 @@ def test_a_trial_of_a_process_that_died_unsigned_is_repeated(space: Space, tmp_p
         assert len(trial_study.outcomes()) == 4 and not trial_study.num_running()
 
 
-def test_a_trial_that_another_process_will_sign_is_left_to_it(space: Space, tmp_path: Path):
+def test_trials_reserved_by_another_process_are_not_asked_for(space: Space, tmp_path: Path):
     with opened(f"sqlite:///{tmp_path / 'study.db'}", "shared", {"space": space.described()}) as study:
         trial_study, other_study = shared(study, space, 4), shared(study, space, 4)
         other_study._beat()

@@ -557,7 +557,7 @@ FAULTS = (
         "jaxrl/algorithms/rollout_config.py",
         " | bool(hparams.curved)",
         " | False",
-        "tests/algorithms/test_schedules.py::test_a_curve_covers_the_run_and_every_step_takes_it",
+        "tests/algorithms/test_schedules.py::test_a_curve_covers_the_run_and_every_step_reads_its_value",
     ),
     Fault(
         "curve-that-ends-at-0-learns-on",

@@ -87,7 +87,7 @@ FAULTS = (
         "(prior * hparams.mean + noise * state.sums) / precision, jax.lax.rsqrt(precision)",
         "(prior * hparams.mean + noise * state.sums) / precision, 2 * jax.lax.rsqrt(precision)",
         "tests/bandits/test_bandit_sampling.py::"
-        "test_thompson_with_normal_rewards_pulls_arms_as_often_as_they_seem_best",
+        "test_thompson_with_normal_rewards_pulls_arms_by_their_probability_of_being_best",
     ),
     Fault(
         "prior-without-its-mean",

@@ -326,14 +326,14 @@ FAULTS = (
         "jaxrl/learning/rollout.py",
         "return steps.agent_terminated | over_agents(steps.truncated, steps.reward)",
         "return steps.agent_terminated",
-        "tests/learning/test_rollout.py::test_a_time_limit_ends_the_value_only_where_it_is_terminal",
+        "tests/learning/test_rollout.py::test_only_a_terminal_time_limit_ends_the_value",
     ),
     Fault(
         "time-limits-always-terminal",
         "jaxrl/learning/rollout.py",
         'if time_limits == "terminal":',
         "if time_limits:",
-        "tests/learning/test_rollout.py::test_a_time_limit_ends_the_value_only_where_it_is_terminal",
+        "tests/learning/test_rollout.py::test_only_a_terminal_time_limit_ends_the_value",
     ),
     Fault(
         "window-beyond-the-newest-transition",
@@ -396,7 +396,7 @@ FAULTS = (
         "jaxrl/learning/minibatches.py",
         "jax.random.split(key, num_epochs), steps",
         "jax.random.split(key, num_epochs)[jax.numpy.zeros(num_epochs, int)], steps",
-        "tests/learning/test_minibatches.py::test_each_epoch_shuffles_anew",
+        "tests/learning/test_minibatches.py::test_each_epoch_has_its_own_shuffle",
     ),
     Fault(
         "correlated-noise-with-too-little-variance",
@@ -410,7 +410,7 @@ FAULTS = (
         "jaxrl/learning/exploration.py",
         "share = jnp.where(walk.begun, correlation, 0.0)[..., None]",
         "share = correlation[..., None]",
-        "tests/learning/test_exploration.py::test_a_walk_begins_anew_where_an_episode_begins",
+        "tests/learning/test_exploration.py::test_a_walk_is_reset_at_the_start_of_an_episode",
     ),
     Fault(
         "half-of-the-evaluation-acts-greedily-twice",
@@ -690,7 +690,7 @@ FAULTS = (
         "jaxrl/learning/composites.py",
         "random.uniform(-1, 1, shape)",
         "np.zeros(shape)",
-        f"{DRIFT}::test_the_initial_weights_leave_the_clip_as_it_is",
+        f"{DRIFT}::test_the_initial_weights_leave_the_clip_unchanged",
     ),
     Fault(
         "learned-optimiser-without-the-share-of-the-run",

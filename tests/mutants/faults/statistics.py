@@ -15,7 +15,7 @@ FAULTS = (
         "jaxrl/report/efficiency.py",
         "return median, float(ordered[rank - 1]), float(ordered[count - rank])",
         "return median, float(ordered[rank]), float(ordered[count - rank - 1])",
-        "tests/report/test_efficiency.py::test_the_interval_of_a_median_holds_it_as_often_as_it_says",
+        "tests/report/test_efficiency.py::test_the_interval_of_a_median_has_its_nominal_coverage",
     ),
     Fault(
         "an-eighth-cut-instead-of-a-quarter",
@@ -219,7 +219,7 @@ FAULTS = (
         "jaxrl/results/mean_curves.py",
         "half = scipy.stats.t.ppf(0.5 + confidence / 2, count - 1)",
         "half = scipy.stats.t.ppf(confidence, count - 1)",
-        "tests/bandits/test_bandit_comparing.py::test_the_interval_covers_the_mean_as_often_as_it_says",
+        "tests/bandits/test_bandit_comparing.py::test_the_interval_of_the_mean_has_its_nominal_coverage",
     ),
     Fault(
         "failed-runs-in-the-table",
