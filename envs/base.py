@@ -230,7 +230,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
           * `"precommitted"`: the best of all policies, with or without memory, which may depend on the time;
           * `"stationary"`: the best of the policies that act by the current observation alone, at random or not, or of
             the smaller class that the task states, such as functions of the state without the time, or linear ones;
-          * `"sophisticated"`: the return of the policy of which no change of a single step pays, if the decision at
+          * `"sophisticated"`: the return of the policy that no change of a single step improves, if the decision at
             each step t discounts the rewards after it by Gamma(0), Gamma(1), ... from there, and the later ones act
             by the same policy.
 

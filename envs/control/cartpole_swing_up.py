@@ -17,7 +17,7 @@ from envs.control.trigonometry import sin_cos
 from envs.pytrees import Number
 from envs.threefry import unrolled
 
-_AT_MARGIN = 0.1  # what a factor of the reward has left at its margin
+_AT_MARGIN = 0.1  # value of the reward's Gaussian g at its margin
 
 
 @struct.dataclass
@@ -32,8 +32,8 @@ class CartPoleSwingUpParams(base.EnvParams):
       force_mag: Force of the actions -1 and 1, in N.
       tau: Time of a step, in s.
       x_threshold: Distance of the cart from the centre beyond which the episode terminates, in m.
-      x_margin: Distance from the centre at which the reward of being there is 0.1, in m.
-      theta_dot_margin: Rate of the pole at which the reward of being slow is 0.1, in rad/s.
+      x_margin: Distance of the cart from the centre at which g(x) in the reward is 0.1, in m.
+      theta_dot_margin: Rate of the pole at which g(theta_dot) in the reward is 0.1, in rad/s.
       max_steps_in_episode: Time limit, in steps.
     """
 

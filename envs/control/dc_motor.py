@@ -102,7 +102,7 @@ class DCMotor(base.Environment):
     def step_env(
         self, key: jax.Array, state: DCMotorState, action: jax.Array, params: DCMotorParams
     ) -> tuple[jax.Array, DCMotorState, jax.Array, jax.Array, dict[Any, Any]]:
-        """The current after a step under a constant voltage; the reward regards the reference that was observed."""
+        """The current after a step under a constant voltage; the reward refers to the reference that was observed."""
         share = jnp.array([0.0, 1.0, -1.0, 0.0])[action] if self.finite else jnp.clip(action[0], -1.0, 1.0)
         moved = -jnp.expm1(-params.resistance / params.inductance * params.dt)
         final = (share * params.voltage - params.flux * params.speed) / params.resistance
@@ -118,7 +118,7 @@ class DCMotor(base.Environment):
         return references.return_range(params)
 
     def action_space(self, params: DCMotorParams | None = None) -> spaces.Discrete | spaces.Box:
-        """The voltage as a share of the supply's, `[1]`; or 0, all, minus all, and again 0 of it."""
+        """The voltage as a share of the supply's, `[1]`; or one of four states, with the shares 0, 1, -1 and 0."""
         del params
         return spaces.Discrete(4) if self.finite else spaces.Box(-1.0, 1.0, (1,), jnp.float32)
 

@@ -48,8 +48,8 @@ class LanderParams(base.EnvParams):
       inertia: Moment of inertia, in kg m^2.
       main_force, side_force: Forces of the engines at full power, in N.
       side_height: Height of the side engines above the centre, in m.
-      dispersion: Scale of the random part of the forces, which are uniform within half of the main engine's and a
-        quarter of a side engine's at 1.
+      dispersion: Scale of the random parts of the forces, which at 1 are uniform, up to half of the main engine's force
+        and a quarter of a side engine's.
       start_speed: Largest velocity at the start along either axis, in m/s.
       stiffness, foot_damping: Force of a foot by its depth, in N/m, and by its speed into the ground, in N s/m.
       friction: Friction coefficient of the feet.

@@ -142,7 +142,7 @@ class LinearQuadratic(base.Environment):
 
         The stationary optimum is the best of linear functions of the observation. A law ignores the bounds of actions:
         at most 6e-7 of them exceed bounds five standard deviations from their mean, and clipping these costs 5e-8 of
-        what actions cost. Where bounds are closer, the optimum is not known. See `envs.Environment.optimum`.
+        the cost of actions. Where bounds are closer, the optimum is not known. See `envs.Environment.optimum`.
         """
         base.check_optimum_kind(kind)
         params = self.default_params if params is None else params

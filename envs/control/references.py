@@ -13,7 +13,7 @@ from envs.pytrees import Params
 
 __all__ = ["Reference", "advance", "begin", "check", "return_range"]
 
-VIOLATION = -10.0  # reward of a current beyond its limit: the least other one, -1, for ever under a discount of 0.9
+VIOLATION = -10.0  # reward of a current beyond its limit: the lowest other reward, -1, for ever under a discount of 0.9
 
 
 @struct.dataclass

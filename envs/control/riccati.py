@@ -1,4 +1,4 @@
-"""Linear-quadratic problems, solved in float64: what is best under any discount, by Riccati equations.
+"""Linear-quadratic problems, solved in float64: the best laws under any discount, by Riccati equations.
 
 The state follows x' = A x + B u + w, a step costs x'Qx + u'Ru + 2 x'Su, and an episode starts with a normal state. Laws
 are linear, u_t = -K_t z_t, where z is the state or its estimate by a Kalman filter.
@@ -48,7 +48,7 @@ class Problem(NamedTuple):
 
 
 class Law(NamedTuple):
-    """A linear law and what it attains.
+    """A linear law, its expected cost and its largest actions.
 
     Attributes:
       gains: Gains `[T, m, n]`, or `[m, p]` of one for all steps.
@@ -85,7 +85,7 @@ def precommitted(problem: Problem, weights: np.ndarray) -> Law:
 
 
 def sophisticated(problem: Problem, curve: np.ndarray) -> Law:
-    """The law of which no change at a single step pays, by backward induction over the weights of delays.
+    """The law that no change at a single step improves, by backward induction over the weights of delays.
 
     The step t minimises the costs from t on, weighted by Gamma(0), Gamma(1), ..., under the gains of all later steps.
     The cost of the law is weighted from the start of an episode.

@@ -73,7 +73,7 @@ class SynchronousMotorParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class SynchronousMotor(base.Environment):
-    """The reward is minus a quarter of the sum of both errors, as shares of the limit; beyond it, -10 terminates.
+    """The reward is minus a quarter of the sum of both errors, as shares of the limit; a violation terminates with -10.
 
     In coordinates that turn with the magnets, with the electrical angular velocity w = pole_pairs speed,
     L_d di_d/dt = u_d - R i_d + w L_q i_q and L_q di_q/dt = u_q - R i_q - w (L_d i_d + flux). The voltages u_d and u_q
@@ -117,7 +117,7 @@ class SynchronousMotor(base.Environment):
     def step_env(
         self, key: jax.Array, state: SynchronousMotorState, action: jax.Array, params: SynchronousMotorParams
     ) -> tuple[jax.Array, SynchronousMotorState, jax.Array, jax.Array, dict[Any, Any]]:
-        """One Runge-Kutta step under constant voltages; the reward regards the references that were observed."""
+        """One Runge-Kutta step under constant voltages; the reward refers to the references that were observed."""
         shares = jnp.asarray(_SWITCHES)[action] if self.finite else jnp.clip(action, -1.0, 1.0)
         sin, cos = sin_cos(state.angle - jnp.float32(_PHASES))
         along = 2 / 3 * params.voltage / 2 * jnp.sum(cos * shares)

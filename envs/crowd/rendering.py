@@ -123,7 +123,7 @@ def paths(trajectory: Trajectory, *, path: str | Path | None = None, title: str 
     handles = [
         Line2D([], [], color=INK, marker="o", markerfacecolor="none", linestyle="", label="start"),
         Line2D([], [], color=COLOURS[2], marker="s", markerfacecolor="none", linestyle="", label="goal"),
-        Line2D([], [], color=INK, linestyle=":", linewidth=0.6, label="whose goal it is"),
+        Line2D([], [], color=INK, linestyle=":", linewidth=0.6, label="from start to goal"),
     ]
     figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     if title is not None:

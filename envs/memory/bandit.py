@@ -87,7 +87,7 @@ class BanditEpisode(base.Environment):
         return BanditEpisodeParams(num_pulls=self.num_pulls, max_steps_in_episode=self.num_pulls)
 
     def check_params(self, params: BanditEpisodeParams) -> None:
-        """Reject a prior that is none, and an episode without a pull."""
+        """Reject an invalid prior, and an episode without a pull."""
         check_positive(params, "alpha", "beta")
         check_at_least(params, num_pulls=1)
 

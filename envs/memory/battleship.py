@@ -165,7 +165,7 @@ class Battleship(base.Environment):
 
         By dynamic programming over the cells that are known, and the hits among them. A shot at a cell that is known,
         or that no ship can cover, is never better than one at a possible target: a shot at the target first leaves the
-        planned shots for afterwards, and gains its reward earlier. What matters are the possible targets, the hits and
+        planned shots for afterwards, and gains its reward earlier. Values depend on the possible targets, the hits and
         the time, up to the symmetries of the square. None for other boards, see `bound`.
 
         The stationary optimum is not known, nor the sophisticated one unless the discount is exponential. See
@@ -185,7 +185,7 @@ class Battleship(base.Environment):
         turned = self._symmetries()
 
         def best(known: int, hits: int, possible: list[tuple[int, float]], time: int) -> float:
-            """The best rest of a return, times the probability of what is known."""
+            """The best rest of an expected return, times the probability of the results so far."""
             if time == len(curve) or hits.bit_count() == self.num_targets:
                 return 0.0
             targets = functools.reduce(operator.or_, [board for board, _ in possible]) & ~known

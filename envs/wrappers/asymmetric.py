@@ -52,11 +52,11 @@ def asymmetric_observation(
 
     Args:
       env: Any environment; its parameters, dynamics, actions and metrics are unchanged.
-      actor_sees: Part that is the observation; None for all.
-      critic_sees: Part that is `privileged(state, params)`; None for what is privileged in `env`.
+      actor_sees: Part that becomes the observation; None for all.
+      critic_sees: Part that becomes `privileged(state, params)`; None keeps `privileged` of `env`.
 
     Returns:
-      An environment whose observations are what actors see; with `critic_sees`, its state has what critics see.
+      An environment whose observations are the part for actors; with `critic_sees`, its state has the part for critics.
 
     Raises:
       TypeError: `env` is not an environment, or a part is of another kind.
@@ -84,7 +84,7 @@ class AsymmetricObservation(Wrapper):
     Attributes:
       inner: Environment that shows everything.
       actor_sees: Part of its observations that is the observation; None for all.
-      critic_sees: Part of them that is privileged; None for what is privileged in `inner`.
+      critic_sees: Part of them that is privileged; None keeps `privileged` of `inner`.
     """
 
     actor_sees: Part | None = None
@@ -109,11 +109,11 @@ class AsymmetricObservation(Wrapper):
         return state if self.critic_sees is None else state.inner
 
     def observation_space(self, params: Params) -> spaces.Space:
-        """The space of what actors see; without bounds where that is a function's result."""
+        """The space of the part that actors see; without bounds where that is a function's result."""
         return self._space("actor_sees", params)
 
     def privileged_space(self, params: Params) -> spaces.Space | None:
-        """The space of what critics see; without bounds where that is a function's result."""
+        """The space of the part that critics see; without bounds where that is a function's result."""
         return super().privileged_space(params) if self.critic_sees is None else self._space("critic_sees", params)
 
     def _space(self, name: str, params: Params) -> spaces.Space:
@@ -128,7 +128,7 @@ class AsymmetricObservation(Wrapper):
         return space_of(jax.eval_shape(part, observation_of(self.inner)), f"the function of {name}")
 
     def privileged(self, state: State, params: Params) -> Any:
-        """What critics see of the last observation, or what is privileged in the inner environment."""
+        """The part of the last observation for critics, or the privileged facts of the inner environment."""
         return super().privileged(state, params) if self.critic_sees is None else state.critic
 
     def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, Any]:
@@ -172,10 +172,10 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
 
     Args:
       env: Environment; of a result of this function, the environment from which it was made is taken.
-      actor_sees: What the actor sees: "all"; "auto", all but entries with "privileged" in their names; or a part.
-      critic_sees: What the critic sees: "own", what the actor sees; "all"; "global" or "privileged", what the actor
-        sees and in addition the environment's `global_observation` or `privileged`; a part, and that alone; or "auto",
-        entries that "auto" hides from the actor or what `asymmetric_observation` keeps for critics, and otherwise
+      actor_sees: Input of the actor: "all"; "auto", all but entries with "privileged" in their names; or a part.
+      critic_sees: Input of the critic: "own", that of the actor; "all"; "global" or "privileged", that of the actor and
+        in addition the environment's `global_observation` or `privileged`; a part, and that alone; or "auto", entries
+        that "auto" hides from the actor or the part that `asymmetric_observation` keeps for critics, and otherwise
         "own".
 
     Raises:

@@ -72,7 +72,7 @@ class Hide(Wrapper):
             if each not in known:
                 raise UserValueError(f"hide takes an environment with the component {each!r}; {has}.")
         if len(set(self.components)) == len(known):
-            raise UserValueError(f"hide takes an environment with more than it leaves out; {has}.")
+            raise UserValueError(f"hide must leave at least one component of an observation; {has}.")
 
     @property
     def name(self) -> str:

@@ -159,9 +159,7 @@ def space_of(obs: Observation, what: str, low: float = -np.inf, high: float = np
     if isinstance(obs, tuple):
         return spaces.Tuple([space_of(part, what, low, high) for part in obs])
     if not hasattr(obs, "dtype"):
-        raise UserTypeError(
-            f"{what} returns {obs!r} in place of an array; it returns an array, or a dictionary or tuple of arrays."
-        )
+        raise UserTypeError(f"{what} must return an array, or a dictionary or tuple of arrays, got {obs!r}.")
     if not jnp.issubdtype(obs.dtype, jnp.floating):  # bounds of integers are finite
         ends = (0, 1) if obs.dtype == bool else (jnp.iinfo(obs.dtype).min, jnp.iinfo(obs.dtype).max)
         low, high = (int(np.clip(bound, *ends)) for bound in (low, high))

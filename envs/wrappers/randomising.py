@@ -45,8 +45,8 @@ def randomise(
         depend on each other. A named function compiles once; every new lambda is another one.
 
     Returns:
-      An environment with the parameters `RandomiseParams`: those of `env` as `inner`, and how far the draws go, which
-      may widen during training. The values of an episode are `info["randomised"]` and, for critics,
+      An environment with the parameters `RandomiseParams`: those of `env` as `inner`, and the width of the draws, which
+      may grow during training. The values of an episode are `info["randomised"]` and, for critics,
       `privileged(state, params)`; observations do not show them. Its optimum and its range of returns are not known.
 
     Raises:
@@ -184,7 +184,7 @@ class Randomise(ParamsWrapper):
         return super().params_at(params, env_steps).replace(width=params.width * share)
 
     def check_params(self, params: RandomiseParams) -> None:
-        """Reject a width outside [0, 1], other defaults of what is drawn, and what the inner environment rejects."""
+        """Reject a width outside [0, 1], changed values of drawn parameters, and parameters that `inner` rejects."""
         super().check_params(params)
         check_number("env.width", params.width, 0.0, 1.0, "[]")
         check_at_least(params, widening_env_steps=0.0)

@@ -72,7 +72,7 @@ class TransformReward(Wrapper):
             raise UserTypeError(f"transform_reward takes a function of a reward, not {self.function!r}.")
         got = jax.eval_shape(self.function, jax.ShapeDtypeStruct((), jnp.float32))
         if not hasattr(got, "shape") or got.shape != ():
-            raise UserValueError(f"the function of transform_reward returns {got} for a number; it returns a number.")
+            raise UserValueError(f"the function of transform_reward must return a number for a number, got {got}.")
 
     def step_env(
         self, key: jax.Array, state: State, action: Action, params: Params

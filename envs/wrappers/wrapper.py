@@ -142,8 +142,8 @@ class Wrapper(base.Environment):
     ) -> float | None:
         """The optimum of the inner environment where the wrapper keeps it; None elsewhere.
 
-        Where observations show more than the inner ones but not more than can be remembered, a stationary policy has a
-        return between the inner stationary and the inner precommitted optimum: it is known if these are equal to
+        Where observations show more than the inner ones, but nothing that a policy could not remember, the stationary
+        optimum lies between the inner stationary and the inner precommitted one, and is known if these are equal up to
         rounding.
         """
         base.check_optimum_kind(kind)

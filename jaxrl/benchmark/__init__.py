@@ -1,4 +1,4 @@
-"""A table of algorithms and tasks that one command trains anew, cell by cell, and the results that it has so far."""
+"""A table of algorithms and tasks, each cell of which one command trains anew, and the results stored so far."""
 
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.data import Benchmark, load

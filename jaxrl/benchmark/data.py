@@ -240,11 +240,11 @@ def load(directory: str | Path | None = None) -> Benchmark:
 
 
 def data_directory(directory: str | Path | None, *, writing: bool = False) -> Path:
-    """Directory of the data, by default that of the clone, or to read from that of a download.
+    """Directory of the data: by default that of the clone or, for reading only, that of a download.
 
     Args:
       directory: Directory; None for the default.
-      writing: Whether the caller writes into it, as nobody does into a download.
+      writing: Whether data will be written into it, which a download does not allow.
 
     Raises:
       ResultError: The directory does not exist.
@@ -256,7 +256,7 @@ def data_directory(directory: str | Path | None, *, writing: bool = False) -> Pa
     if _of_clone().is_dir():
         return _of_clone()
     if writing:
-        raise ResultError(f"new data of the benchmark belong into a clone of jaxrl, and {_of_clone()} does not exist")
+        raise ResultError(f"new data of the benchmark belong in a clone of jaxrl, and {_of_clone()} does not exist")
     target, source = cached(), address()
     if not target.is_dir():
         if source is None:

@@ -21,7 +21,7 @@ class Published(NamedTuple):
       algorithm, task: Names here of the algorithm and of the task.
       env_steps: Number of environment steps of its training.
       value: Return that the project publishes.
-      runs: Number of runs that it is of.
+      runs: Number of runs from which the return is computed.
     """
 
     source: str
@@ -45,11 +45,11 @@ PUBLISHED = _read()
 
 
 def beside_published(benchmark: Benchmark, task: str | None = None, *, confidence: float = 0.95) -> Table:
-    """A row for each published return of a cell that has data, after as many environment steps where we train as long.
+    """A row for each published return of a cell that has data, with the return of the benchmark after as many steps.
 
     The published numbers differ in what they average: SLM-Lab's are moving averages of returns during training, the
     others are returns of trained policies. Those of the benchmark are greedy returns after training for as many steps,
-    interpolated between two evaluations; after all of its steps where the cell is shorter, which `our_steps` shows.
+    interpolated between two evaluations, or after all steps of the cell if it has fewer, which `our_steps` shows.
 
     Args:
       benchmark: Data of the benchmark.

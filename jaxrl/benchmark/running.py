@@ -1,4 +1,4 @@
-"""Train a cell of the benchmark, and store what the benchmark keeps of it; or compare it with what is stored."""
+"""Train a cell of the benchmark and store its data, or compare its returns with the stored ones."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def run(
     Args:
       cell: Cell to train.
       directory: Directory of the data; None for that of the clone.
-      runs: Directory of the run itself, from whose checkpoint a call that was stopped is resumed, in a directory named
-        after the cell that a finished call deletes; None keeps no checkpoints.
+      runs: Directory of the run itself, with a subdirectory named after the cell. The next call resumes a stopped run
+        from its checkpoint there, and a finished call deletes the subdirectory; None keeps no checkpoints.
       **options: Options of execution, see `jaxrl.RunOptions`.
 
     Returns:

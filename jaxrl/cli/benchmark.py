@@ -30,7 +30,7 @@ _USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | t
   table   Show the interquartile mean of each cell that has data.
   page    Write all curves as one page for a browser.
   references
-          Measure the returns of random actions and optima, which normalised values take as 0 and 1.
+          Measure the returns of random actions, the 0 of normalised values, and optima, their 1.
   verify  Train cells again with other seeds, and compare them with their data.
 
 `jaxrl benchmark COMMAND --help` lists the options of a command."""
@@ -78,8 +78,8 @@ class ShowTable:
     data: Path | None = None
     """Directory of the data; that of the clone, or of a download, if None."""
     published: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Flag to show the returns that other projects publish, beside ours after as many environment steps or all of
-    them."""
+    """Flag to show the returns that other projects publish, beside ours after as many environment steps, or after all
+    steps of a shorter cell."""
     confidence: float = 0.95
     """Confidence level of the intervals."""
 

@@ -1,4 +1,4 @@
-"""`jaxrl compare`: results side by side, as text and as figures; or algorithms, trained until they are decided."""
+"""`jaxrl compare`: results side by side, as text and as figures; or algorithms, trained until pairs are decided."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,9 +48,9 @@ class Compare:
     better: Literal["higher", "lower"] | None = None
     """Direction in which values improve, for a metric other than returns, rewards, optimal pulls and regrets."""
     normalise: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[TASK=LOW:HIGH ...|benchmark]")] = ()
-    """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; or benchmark for the return of random
-    actions and, where it is known, the optimum, otherwise the best of the benchmark; by default, with several tasks,
-    the values of the lowest and the highest run."""
+    """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; or benchmark, where 0 is the return of
+    random actions, and 1 the optimum if it is known, otherwise the best of the benchmark; by default, with several
+    tasks, the values of the lowest and the highest run."""
     confidence: float = 0.95
     """Confidence level of all intervals."""
     trust: Trust = False
@@ -103,7 +103,7 @@ class Compare:
         return 0
 
     def _decide(self, training: dict[str, Any]) -> int:
-        """Train algorithms until they are decided, and print the decisions."""
+        """Train algorithms until pairs are decided, and print the decisions."""
         if self.normalise or self.trust or self.to:
             flag = "normalise" if self.normalise else "trust" if self.trust else "to"
             raise CommandError(f"--{flag} has no effect with --until decided; leave it out")

@@ -59,7 +59,7 @@ def optima_text(discount: str | None = None) -> str:
             "",
             f"Best expected return of an episode under the default parameters, discounted by {discount or 'nothing'}:",
             "precommitted, of all policies; stationary, of those of the observation alone or of a class of the task;",
-            "sophisticated, of the policy of which no change of a single step pays; - where it is not known exactly.",
+            "sophisticated, of the policy that no change of a single step improves; - where it is not known exactly.",
         ]
     )
 

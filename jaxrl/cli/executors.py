@@ -75,7 +75,7 @@ def submit_to_slurm(shards: Sequence[ShardJob], after: MergeJob, logs: Path, res
 
 
 def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resources: Resources) -> int:
-    """Run all jobs as processes of this machine, the merging last, and print what it printed.
+    """Run all jobs as processes of this machine, the one that merges last, and print the output of that job.
 
     Args:
       shards: Jobs that run at the same time.
@@ -149,7 +149,7 @@ def _import_submitit() -> None:
 
 @contextlib.contextmanager
 def _one_sentence(logs: Path, before: str = "") -> Iterator[None]:
-    """Convert errors of a submission, and hide what submitit prints about them.
+    """Convert errors of a submission, and hide submitit's own messages about them.
 
     Args:
       logs: Directory of the logs.

@@ -99,7 +99,7 @@ class ShardJob:
     def _stop(self) -> None:
         """End the command by the signal at which it keeps a checkpoint, or kill it where that takes too long.
 
-        A handler of signals may call this during a wait for the command, whose lock is held then: it only looks.
+        A signal handler may call this during a wait for the command, which holds its lock, so this only polls it.
         """
         process = self._process
         if process is None or process.returncode is not None:

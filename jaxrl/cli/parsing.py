@@ -139,7 +139,7 @@ def _with_own_name(sentence: str, command: type) -> str:
     names = [name, *own_names(name)]
     meant = [option for option in _options(command) if option.rpartition(".")[2] in names]
     if not meant and sentence.startswith("unrecognized options: --env.") and "did you mean" not in sentence:
-        return f"{sentence}; it is none of the environment's parameters (its static fields take --static NAME=VALUE)"
+        return f"{sentence}; it is not one of the environment's parameters (its static fields take --static NAME=VALUE)"
     if not meant:
         return sentence
     shown = " or ".join("--" + option.replace("_", "-") for option in meant)

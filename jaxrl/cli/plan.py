@@ -38,8 +38,8 @@ TARGET: tuple[str, Any, Any] = (
         str | None,
         tyro.conf.arg(
             name="for",
-            help=f"Accelerator to plan for, which this machine need not have: {', '.join(TARGETS)}. Shows what fits "
-            "into its memory and a lower bound on the time, from programs compiled for it.",
+            help=f"Accelerator to plan for, which this machine need not have: {', '.join(TARGETS)}. Shows the runs "
+            "that fit into its memory and a lower bound on the time, from programs compiled for it.",
         ),
     ],
     dataclasses.field(default=None),

@@ -1,4 +1,4 @@
-"""What the options of `jaxrl train` and `jaxrl search` start from: an algorithm with a preset, or with its defaults."""
+"""Starting point of the options of `jaxrl train` and `jaxrl search`: an algorithm with a preset, or its defaults."""
 
 import dataclasses
 import itertools
@@ -20,7 +20,7 @@ from jaxrl.tuning.space import parse_space
 
 
 class Start(NamedTuple):
-    """What the options of a command start from.
+    """Starting point of the options of a command.
 
     Attributes:
       name, environment: Names of the algorithm and of the environment on the command line.
@@ -118,7 +118,7 @@ class Start(NamedTuple):
 def parse_started(
     args: Sequence[str], command: str, heading: str, options_class: Callable[[Start, Sequence[str]], type]
 ) -> tuple[Any, Start]:
-    """Options of a command that takes an algorithm and an environment first, and what they start from.
+    """Options of a command that takes an algorithm and an environment first, and their starting point.
 
     If one of the two is missing and help is requested, shows the help of the algorithm, PPO if missing or unknown, on
     the first environment for which it has a preset.

@@ -35,8 +35,8 @@ def evaluate(
 ) -> xarray.Dataset:
     """Metrics of whole episodes of a policy, or of all policies of a result, episode by episode.
 
-    Half of the episodes are greedy, and half have sampled actions: `return` and `return_sampled` are what training
-    reports under these names, and both kinds begin in the same first states. With equal arguments all numbers are equal
+    Half of the episodes are greedy, and half have sampled actions: `return` and `return_sampled` have the same meaning
+    as in training, and both kinds begin in the same first states. With equal arguments all numbers are equal
     on one device kind. First states, transitions of a stochastic environment and sampled actions are drawn from `key`;
     greedy actions are deterministic.
 

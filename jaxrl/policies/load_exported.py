@@ -88,7 +88,7 @@ def load_exported(
 
 @in_own_settings
 def load_weights(path: str | Path, *, allow: Allow = (), trust: bool = False) -> TrainedPolicy:
-    """The trained policy of a safetensors file, which samples actions, too, and is evaluated as those of a result.
+    """The trained policy of a safetensors file, which can also sample actions and be evaluated like one of a result.
 
     Args:
       path: File that `export_policy` wrote, whose name ends in .safetensors.
@@ -166,7 +166,7 @@ def _read_spec(file: Path, file_format: str, trust: bool) -> dict[str, Any]:
         spec_path = spec_file(file)
         if not spec_path.is_file():
             raise ResultError(
-                f"{spec_path} is missing, which describes {file.name}; jax.export.deserialize reads files without it."
+                f"{spec_path}, which describes {file.name}, is missing; jax.export.deserialize reads files without it."
             )
         spec = read_sealed(spec_path, trust=trust)
         if not trust and PROGRAM in spec and spec[PROGRAM] != checksum_of_file(file):

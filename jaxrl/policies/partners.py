@@ -84,9 +84,8 @@ def load_partners(
     Raises:
       ResultError: A file is missing or damaged.
       TypeError: A run is not of a cooperative task in self-play or with characters, or `characters` is of another type.
-      ValueError: Runs are of different algorithms or tasks, or there is none that did not fail; a number below 1 of
-        characters, characters in a task without them, traits outside their ranges, or runs of training with different
-        ranges.
+      ValueError: Runs are of different algorithms or tasks, or all of them failed; the number of characters is below 1,
+        the task has no characters, traits are outside their ranges, or the runs were trained with different ranges.
     """
     check_flag("greedy", greedy)
     several = [sources] if isinstance(sources, str | Path | Result) else list(sources)

@@ -78,8 +78,8 @@ def compare(
     further seeds. After 8, 16, 24, 32, 48, 64, 96, ... seeds, every pair on every task is tested by permutations, and
     those that differ are decided; the others get further seeds up to `max_seeds`. The probability that any pair with
     one distribution of returns is decided is at most 1 - `confidence`, over all looks, pairs and tasks, at any number
-    of seeds: see `jaxrl.results.sequential`. `better` has the larger mean of the runs so far, which is wrong more often
-    where few runs determine a mean.
+    of seeds: see `jaxrl.results.sequential`. The better algorithm of a decision is the one with the better mean over
+    the runs so far; where few runs determine a mean, this choice is wrong more often.
 
     Args:
       results: Results or run directories by name, `{"dqn": result, "mine": "runs/mine"}`. A name may also have a list,

@@ -103,7 +103,7 @@ def _of_benchmark(entries: Sequence[Entry], trust: bool) -> tuple[list[Entry], l
 def _references_of_benchmark(
     normalise: str, metric: str, runs: Mapping[str, Sequence[Run]]
 ) -> tuple[dict[str, tuple[float, float]], str]:
-    """The values that count as 0 and as 1 on each task, and a phrase that says what they are."""
+    """The values that count as 0 and as 1 on each task, and a phrase that describes them."""
     from jaxrl.benchmark.data import load
     from jaxrl.benchmark.references import OPTIMUM, reference
 

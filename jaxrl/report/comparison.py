@@ -46,8 +46,8 @@ class Comparison:
       steps: Environment step at which values are compared, for each task that all lines have.
       left_out: Tasks that only some of the lines have.
       references: Values that count as 0 and as 1 on each task; empty for values as they are.
-      references_text: Phrase that says what these values are.
-      left_out_lines: Names of lines of the benchmark that have data on some of the tasks alone.
+      references_text: Phrase that describes these values.
+      left_out_lines: Names of lines of the benchmark that have data on only some of the tasks.
     """
 
     metric: str
@@ -269,7 +269,7 @@ class Comparison:
         if not self.direction:
             raise UserValueError(
                 f"metric is {self.metric!r}, of which it is unknown whether higher values are better; "
-                "better='higher' or better='lower' says so."
+                "pass better='higher' or better='lower'."
             )
 
     def _tasks(self, task: str | None) -> list[str]:

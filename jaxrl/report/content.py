@@ -1,4 +1,4 @@
-"""Contents of a report's page: what it says of each run, and of all, ready for JSON."""
+"""Contents of a report's page: data on each run and on all runs together, ready for JSON."""
 
 from __future__ import annotations
 

@@ -63,8 +63,9 @@ def decide(
 ) -> SequentialComparison:
     """Train algorithms in blocks of seeds until every pair on every task is decided, or has all its seeds.
 
-    No two algorithms share a seed: equal seeds of one program would give returns that depend on each other, which an
-    exchange of the algorithms of single runs does not keep, and those of different programs have nothing in common.
+    No two algorithms share a seed. Returns of one program with equal seeds would depend on each other, and an exchange
+    of the algorithms of single runs would not keep this dependence; equal seeds of different programs have nothing in
+    common.
 
     Args:
       contestants: Algorithms.
@@ -91,7 +92,7 @@ def decide(
     direction = directions([metric], [], higher, lower)[metric]
     if not direction:
         raise UserValueError(
-            f"better must say whether higher or lower values of {metric!r} are better, such as better='lower'"
+            f"better must be 'higher' or 'lower' for {metric!r}, whose direction is not known, got {better!r}"
         )
     names, tasks = [each.name for each in contestants], list(contestants[0].trainings)
     pairs = _pairs(names, tasks, baseline)

@@ -48,7 +48,7 @@ def report_over_tasks(
     Args:
       tasks: Results of one setting by name, by task.
       references: Returns that count as 0 and as 1 on each task; tasks without them are left out.
-      note: Sentence that says what these returns are.
+      note: Sentence that describes these returns.
       confidence: Confidence level of every interval, in (0, 1).
 
     Raises:

@@ -31,7 +31,7 @@ class Scores(NamedTuple):
     run: Run | None
 
     def is_paired_with(self, other: Scores) -> bool:
-        """Whether one program met the same random keys in both lines."""
+        """Whether both lines ran one program with the same random keys."""
         if self.run is None or other.run is None or self.trained != other.trained:
             return False
         program = self.run.program

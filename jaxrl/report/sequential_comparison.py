@@ -25,7 +25,7 @@ class PairDecision(NamedTuple):
       better: Name of the better one; None if the pair is not decided.
       difference: Mean of the first minus mean of the second, of the runs that did not fail.
       low, high: Ends of the interval of the difference, nan where there are too few seeds for one.
-      seeds: Number of seeds of each of the two by which the pair was decided, or that it has.
+      seeds: Number of seeds of each algorithm at the decision, or so far if the pair is not decided.
       failed: Number of runs that failed, of both.
       p: Smallest level of all decisions together at which the pair is decided, up to 1.
     """
@@ -44,7 +44,7 @@ class PairDecision(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class SequentialComparison:
-    """Decisions on algorithms that were trained until they were reached; see `jaxrl.compare`, which makes it.
+    """Decisions on pairs of algorithms, and the results that they are based on; see `jaxrl.compare`, which makes it.
 
     Attributes:
       metric: Name of the metric, whose last value of each run is compared.

@@ -17,7 +17,7 @@ from jaxrl.results.tables import Table, estimates
 if TYPE_CHECKING:
     import xarray
 
-HELD_OUT = "eval."  # how the names of axes of parameters begin
+HELD_OUT = "eval."  # prefix of the names of axes of parameters
 
 __all__ = ["HELD_OUT", "Place", "held_out_table", "of_runs", "places"]
 

@@ -35,8 +35,8 @@ def unfinished_checkpoints(directory: Path) -> Iterator[Path]:
 def foreign_files(directory: Path, checkpoints: bool, verified: bool = False) -> list[str]:
     """Files that a call would replace or delete, and that jaxrl did not write.
 
-    The files of a run are those of a `run.json` of jaxrl, the files of a result also those of a `config.json` of jaxrl;
-    what lies behind a link belongs to somebody else.
+    Files of a run count as written by jaxrl if they are next to a `run.json` of jaxrl, and files of a result also if
+    they are next to a `config.json` of jaxrl; files behind a link never count.
 
     Args:
       directory: Directory to write to, which may be missing.

@@ -70,7 +70,7 @@ def corrected(p_values: Sequence[float]) -> list[float]:
       p_values: P-value of each comparison; nan is kept and is not counted.
 
     Returns:
-      Corrected p-values: with a probability of at least 1 - alpha, that of no true hypothesis is at most alpha.
+      Corrected p-values: the probability that any true hypothesis has one of at most alpha is at most alpha.
 
     Source: Holm (1979), "A simple sequentially rejective multiple test procedure".
     """

@@ -25,7 +25,7 @@ Q_VALUES = "q"  # entry of the scores
 # Message of exported policies, too.
 NO_MEMORY = (
     "memory is None, but this policy remembers; it takes policy.initial_memory() at the start of an episode and then "
-    "what the last call returned: action, memory = policy(obs, memory=memory)."
+    "the memory that the last call returned: action, memory = policy(obs, memory=memory)."
 )
 
 
@@ -297,7 +297,7 @@ class TrainedPolicy:
         if memory is None and self.remembers:
             raise UserValueError(NO_MEMORY)
         part = getattr(self.algo.env, "actor_sees", None)
-        like = "like the environment's" if part is None else f"what the actor sees ({named_part(part)})"
+        like = "like the environment's" if part is None else f"the part that the actor sees ({named_part(part)})"
         obs, batch = checked_observation(obs, self._obs_shape, like)
         return obs, batch, self._checked_memory(memory, batch)
 
@@ -305,7 +305,7 @@ class TrainedPolicy:
         if mask is None and self._mask_shape is not None:
             raise UserValueError(
                 f"mask is None, but {type(self.algo.env).__name__} forbids actions; "
-                "it takes what env.action_mask(state, params) returns."
+                "it takes the result of env.action_mask(state, params)."
             )
         if mask is not None and jax.tree.structure(mask) != jax.tree.structure(self._mask_shape):
             raise UserValueError(

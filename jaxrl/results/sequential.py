@@ -232,8 +232,8 @@ class Family(Generic[Pair]):
     Args:
       pairs: Names of the pairs.
       design: Design of every test.
-      most_equal: Function of the decided pairs that returns how many of the others may be equal at once, at least 1
-        while there are others.
+      most_equal: Function of the decided pairs that returns the largest number of other pairs that may be equal at
+        once, at least 1 while there are others.
       confidence: Confidence level of all decisions together, in (0, 1).
     """
 
@@ -255,7 +255,7 @@ class Family(Generic[Pair]):
         return [pair for pair in self.tests if pair not in self.decisions]
 
     def decide(self) -> list[Pair]:
-        """Decides pairs by all looks so far, and returns those decided now.
+        """Decide pairs by all looks so far, and return those decided now.
 
         Every decision may raise the level of the others, so that decisions go on until there is none.
         """
@@ -278,7 +278,7 @@ class Family(Generic[Pair]):
         return min(1.0, max(least, self._most_equal(list(self.decisions)) * self.tests[pair].p_value()))
 
     def interval(self, pair: Pair) -> Interval:
-        """The interval of a pair's difference; all intervals of the family contain theirs at its confidence level.
+        """The interval of a pair's difference; the confidence level of the family holds for all intervals together.
 
         It is that of Bonferroni: a pair that only the higher levels of later steps decide may have 0 in its interval.
         """

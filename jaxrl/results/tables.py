@@ -34,9 +34,9 @@ class Table:
       columns: Names of the columns.
       rows: Plain values, `[num_rows]` of `[num_columns]`.
       num_labels: Number of leading columns that name the row.
-      intervals: Names of each two neighbouring columns printed together as `[low, high]`, or as a dash where they are
-        nan.
-      decimals: Number of decimals of columns, otherwise as many as give their largest number about four digits.
+      intervals: Pairs of names of neighbouring columns that are printed together as `[low, high]`, or as a dash where
+        they are nan.
+      decimals: Number of decimals by column; other columns have as many as give their largest number about four digits.
     """
 
     title: str

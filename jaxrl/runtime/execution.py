@@ -337,14 +337,14 @@ def _reported(call: Call, result: Result) -> Result:
         steps = getattr(config, "num_steps", None)
         name = "reset_pool" if steps is None else f"{type(config).__name__}(reset_pool={steps})"
         warnings.warn(
-            f"episodes were so short that up to {np.nanmax(reused.values):,.3g} an iteration began with a state used "
+            f"episodes were so short that up to {np.nanmax(reused.values):,.3g} per iteration began with a state used "
             f"before (metric reset_reuse); {name} has a new state for every episode",
             RuntimeWarning,
             stacklevel=4,
         )
     if (lost := result.metrics.get("replay_lost")) is not None and np.any(lost.values > 0):
         warnings.warn(
-            f"episodes were so short that up to {np.nanmax(lost.values):,.3g} of their last observations an iteration "
+            f"episodes were so short that up to {np.nanmax(lost.values):,.3g} of their last observations per iteration "
             "were lost (metric replay_lost), and their transitions left out of the losses; "
             "replay_storage='transitions' keeps them, as does an environment whose default max_steps_in_episode is not "
             "above that of the call",

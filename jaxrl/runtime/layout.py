@@ -127,8 +127,8 @@ def default_devices() -> tuple[Any, ...]:
 def over_blocks(program: Callable[..., Any], num_shared: int = 0) -> Callable[..., list[Any]]:
     """Map a program of one block over the blocks of a device, one after another.
 
-    The loop is outside the program, which is the same for any number of blocks: their number changes no bit, and
-    slicing blocks from one array, a quarter of the compile time, is not needed.
+    The loop is outside the program, which is therefore the same for any number of blocks: their number changes no bit
+    of the results, and the program need not slice blocks from one array, which took a quarter of the compile time.
 
     Args:
       program: Function of leaves `[block, ...]` and of the shared arguments.

@@ -67,7 +67,7 @@ class Runs:
         self._runs: Any = None
 
     def start(self) -> None:
-        """Places the runs on their devices, initialised or with given states; the first `advance` does so too."""
+        """Place the runs on their devices, initialised or with given states; the first `advance` does so too."""
         if self._runs is None:
             begun = self._initial is None
             self._runs = run_on_devices(self._walks["init"], self._spread) if begun else self._placed(self._initial)

@@ -38,7 +38,7 @@ from jaxrl.sweeps.sweep import Sweep
 
 # Distributions by the names of parameters, or a function of a key that returns values.
 Randomised = Mapping[str, Sampler] | Callable[[jax.Array], dict[str, Any]] | None
-STOPPED = "training stopped"  # how the warning of a signal begins
+STOPPED = "training stopped"  # beginning of the warning after a signal
 
 
 class TrainOutput(NamedTuple):
@@ -340,7 +340,7 @@ def _check_discount_is_known(algo: Algorithm, prepared: HParams, env_params: Env
 
 
 def _refuse_to_learn_nothing(algo: Algorithm, prepared: HParams, env_steps: int) -> None:
-    """Reject to extend a run that has stopped learning, such as by a step size of 0.
+    """Refuse to extend a run that has stopped learning, such as by a step size of 0.
 
     Args:
       algo: Algorithm.
@@ -406,7 +406,7 @@ def points_of(
 
 
 def _say_if_an_iteration_is_long(algo: Algorithm, env_steps: int) -> None:
-    """Say if more than half of the first iteration, the least that a run takes, was not asked for."""
+    """Say if one iteration, the least that a run takes, has more than twice the requested environment steps."""
     if algo.env_steps_per_iteration > 2 * env_steps:
         say(
             f"env_steps={env_steps:,} becomes {algo.env_steps_per_iteration:,}, the environment steps of one iteration "

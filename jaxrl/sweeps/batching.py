@@ -114,7 +114,7 @@ def _hint(env: Environment, path: str, known: Sequence[str]) -> str:
     if inside:
         return f"; did you mean {' or '.join(repr(f'env.{name}') for name in inside)}?"
     if path in getattr(env, "__dataclass_fields__", {}):
-        return f"; {path} is a static field, which envs.make takes, and needs another compilation."
+        return f"; {path} is a static field, which is an argument of envs.make and needs another compilation."
     return near(path, known, "env.") or f"; it has {', '.join(f'env.{name}' for name in names)}."
 
 

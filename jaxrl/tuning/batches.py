@@ -131,8 +131,8 @@ def _planned(call: Call, layout: Layout, memory: int | str | None, precision: st
         held = HELD_COPIES * held_runs * sizes.state
         if held + compiled.process >= planner.limit:
             raise UserValueError(
-                f"memory is too little for a population of {held_runs} runs: {size(planner.limit)}, where its states "
-                f"take {size(held)} in addition to the {size(compiled.process)} of the process"
+                f"memory must be above {size(held + compiled.process)} for a population of {held_runs} runs, "
+                f"{size(held)} for its states and {size(compiled.process)} for the process, got {size(planner.limit)}"
             )
         planner = dataclasses.replace(planner, limit=planner.limit - held)
     return planner.fit(precision)

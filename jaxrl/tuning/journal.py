@@ -48,7 +48,7 @@ def journal(path: str) -> JournalStorage:
 
 
 def _check_first_line(file: Path) -> None:
-    """Raise an error if nothing should be appended to a file, since it is of another kind.
+    """Raise an error for a file that is not a journal, before anything is appended to it.
 
     Raises:
       JournalError: The first line is not that of a journal.
@@ -66,7 +66,7 @@ def _check_first_line(file: Path) -> None:
 
 
 class _Lock(JournalFileSymlinkLock):
-    """Optuna's lock, which removes the part of a line that a process wrote last, killed or out of space."""
+    """Optuna's lock, which removes an incomplete last line, left by a process that was killed or ran out of space."""
 
     def acquire(self) -> bool:
         locked = super().acquire()

@@ -248,7 +248,7 @@ def _outer_call(
     generations: int,
     attrs: Mapping[str, Any],
 ) -> Call:
-    """Call whose runs are outer seeds and whose iterations are generations of as many trainings on each task."""
+    """Call whose runs are outer seeds; an iteration is a generation, with `trainings` trainings on each task."""
     names = " + ".join(task.name for task in inner)
     algorithm = f"meta {theta.name} of {inner[0].algo.name}"
     return Call(

@@ -273,10 +273,10 @@ def _counts(trial: Any) -> bool:
 
 
 def _outcome_of(trial: Any) -> Outcome:
-    """The outcome that a trial was given.
+    """The outcome that is stored in a trial.
 
     Raises:
-      ResultError: It is none of jaxrl, such as of a study that was changed by hand.
+      ResultError: The outcome is not one of jaxrl, for example because the study was changed by hand.
     """
     values = from_json(trial.user_attrs[OUTCOME])
     try:

@@ -237,8 +237,8 @@ class Space:
             return {(): self.algo}
         if builder is None and self.algo.builder is None:
             raise UserValueError(
-                f"{self.static[0]} takes builder=, a function from a config to an Algorithm: {self.algo.name!r} does "
-                f"not say how it is built"
+                f"{self.static[0]} takes builder=, a function from a config to an Algorithm, because "
+                f"{self.algo.name!r} has none of its own"
             )
         groups = {}
         for labels in every:

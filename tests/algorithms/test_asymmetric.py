@@ -280,7 +280,7 @@ def test_policies_of_results_take_the_observation_of_the_actor_alone(tmp_path: P
     policy = result.policy(seed=0)
     action = policy(jnp.zeros(2))
     assert action.shape == (1,)
-    sentence = r"^obs must be what the actor sees \(the entry 'state'\), float32\[2\], got .*'privileged_state'"
+    sentence = r"^obs must be the part that the actor sees \(.* 'state'\), float32\[2\], got .*'privileged_state'"
     with pytest.raises(ValueError, match=sentence):
         policy({"state": jnp.zeros(2), "privileged_state": jnp.zeros(2)})
     for suffix in ("safetensors", "stablehlo", "onnx"):

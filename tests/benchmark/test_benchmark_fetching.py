@@ -136,6 +136,6 @@ def test_nothing_is_written_into_a_download(release: tuple[str, Path], monkeypat
         lambda: run(CELLS[0]),
         lambda: run_benchmark(["run", "--missing"]),
     ):
-        with pytest.raises(ResultError, match="new data of the benchmark belong into a clone"):
+        with pytest.raises(ResultError, match="new data of the benchmark belong in a clone"):
             write()
     assert not list(cached().iterdir())

@@ -292,7 +292,7 @@ def test_inner_wrappers_observe_the_earlier_time_limit(limit: int) -> None:
             ValueError,
             "low of transform_observation is 'x'; it takes a number",
         ),
-        (lambda: wrappers.transform_observation(CARTPOLE, list), TypeError, r"returns \[.* in place of an array"),
+        (lambda: wrappers.transform_observation(CARTPOLE, list), TypeError, r"must return an array, .*, got \["),
     ],
 )
 def test_a_value_that_is_not_a_number_gets_one_sentence(make: Any, error: type, sentence: str) -> None:

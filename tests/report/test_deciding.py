@@ -220,7 +220,7 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
             r"^the tests of 1 pair need \S+ GiB of memory, and may take 2:",
         ),
         (("runs/a",), {"until": None, "basline": "x"}, TypeError, "got basline; did you mean 'baseline'"),
-        ((ALGO, ALGO), {"metric": "length"}, ValueError, "^better must say whether higher or lower values of 'length'"),
+        ((ALGO, ALGO), {"metric": "length"}, ValueError, "^better must be 'higher' or 'lower' for 'length'"),
         ((ALGO, ALGO), {"metric": "discounted_return"}, ValueError, "^metric is 'discounted_return', which every"),
         ((ALGO, ALGO), {"baseline": "paraboloid"}, ValueError, "^baseline is 'paraboloid'; did you mean"),
         ((ALGO, ALGO), {"normalise": {"Echo": (0, 1)}}, TypeError, "^normalise has no effect with until='decided'"),

@@ -227,7 +227,7 @@ def test_policy_asks_for_the_mask_of_an_environment_that_forbids_actions():
     env = agents.Crowd(2, masked=True)
     policy = TrainedPolicy(small_algorithm()._replace(env=env, actor=actor), {})
     obs, state = env.reset_env(jax.random.key(0), env.default_params)
-    with pytest.raises(ValueError, match=r"mask is None, but Crowd forbids actions; it takes what env\.action_mask"):
+    with pytest.raises(ValueError, match=r"mask is None, but Crowd forbids actions; it takes the result of env\."):
         policy(obs)
     mask = env.action_mask(state, env.default_params)
     assert mask is not None and obs is not None

@@ -452,7 +452,7 @@ def test_observations_that_replay_has_lost_are_reported() -> None:
         state, metrics = algo.step(*arguments)
         return state, metrics | {"replay_lost": jnp.where(arguments[1] == 1, 7.0, 0.0)}
 
-    sentence = r"^episodes were so short that up to 3.5 of their last observations an iteration were lost"
+    sentence = r"^episodes were so short that up to 3.5 of their last observations per iteration were lost"
     with pytest.warns(RuntimeWarning, match=sentence):
         jaxrl.train(algo._replace(step=step), env_steps=4 * 16, evals=2, eval_episodes=1, progress=False)
 

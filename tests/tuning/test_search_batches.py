@@ -112,7 +112,7 @@ def test_trials_that_do_not_fit_at_the_same_time_train_one_after_another_to_the_
     assert sizes == [6, 6, 4, 2] + [2] * 9
     assert half.trials == halved.trials
     with pytest.raises(
-        ValueError, match=r"^memory is too little for a population of 12 runs: .* where its states take"
+        ValueError, match=r"^memory must be above .* for a population of 12 runs, .* for its states and .*, got "
     ):
         search(algo, halving=Halving(), memory="1B")
 

@@ -134,7 +134,7 @@ def label_of(ax: matplotlib.axes.Axes, *parts: str | None) -> str:
 
 
 def describe(ax: matplotlib.axes.Axes, lines_before: int, text: str, title: str) -> None:
-    """Set the text of the vertical axis and the title; what differs from that of earlier lines is generalised.
+    """Set the text of the vertical axis and the title; texts that differ from those of earlier lines are generalised.
 
     Args:
       ax: Axes.

@@ -1,1 +1,1 @@
-"""Accelerators that are absent: what their programs would take, from compilers that need no device."""
+"""Accelerators that are absent: memory and time of their programs, from compilers that need no device."""

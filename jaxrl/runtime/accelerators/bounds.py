@@ -13,7 +13,7 @@ __all__ = ["Bound", "bound_of", "of_an_iteration"]
 
 
 class Bound(NamedTuple):
-    """What training of float32 networks takes at least on a target: a bound, not a measurement, without evaluations.
+    """Lower bound on the time of training float32 networks on a target, without evaluations; not a measurement.
 
     Attributes:
       target: Accelerator that the program was compiled for.
@@ -84,7 +84,7 @@ def of_an_iteration(program: Program, cache: int = 0, inner: int = 1) -> Figures
     Args:
       program: Program that advances a block of runs.
       cache: Size in bytes of the cache that all kernels share.
-      inner: Number of trips that are counted of a loop inside whose length the data decides.
+      inner: Number of trips that are counted for an inner loop whose length depends on the data.
     """
     return figures(program, (2, inner), cache).plus(figures(program, (1, inner), cache), -1)
 

@@ -19,7 +19,7 @@ __all__ = ["KERNEL_SECONDS", "TARGETS", "Target", "named_target"]
 
 
 class Gpu(NamedTuple):
-    """What the compiler for NVIDIA's GPUs must know of one.
+    """Description of one of NVIDIA's GPUs for their compiler.
 
     Attributes:
       capability: Compute capability.

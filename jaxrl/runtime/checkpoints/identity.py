@@ -80,7 +80,7 @@ def _deterministic() -> bool:
 
 
 def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str]) -> None:
-    """Reject to resume a different call; a run may become longer, and a warning names what may change rounding.
+    """Refuse to resume a different call; it may be longer, and a warning names differences that may change rounding.
 
     Args:
       directory: Directory of the call.

@@ -75,7 +75,7 @@ class Progress:
             self._bar.set_postfix_str(note)
 
     def close(self) -> None:
-        """Leaves the final state on the screen."""
+        """Leave the final state on the screen."""
         if self._bar is not None:
             self._bar.close()
         elif self._enabled and self._started:

@@ -160,7 +160,7 @@ class _Leader:
         return self._run.kept()
 
     def again(self) -> Any:
-        raise NotImplementedError("a run over all devices keeps its last policy alone")
+        raise NotImplementedError("a run over all devices keeps only its last policy")
 
     def put(self, states: State, iteration: int) -> None:
         self._order(_Order.PUT, iteration)

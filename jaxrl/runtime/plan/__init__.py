@@ -1,1 +1,1 @@
-"""What of a call fits into memory: its layout, parts, memory and time."""
+"""Plans of calls that fit into memory: layout, parts, memory and time."""

@@ -1,4 +1,4 @@
-"""How a call is executed: layout, parts, memory and time, as a value that prints as a table."""
+"""Plan of the execution of a call: layout, parts, memory and time, as a value that prints as a table."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxrl.runtime.machine.memory import size
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Plan:
-    """How a call is executed, and the memory and time that it takes; `print` gives a table.
+    """Plan of the execution of a call, with the memory and time that it takes; `print` gives a table.
 
     Attributes:
       name: Name of the algorithm and of the environment.

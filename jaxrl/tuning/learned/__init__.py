@@ -1,1 +1,1 @@
-"""What `jaxrl.meta` can learn: numbers inside an algorithm, each kind a small file."""
+"""Numbers inside an algorithm that `jaxrl.meta` can learn, one small file for each kind."""

@@ -57,8 +57,9 @@ def learned_discount(
     some 0.005, and by 0.018 with a spread of 0.2; it moves a curve by 0.016.
 
     "curve": Gamma(t) = exp(-sum_{s<t} h(s)) with a hazard rate h(s) = softplus(y(s)), where y is interpolated linearly
-    in log(1 + s) between the numbers of theta at delays that grow geometrically from 0 to the horizon: any curve that
-    falls, for algorithms that estimate advantages by UGAE with a single critic, lag by lag. It is 0 beyond the horizon.
+    in log(1 + s) between the numbers of theta at delays that grow geometrically from 0 to the horizon. It can be any
+    falling curve, for algorithms with a single critic that estimate advantages by UGAE lag by lag, and is 0 beyond the
+    horizon.
     It starts exactly at an exponential with a hazard rate between 0.01 / horizon and 20 per step, and otherwise at the
     nearest curve in least squares: "hyperbolic:k=0.02" within 4e-4 over 500 steps.
 
@@ -136,7 +137,7 @@ def hazard_curve(theta: Any, horizon: int) -> jax.Array:
     delays, knots = _log_delays(theta.shape[0], horizon)
     hazard = jax.nn.softplus(jnp.interp(jnp.float32(delays), jnp.float32(knots), theta))
     curve = jnp.concatenate([jnp.ones(1, jnp.float32), jnp.exp(-jnp.cumsum(hazard))])
-    # A sum in parts may round a later weight above an earlier one; the difference, a rounding, is exact.
+    # A sum computed in parts may round a later weight above an earlier one; the excess is removed without rounding.
     return curve + jax.lax.stop_gradient(jax.lax.cummin(curve) - curve)
 
 
@@ -167,7 +168,7 @@ class _Curve:
 
 
 def _heads(algo: Algorithm, form: str) -> int | None:
-    """Number of heads of an algorithm for exponentials, None for one without; rejects what its values do not take."""
+    """Number of heads of an algorithm for exponentials, None without any; rejects a form or heads that do not fit."""
     config = algo.config
     heads = getattr(config, "heads", None)
     if heads is None and getattr(config, "critic", "single") != "mixture":

@@ -214,7 +214,7 @@ def require_effect(theta: Theta, algo: Algorithm) -> None:
     """Reject a theta with numbers that leave the prepared hyper-parameters of an algorithm as they are.
 
     Raises:
-      TypeError: `apply` returns something else than hyper-parameters of the algorithm.
+      TypeError: `apply` does not return hyper-parameters of the algorithm.
       ValueError: A number of theta has no effect, or theta has no numbers.
     """
     leaves, structure = jax.tree.flatten(theta.initial)

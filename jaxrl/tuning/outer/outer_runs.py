@@ -99,7 +99,7 @@ class OuterRuns:
         return {jax.tree_util.keystr(at): np.asarray(leaf) for at, leaf in jax.tree.leaves_with_path(learned)}
 
     def again(self) -> Any:
-        raise NotImplementedError("an outer run keeps its last theta alone")
+        raise NotImplementedError("an outer run keeps only its last theta")
 
     def put(self, states: State, iteration: int) -> None:
         """Set the runs to states that `states()` returned."""
