@@ -79,7 +79,9 @@ if TYPE_CHECKING:  # the list of public names; the repeated names export them to
     from jaxrl.tuning.learned.schedules import learned_schedule as learned_schedule
     from jaxrl.tuning.learned.theta import Theta as Theta
     from jaxrl.tuning.meta import meta as meta
-    from jaxrl.tuning.outer.result import MetaResult as MetaResult, load_theta as load_theta
+    from jaxrl.tuning.outer.result import (
+        MetaResult as MetaResult, load_meta_table as load_meta_table, load_theta as load_theta
+    )
     from jaxrl.tuning.population import (
         PopulationResult as PopulationResult, population_based_training as population_based_training
     )

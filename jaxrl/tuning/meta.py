@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
-import numbers
 import signal
 import time
 import warnings
@@ -18,12 +16,12 @@ from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.settings import own_settings
 from jaxrl.algorithms.contract import Algorithm, check_members
-from jaxrl.algorithms.strategies import make_strategy
 from jaxrl.checks import check_choice, check_count
 from jaxrl.discounts.parsing import as_discount
 from jaxrl.results.result import Result
 from jaxrl.runtime.call import Call, seeds_that_fit, shard_of, sharded
 from jaxrl.runtime.checkpoints.identity import identity_of, precision_in_force
+from jaxrl.runtime.checkpoints.identity_file import ASKED
 from jaxrl.runtime.checkpoints.store import Checkpoints, begun_in
 from jaxrl.runtime.drive.driver import drive
 from jaxrl.runtime.drive.observers import watched
@@ -33,18 +31,14 @@ from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.options import MetaOptions, Options, checked
 from jaxrl.runtime.programs import room_for
 from jaxrl.tuning.learned.theta import Theta
-from jaxrl.tuning.outer.fitness import OBJECTIVES, SHAPINGS
+from jaxrl.tuning.outer.fitness import OBJECTIVES
 from jaxrl.tuning.outer.gradient_task import GradientTask
-from jaxrl.tuning.outer.held_out import held_out_results
-from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, digest, require_effect, under_discount
-from jaxrl.tuning.outer.learners import Ascent, Evolution, Learner, OuterHParams
+from jaxrl.tuning.outer.held_out import HELD_OUT, Comparison
+from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, under_discount
+from jaxrl.tuning.outer.learners import GRADIENT, learner_of
 from jaxrl.tuning.outer.outer_runs import OuterRuns
+from jaxrl.tuning.outer.probes import digest, require_effect
 from jaxrl.tuning.outer.result import MetaResult, load_theta
-
-LR = 0.03  # of Adam on theta
-POPULATION = 32
-GRADIENT = "gradient"
-HELD_OUT = "held-out"  # directory of the results on held-out tasks
 
 __all__ = ["meta"]
 
@@ -153,7 +147,7 @@ def meta(
     algos = [on(task, "tasks") for task in _listed("tasks", tasks, [algo])]
     others = algos if held_out is None else [on(task, "held_out") for task in _listed("held_out", held_out, [])]
     outer_seeds = seeds_that_fit(seeds)
-    learner, settings = _learner(
+    learner, settings = learner_of(
         strategy, theta, {"population": population, "lr": lr, "std": std, "std_decay": std_decay, "shaping": shaping}
     )
     for each in algos:
@@ -179,29 +173,25 @@ def meta(
     if chosen.shard is not None:
         call = sharded(call, *shard_of(chosen.shard))
     whole = len(outer_seeds) * learner.members * inner_seeds  # so that a shard has the blocks of the whole
+    comparison = Comparison(others, theta, test_steps, eval_episodes, test_seeds, objective, attrs["discount"])
+    comparison.check(call.seeds)
     with room_for(3 * (len(algos) + len(others))), stop_on_signals(chosen.progress) as stop:
+
+        def begin(block: int, narrowed: Callable[[int], object]) -> OuterRuns:
+            return OuterRuns(trained, learner, theta.initial, inner_seeds, call.seeds, chosen, block, stop, narrowed)
+
         result = _carried_out(
             call,
-            lambda block: OuterRuns(trained, learner, theta.initial, inner_seeds, call.seeds, chosen, block, stop),
+            begin,
             plan_layout(whole, chosen.block, chosen.devices),
             chosen,
             stop,
         )
         compared: dict[str, Result] = {}
         if test_seeds and not result.metrics.attrs["interrupted"] and not stop:
-            compared = held_out_results(
-                others,
-                theta,
-                [load_theta(result, theta, seed) for seed in result.seeds],
-                result.seeds,
-                env_steps=test_steps,
-                eval_episodes=eval_episodes,
-                test_seeds=test_seeds,
-                objective=attrs["discount"],
-                directory=None if chosen.out is None else Path(chosen.out) / HELD_OUT,
-                options=chosen,
-                stop=stop,
-            )
+            directory = None if chosen.out is None else Path(chosen.out) / HELD_OUT
+            learned = [load_theta(result, theta, seed) for seed in result.seeds]
+            compared = comparison.results(learned, result.seeds, directory, chosen, stop)
     if stop:
         further = "" if chosen.out is None else "; the same call with resume=True resumes it"
         name = signal.Signals(stop.signal or signal.SIGINT).name
@@ -210,26 +200,34 @@ def meta(
 
 
 def _carried_out(
-    call: Call, begin: Callable[[int], OuterRuns], layout: Layout, options: Options, stop: StopRequest
+    call: Call,
+    begin: Callable[[int, Callable[[int], object]], OuterRuns],
+    layout: Layout,
+    options: Options,
+    stop: StopRequest,
 ) -> Result:
     """Result of the outer runs, resumed from the checkpoint of an earlier call if there is one.
 
     Args:
       call: Call of the outer runs.
-      begin: Function that compiles the outer runs for a block width.
+      begin: Function that compiles the outer runs for a block width, and takes a function that records a narrower one.
       layout: Layout of the trainings of all outer seeds.
       options: Options of the execution.
       stop: Stop request that a signal sets.
     """
     begun = begun_in(options.out, trust=options.trust) if options.resume else None
     started = time.perf_counter()
-    block = layout.block if begun is None else int(begun.get("block", layout.block))
-    identity = {} if options.out is None else identity_of(call, layout._replace(block=block), options.precision)
+    asked = (begun or {}).get(ASKED, {}).get("block", layout.block)
+    block = layout.block
+    if begun is not None and options.block in (None, asked):  # it may have become narrower since, for lack of memory
+        block = int(begun.get("block", layout.block))
+    placed = layout._replace(block=block)
+    identity = {} if options.out is None else identity_of(call, placed, options.precision, {"block": asked})
     directory = None if options.out is None else Path(options.out)
     checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes, trust=options.trust)
     with watched(call, options, checkpoints, stop) as watch:
         watch.bar.phase("compiling")
-        runs = begin(block)
+        runs = begin(block, checkpoints.narrow)
         checkpoints.identity["block"] = runs.layout.block
         attrs = {
             "precision": precision_in_force(options.precision),
@@ -300,52 +298,3 @@ def _with_discount(algo: Algorithm) -> Algorithm:
     if discount is None:
         return algo
     return algo._replace(hparams=dataclasses.replace(algo.hparams, discount=as_discount(discount)))
-
-
-def _learner(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, dict[str, Any]]:
-    """Learner of a strategy, and its settings with defaults in place of None.
-
-    Raises:
-      ValueError: A setting is out of range, or has no effect on this strategy.
-    """
-    for each in ("lr", "std", "std_decay"):
-        value = values[each]
-        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if value is not None and not (number and 0 < float(value) < math.inf):
-            raise UserValueError(f"{each} must be a finite number above 0, got {value!r}")
-    if values["shaping"] is not None:
-        check_choice("shaping", values["shaping"], SHAPINGS)
-    if values["population"] is not None:
-        check_count("population", values["population"], 2)
-
-    def refuse_without_effect(*names: str) -> None:
-        for each in names:
-            if values[each] is not None:
-                raise UserValueError(f"{each} has no effect with strategy={name!r}; leave it out")
-
-    if name == GRADIENT:
-        refuse_without_effect("population", "std", "std_decay", "shaping")
-        lr = LR if values["lr"] is None else values["lr"]
-        return Ascent(lr), {"lr": lr}
-    members = POPULATION if values["population"] is None else values["population"]
-    try:
-        strategy = make_strategy(name, members, theta.initial, raw=values["shaping"] == "raw")
-    except UserValueError as error:
-        raise UserValueError(str(error).replace("population_size=", "population=")) from error
-    if strategy.evaluates_first:
-        raise UserValueError(
-            f"strategy must be 'gradient' or one with a mean, such as 'open-es', got {name!r}, without one"
-        )
-    has = {"lr": strategy.has_lr, "std": strategy.has_std, "std_decay": strategy.has_decay}
-    refuse_without_effect(*(each for each, there in has.items() if not there))
-    defaults = {
-        "population": members,
-        "lr": 1.0 if strategy.natural else LR,
-        "std": 0.1,
-        "std_decay": 1.0,
-        "shaping": "ranks",
-    }
-    settings = {each: default if values[each] is None else values[each] for each, default in defaults.items()}
-    hparams = OuterHParams(settings["lr"], settings["std"], settings["std_decay"])
-    effective = {each: value for each, value in settings.items() if has.get(each, True)}
-    return Evolution(strategy, hparams, members, settings["shaping"]), effective

@@ -39,6 +39,8 @@ def test_numbers_start_at_their_own_values_and_stay_within_their_ranges(algo: Al
         moved: Any = theta.apply(dict.fromkeys(RANGES, jnp.float32(number)), algo.hparams)
         expected = [value(number, 1e-5, 1e-2, True), value(number, 0.5, 1.0, False), value(number, 0.9, 1.0, False)]
         np.testing.assert_allclose([moved.lr, moved.lam, moved.discount.gamma], expected, rtol=2e-5)
+        ends = {"lr": (1e-5, 1e-2), "lam": (0.5, 1.0)}
+        assert all(np.float32(low) <= getattr(moved, name) <= np.float32(high) for name, (low, high) in ends.items())
     assert moved.clip_eps == algo.hparams.clip_eps
 
 
@@ -51,6 +53,10 @@ def test_ranges_must_fit(algo: Algorithm):
         jaxrl.learned_numbers(algo, {"discount": jaxrl.Uniform(0.01, 0.1)})
     with pytest.raises(TypeError, match=r"^lr takes a range, Uniform or LogUniform, got 0.1$"):
         jaxrl.learned_numbers(algo, {"lr": 0.1})  # pyright: ignore[reportArgumentType]
+    for path, high in (("lam", 1.2), ("discount.gamma", 1.1), ("adam_b1", 1.0)):
+        message = rf"^ranges has an end of {path} that ppo does not take: .* got {high}"
+        with pytest.raises(ValueError, match=message):
+            jaxrl.learned_numbers(algo, {path: jaxrl.Uniform(0.5, high)})
     with pytest.raises(ValueError, match=r"^ranges takes at least one path"):
         jaxrl.learned_numbers(algo, {})
 

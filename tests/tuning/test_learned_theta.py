@@ -89,6 +89,14 @@ def test_a_learned_schedule_begins_at_the_number_and_changes_its_logarithm_or_lo
     np.testing.assert_allclose(slope, start * (1 - start) if name == "lam" else start, rtol=1e-5)
 
 
+def test_a_learned_lambda_begins_bit_equal_under_compilation() -> None:
+    algo = ppo()
+    for start in (0.05, 0.5, 0.9, 0.95, 0.97, 0.99, 1.0):
+        theta = learned_schedule(algo._replace(hparams=algo.hparams.replace(lam=start)), "lam")
+        values = jax.jit(jax.vmap(lambda each, theta=theta: theta.apply(each, algo.hparams).lam.values))
+        np.testing.assert_array_equal(values(np.zeros((3, 5), np.float32)), np.full((3, 5), start, np.float32))
+
+
 def test_lambda_of_1_can_be_learned() -> None:
     algo = ppo()
     theta = learned_schedule(algo._replace(hparams=algo.hparams.replace(lam=1.0)), "lam", points=2)
@@ -135,7 +143,9 @@ def test_thetas_that_cannot_be_learned_are_refused() -> None:
         learned_schedule(algo._replace(hparams=algo.hparams.replace(lr=Curve([1.0, 0.0]))), "lr")
     with pytest.raises(ValueError, match="entropy_coef takes a positive number"):
         learned_schedule(algo._replace(hparams=algo.hparams.replace(entropy_coef=0.0)), "entropy_coef")
-    with pytest.raises(ValueError, match="lr_end takes 1 where lr is a curve"):
+    with pytest.raises(
+        ValueError, match=r"^name takes a field without another schedule, got 'lr': lr_end takes 1 where"
+    ):
         learned_schedule(algo._replace(hparams=algo.hparams.replace(lr_end=0.0)), "lr")
     dqn = jaxrl.dqn(LinearTask(discrete=True), jaxrl.DQNConfig(**ROWS["dqn"].small))
     with pytest.raises(ValueError, match=r"dqn that may be a curve \(none here\), got 'lr'"):

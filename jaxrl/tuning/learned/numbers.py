@@ -33,7 +33,8 @@ def learned_numbers(algo: Algorithm, ranges: Mapping[str, Uniform | LogUniform])
       Theta `{path: t}`.
 
     Raises:
-      ValueError, TypeError: A path is not a number of the hyper-parameters, or its own value is not within its range.
+      ValueError, TypeError: A path is not a number of the hyper-parameters, its own value is not within its range, or
+        the range has an end that the hyper-parameter cannot have.
     """
     if not isinstance(ranges, Mapping) or not ranges:
         raise UserValueError(
@@ -59,14 +60,21 @@ def _start(algo: Algorithm, path: str, ends: Uniform | LogUniform) -> np.float32
         raise UserValueError(
             f"ranges takes ends on both sides of the own value of {path}, {value:g}, got {ends.low:g} to {ends.high:g}"
         )
+    for end in (ends.low, ends.high):
+        try:
+            replaced(algo.hparams, {path: end})
+        except UserValueError as error:
+            raise UserValueError(f"ranges has an end of {path} that {algo.name} does not take: {error}") from error
     scale = math.log if isinstance(ends, LogUniform) else float
     share = (scale(value) - scale(ends.low)) / (scale(ends.high) - scale(ends.low))
     return np.float32(math.log(share) - math.log1p(-share))
 
 
 def _value(number: jax.Array, ends: Uniform | LogUniform) -> jax.Array:
-    """The value within a range that a number stands for."""
+    """The value within a range that a number stands for; rounding leads to no value outside of it."""
     share = jax.nn.sigmoid(number)
     if isinstance(ends, LogUniform):
-        return jnp.exp(math.log(ends.low) + share * (math.log(ends.high) - math.log(ends.low)))
-    return ends.low + share * (ends.high - ends.low)
+        value = jnp.exp(math.log(ends.low) + share * (math.log(ends.high) - math.log(ends.low)))
+    else:
+        value = ends.low + share * (ends.high - ends.low)
+    return jnp.clip(value, ends.low, ends.high)

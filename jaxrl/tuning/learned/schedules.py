@@ -41,7 +41,10 @@ def learned_schedule(algo: Algorithm, name: str, points: int = 5) -> Theta:
     value, share = getattr(algo.hparams, name), type(algo.hparams).ranges[name].high == 1
     if isinstance(value, Curve) or not (0 < float(value) < np.inf):
         raise UserValueError(f"{name} takes a positive number in algo.hparams, as the start of its curve, got {value}")
-    dataclasses.replace(algo.hparams, **{name: Curve([value] * points)})  # refuses a second schedule
+    try:
+        dataclasses.replace(algo.hparams, **{name: Curve([value] * points)})
+    except UserValueError as error:
+        raise UserValueError(f"name takes a field without another schedule, got {name!r}: {error}") from error
     start = np.float32(value)
 
     def apply(theta: Any, hparams: HParams) -> HParams:
@@ -49,7 +52,9 @@ def learned_schedule(algo: Algorithm, name: str, points: int = 5) -> Theta:
         if share:
             inside = np.clip(start, LEAST, 1 - LEAST)
             logit = np.log(inside / (1 - inside))
-            moved = jnp.clip(start + (jax.nn.sigmoid(logit + change) - jax.nn.sigmoid(logit)), 0.0, 1.0)
+            # Both shares are traced: one that a compiler computes beforehand may be rounded otherwise, and differ at 0.
+            shares = jax.nn.sigmoid(logit + jnp.stack([change, 0.0 * change]))
+            moved = jnp.clip(start + (shares[0] - shares[1]), 0.0, 1.0)
         else:
             moved = start * jnp.exp(change)
         return dataclasses.replace(hparams, **{name: Curve(moved)})

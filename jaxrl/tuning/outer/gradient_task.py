@@ -21,7 +21,8 @@ from jaxrl.runtime.options import Options
 from jaxrl.runtime.training import make_train
 from jaxrl.sweeps.batching import batched_env_params, run_arguments
 from jaxrl.tuning.batches import Waves
-from jaxrl.tuning.outer.inner_task import InnerTask, Outcome, digest
+from jaxrl.tuning.outer.inner_task import InnerTask, Outcome
+from jaxrl.tuning.outer.probes import digest
 
 __all__ = ["GradientTask"]
 
@@ -85,6 +86,7 @@ class GradientTask:
           seeds: Seed of each training, `[N]`.
           stop: Request to end before the next wave.
         """
+        thetas, outside = self.task.within_ranges(thetas)
         call = self.call(thetas)
         _, theta, env_params = run_arguments([0], call.prepared, call.env_params)
         arguments = seeds.astype(np.uint32), theta, env_params
@@ -92,7 +94,7 @@ class GradientTask:
         if sum(len(wave.metrics["value"]) for wave in done) < len(seeds):
             return None
         value, gradient = (np.concatenate([wave.metrics[name] for wave in done]) for name in ("value", "gradient"))
-        failed = ~(np.isfinite(value) & np.isfinite(gradient).all(axis=1))
+        failed = outside | ~(np.isfinite(value) & np.isfinite(gradient).all(axis=1))
         return Outcome(np.where(failed, np.nan, value), gradient)
 
     @property

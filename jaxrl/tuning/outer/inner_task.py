@@ -7,7 +7,7 @@ import functools
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -35,11 +35,9 @@ from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.batches import Waves
 from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import objective_of
+from jaxrl.tuning.outer.probes import digest, probes, strong
 
-PROBE = 0.25  # change of the numbers of theta by which their effect is seen
-MOST_PROBED = 256  # numbers of a leaf that are probed one by one; those of larger leaves are probed together
-
-__all__ = ["InnerTask", "Outcome", "algorithm_on", "digest", "require_effect", "sweep_of", "under_discount"]
+__all__ = ["InnerTask", "Outcome", "algorithm_on", "sweep_of", "under_discount"]
 
 
 class Outcome(NamedTuple):
@@ -90,10 +88,10 @@ class InnerTask:
     @property
     def identity(self) -> str:
         """Checksum of the task and of the hyper-parameters under some thetas, for comparison with another call."""
-        moved = (each for probe in _probes(self.theta, alone=False) for each in probe.thetas)
-        probes = [self.theta.initial, *moved]
-        thetas = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *probes)
-        call = self.call(thetas)
+        moved = (each for probe in probes(self.theta, alone=False) for each in probe.thetas)
+        some = [self.theta.initial, *moved]
+        thetas = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *some)
+        call = self.call(self.within_ranges(thetas)[0])
         config = config_of(call.description())
         described = {name: value for name, value in config.items() if name not in ("attributes", "devices", "versions")}
         described |= {"config": str(self.algo.config), "network": str(self.algo.network)}
@@ -110,6 +108,45 @@ class InnerTask:
         sweep = sweep_of(self._apply(thetas), [str(i) for i in range(len(jax.tree.leaves(thetas)[0]))])
         return training_call(self.algo, sweep, seeds=[0], points=self.points, eval_episodes=self.eval_episodes)
 
+    def within_ranges(self, thetas: PyTree) -> tuple[PyTree, np.ndarray]:
+        """Thetas whose hyper-parameters are within their ranges: the start takes the place of the others.
+
+        Args:
+          thetas: Thetas, leaves `[N, ...]`.
+
+        Returns:
+          Thetas, leaves `[N, ...]`, and whether each was outside, bool `[N]`.
+
+        Raises:
+          ValueError: All of them are outside.
+        """
+        outside = np.zeros(len(jax.tree.leaves(thetas)[0]), bool)
+        error = self._search(thetas, outside, 0, len(outside))
+        if outside.all():
+            raise UserValueError(
+                f"theta {self.theta.name!r} must lead to hyper-parameters of {self.algo.name} within their ranges, but "
+                f"none of {len(outside)} thetas does: {error}"
+            ) from error
+
+        def replaced(leaf: Any, start: Any) -> np.ndarray:
+            at = outside.reshape(-1, *[1] * np.ndim(start))
+            return np.where(at, np.asarray(start, np.float32), np.asarray(leaf, np.float32))
+
+        return jax.tree.map(replaced, thetas, self.theta.initial) if outside.any() else thetas, outside
+
+    def _search(self, thetas: PyTree, outside: np.ndarray, begin: int, end: int) -> UserValueError | None:
+        """Mark the thetas from `begin` to `end` that lead outside of ranges, by halves; return an error of one."""
+        try:
+            self.call(jax.tree.map(lambda leaf: leaf[begin:end], thetas))
+        except UserValueError as error:
+            if end - begin == 1:
+                outside[begin] = True
+                return error
+            middle = (begin + end) // 2
+            first = self._search(thetas, outside, begin, middle)
+            return self._search(thetas, outside, middle, end) or first
+        return None
+
     def waves(self, thetas: PyTree, layout: Layout, options: Options) -> Waves:
         """Compiled trainings under as many thetas as `thetas` has, or any other number."""
         held = 0 if len(self.points) == 1 else len(jax.tree.leaves(thetas)[0])
@@ -118,12 +155,18 @@ class InnerTask:
     def train(self, waves: Waves, thetas: PyTree, seeds: np.ndarray, stop: StopRequest) -> Outcome | None:
         """Outcomes of trainings; None if a signal ended them.
 
+        A training whose hyper-parameters are outside of their ranges has failed.
+
         Args:
           waves: Compiled trainings, by `waves`.
           thetas: Theta of each training, leaves `[N, ...]`.
           seeds: Seed of each training, `[N]`.
           stop: Request to end after the current chunk.
+
+        Raises:
+          ValueError: All trainings have such hyper-parameters.
         """
+        thetas, outside = self.within_ranges(thetas)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of the first call, which compiled the programs
             call = self.call(thetas)
@@ -140,11 +183,11 @@ class InnerTask:
             if not last:
                 states = jax.tree.map(lambda *leaves: np.concatenate(leaves), *(wave.states for wave in done))
             iteration = point
-        return Outcome(objective_of(np.stack(returns), self.objective))
+        return Outcome(np.where(outside, np.nan, objective_of(np.stack(returns), self.objective)))
 
     @functools.cached_property
     def _apply(self) -> Any:
-        return jax.jit(jax.vmap(lambda theta: self.theta.apply(theta, _strong(self.algo.hparams))))
+        return jax.jit(jax.vmap(lambda theta: self.theta.apply(theta, strong(self.algo.hparams))))
 
 
 def sweep_of(hparams: HParams, labels: Sequence[str], path: str = "theta") -> Sweep:
@@ -208,80 +251,3 @@ def under_discount(algo: Algorithm, discount: Any) -> Algorithm:
     episode = longest_episode(algo.env)
     fixed = prepare(discount, episode, episode_length=episode)
     return algo._replace(discount=lambda hparams: jax.tree.map(jnp.asarray, fixed))
-
-
-def require_effect(theta: Theta, algo: Algorithm) -> None:
-    """Reject a theta with numbers that leave the prepared hyper-parameters of an algorithm as they are.
-
-    Raises:
-      TypeError: `apply` does not return hyper-parameters of the algorithm.
-      ValueError: A number of theta has no effect, or theta has no numbers.
-    """
-    leaves, structure = jax.tree.flatten(theta.initial)
-    if not leaves or not any(map(np.size, leaves)):
-        raise UserValueError(f"theta {theta.name!r} has no numbers to learn: its initial is {theta.initial!r}")
-    values = [np.asarray(leaf, np.float32) for leaf in leaves]
-    if not all(np.isfinite(value).all() for value in values):
-        raise UserValueError(f"theta {theta.name!r} must start at finite numbers, got {theta.initial!r}")
-    before = _prepared(theta, algo, structure.unflatten(values))
-    for probe in _probes(theta, alone=True):
-        if all(_equal(before, _prepared(theta, algo, moved)) for moved in probe.thetas):
-            raise UserValueError(
-                f"theta {theta.name!r} must change hyper-parameters of {algo.name} on {algo.env.name} by each of "
-                f"its numbers, but {probe.numbers} changes none"
-            )
-
-
-def digest(tree: PyTree) -> str:
-    """Checksum of the structure and the float32 leaves of a pytree."""
-    leaves, structure = jax.tree.flatten(tree)
-    data = b"".join(np.asarray(leaf, np.float32).tobytes() for leaf in leaves)
-    return hashlib.sha256(str(structure).encode() + data).hexdigest()
-
-
-class _Probe(NamedTuple):
-    """Thetas on both sides of the start, since a number may be at the end of a range, and which numbers they move."""
-
-    numbers: str
-    thetas: tuple[Any, Any]
-
-
-def _probes(theta: Theta, alone: bool) -> Iterator[_Probe]:
-    """Probes of each leaf of theta: of all its numbers by different steps, or of one number after the other.
-
-    Args:
-      theta: Theta.
-      alone: Whether numbers are moved one by one, in leaves of at most `MOST_PROBED`.
-    """
-    leaves, structure = jax.tree.flatten_with_path(theta.initial)
-    values = [np.asarray(leaf, np.float32) for _, leaf in leaves]
-    for i, ((path, _), value) in enumerate(zip(leaves, values, strict=True)):
-        where, singly = jax.tree_util.keystr(path), alone and value.size <= MOST_PROBED
-        places = np.eye(value.size) if singly else [np.arange(1, value.size + 1) / max(value.size, 1)]
-        for at, place in enumerate(places):
-            step = np.float32(PROBE * place).reshape(value.shape)
-            index = [int(each) for each in np.unravel_index(at, value.shape)] if singly and value.ndim else ""
-            moved = (structure.unflatten([*values[:i], value + sign * step, *values[i + 1 :]]) for sign in (1, -1))
-            yield _Probe(f"{where}{index}" or "its number", tuple(moved))
-
-
-def _prepared(theta: Theta, algo: Algorithm, value: PyTree) -> list[np.ndarray]:
-    """Leaves of the hyper-parameters under a theta, as the programs of an algorithm take them."""
-    hparams = theta.apply(value, _strong(algo.hparams))
-    if type(hparams) is not type(algo.hparams):
-        raise UserTypeError(
-            f"theta {theta.name!r} must return hyper-parameters of {algo.name}, {type(algo.hparams).__name__}, got "
-            f"{type(hparams).__name__}"
-        )
-    batched = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32)[None], hparams)
-    prepared = algo.prepare(batched, 1, algo.env_steps_per_iteration)
-    return [np.asarray(leaf) for leaf in jax.tree.leaves(prepared)]
-
-
-def _strong(hparams: HParams) -> HParams:
-    """Hyper-parameters with the numbers as float32 arrays, as a training takes them."""
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), hparams)
-
-
-def _equal(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    return len(one) == len(other) and all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other, strict=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import numbers
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -10,12 +12,22 @@ import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 
-from jaxrl.algorithms.strategies import Strategy
+from envs.errors import UserValueError
+from jaxrl.algorithms.strategies import Strategy, make_strategy
+from jaxrl.checks import check_choice, check_count
 from jaxrl.pytrees import PyTree, State
-from jaxrl.tuning.outer.fitness import constant, fitness_of
+from jaxrl.tuning.learned.theta import Theta
+from jaxrl.tuning.outer.fitness import SHAPINGS, constant, fitness_of
 from jaxrl.tuning.outer.inner_task import Outcome
 
-__all__ = ["Ascent", "Evolution", "Learner", "OuterHParams"]
+LR = 0.03  # of Adam on theta
+POPULATION = 32
+GRADIENT = "gradient"  # name of the strategy of `Ascent`
+NONE_FINITE = (
+    "the objective must be finite, got nan for all trainings of the first generation: lower std, or start elsewhere"
+)
+
+__all__ = ["GRADIENT", "Ascent", "Evolution", "Learner", "OuterHParams", "learner_of"]
 
 
 class OuterHParams(NamedTuple):
@@ -96,11 +108,14 @@ class Evolution:
         return self._strategy.solution(state)
 
     def check(self, outcome: Outcome) -> str | None:
+        if not np.isfinite(outcome.value).any():
+            return NONE_FINITE
         if not all(map(constant, outcome.value)):
             return None
+        finite = outcome.value[np.isfinite(outcome.value)]
         return (
             f"the objective must tell thetas apart, got equal values for all {self.members} members of the first "
-            f"generation, such as {outcome.value.flat[0]:g}: raise inner_steps or std"
+            f"generation, such as {finite[0]:g}: raise inner_steps or std"
         )
 
 
@@ -142,9 +157,65 @@ class Ascent:
 
     def check(self, outcome: Outcome) -> str | None:
         sound = np.isfinite(outcome.value)[..., None]
+        if not sound.any():
+            return NONE_FINITE
         if np.any(np.where(sound, outcome.gradient, 0.0) != 0):
             return None
         return (
             "the objective must have derivatives by theta for strategy='gradient', got 0 for all of them; "
             "strategy='open-es' needs none"
         )
+
+
+def learner_of(name: str, theta: Theta, values: dict[str, Any]) -> tuple[Learner, dict[str, Any]]:
+    """Learner of a strategy, and its settings with defaults in place of None.
+
+    Args:
+      name: Name of the strategy, as in `jaxrl.meta`.
+      theta: Theta.
+      values: Arguments `population`, `lr`, `std`, `std_decay` and `shaping` of `jaxrl.meta`.
+
+    Raises:
+      ValueError: A setting is out of range, or has no effect on this strategy.
+    """
+    for each in ("lr", "std", "std_decay"):
+        value = values[each]
+        number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        if value is not None and not (number and 0 < float(value) < math.inf):
+            raise UserValueError(f"{each} must be a finite number above 0, got {value!r}")
+    if values["shaping"] is not None:
+        check_choice("shaping", values["shaping"], SHAPINGS)
+    if values["population"] is not None:
+        check_count("population", values["population"], 2)
+
+    def refuse_without_effect(*names: str) -> None:
+        for each in names:
+            if values[each] is not None:
+                raise UserValueError(f"{each} has no effect with strategy={name!r}; leave it out")
+
+    if name == GRADIENT:
+        refuse_without_effect("population", "std", "std_decay", "shaping")
+        lr = LR if values["lr"] is None else values["lr"]
+        return Ascent(lr), {"lr": lr}
+    members = POPULATION if values["population"] is None else values["population"]
+    try:
+        strategy = make_strategy(name, members, theta.initial, raw=values["shaping"] == "raw")
+    except UserValueError as error:
+        raise UserValueError(str(error).replace("population_size=", "population=")) from error
+    if strategy.evaluates_first:
+        raise UserValueError(
+            f"strategy must be 'gradient' or one with a mean, such as 'open-es', got {name!r}, without one"
+        )
+    has = {"lr": strategy.has_lr, "std": strategy.has_std, "std_decay": strategy.has_decay}
+    refuse_without_effect(*(each for each, there in has.items() if not there))
+    defaults = {
+        "population": members,
+        "lr": 1.0 if strategy.natural else LR,
+        "std": 0.1,
+        "std_decay": 1.0,
+        "shaping": "ranks",
+    }
+    settings = {each: default if values[each] is None else values[each] for each, default in defaults.items()}
+    hparams = OuterHParams(settings["lr"], settings["std"], settings["std_decay"])
+    effective = {each: value for each, value in settings.items() if has.get(each, True)}
+    return Evolution(strategy, hparams, members, settings["shaping"]), effective

@@ -37,10 +37,10 @@ class OuterRuns:
       options: Options of the execution.
       block: Number of trainings of one vmap, if they fit into memory.
       stop: Request to end, which a signal sets; a generation that it ends is begun again by a resumed call.
+      narrowed: Function that records a narrower block, after a device ran out of memory.
 
     Attributes:
       iteration: Number of generations done.
-      layout: Layout of the trainings of one task.
     """
 
     def __init__(
@@ -53,8 +53,10 @@ class OuterRuns:
         options: Options,
         block: int,
         stop: StopRequest,
+        narrowed: Callable[[int], object] = lambda block: None,
     ) -> None:
         self.iteration = 0
+        self._narrowed = narrowed
         self._tasks, self._learner, self._inner_seeds = tasks, learner, inner_seeds
         self._seeds, self._stop = list(seeds), stop
         self._keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
@@ -62,13 +64,18 @@ class OuterRuns:
         begin = jax.jit(jax.vmap(lambda key: learner.begin(key, self._initial)))
         self._states: Any = begin(self._generation_keys(-1))
         self._metrics = {name: np.full(shape, np.nan, np.float32) for name, shape in self._metric_shapes().items()}
-        thetas = self._flat(jax.tree.map(np.asarray, self._ask(self._states, 0)[0]))
-        count = len(jax.tree.leaves(thetas)[0])
+        count = len(self._seeds) * learner.members * inner_seeds
+        thetas = jax.tree.map(lambda leaf: np.broadcast_to(leaf, (count, *leaf.shape)), self._initial)
         self._waves = [task.waves(thetas, plan_layout(count, block, options.devices), options) for task in tasks]
         if (narrowest := min(waves.layout.block for waves in self._waves)) < block:  # one width for all tasks
             layout = plan_layout(count, narrowest, options.devices)
             self._waves = [task.waves(thetas, layout, options) for task in tasks]
-        self.layout: Layout = self._waves[0].layout
+        self._block = self.layout.block
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the trainings of the task with the narrowest blocks."""
+        return min((waves.layout for waves in self._waves), key=lambda layout: layout.block)
 
     @property
     def shapes(self) -> tuple[Any, dict[str, jax.ShapeDtypeStruct]]:
@@ -153,6 +160,9 @@ class OuterRuns:
             if outcome is None:
                 return False
             outcomes.append(jax.tree.map(lambda leaf: leaf.reshape(*shape, *leaf.shape[1:]), outcome))
+        if self.layout.block < self._block:
+            self._block = self.layout.block
+            self._narrowed(self._block)
         of_tasks: Outcome = jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *outcomes)
         columns = jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:2], -1, *leaf.shape[4:]), of_tasks)
         if self.iteration == 0 and (reason := self._learner.check(columns)) is not None:

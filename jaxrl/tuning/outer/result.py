@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,12 @@ from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table
 from jaxrl.tuning.learned.theta import Theta
-from jaxrl.tuning.outer.held_out import table_of
+from jaxrl.tuning.outer.held_out import load_held_out, table_of
 
 if TYPE_CHECKING:
     import matplotlib.axes
 
-__all__ = ["MetaResult", "load_theta"]
+__all__ = ["MetaResult", "load_meta_table", "load_theta"]
 
 
 @dataclasses.dataclass(repr=False)
@@ -86,7 +87,8 @@ class MetaResult:
         """Held-out tasks under theta at its start, and as it was learned, on test seeds.
 
         Args:
-          metric: Metric at the end of a training; that of the objective if None.
+          metric: Metric of an evaluation; that of the objective if None. The value of a training is that at its end, or
+            the mean over its evaluations if the objective is the area.
           confidence: Confidence level of the intervals, in (0, 1): over test seeds for the start, over outer seeds for
             learned thetas.
 
@@ -95,11 +97,7 @@ class MetaResult:
         """
         if not self.held_out:
             raise ResultError("this meta-training has no held-out results: it was stopped, or test_seeds was 0")
-        chosen = self.metric if metric is None else metric
-        known = [str(name) for name in next(iter(self.held_out.values())).metrics.data_vars]
-        if chosen not in known:
-            raise ResultError(f"metric is {metric!r}{near_or_all(chosen, known)}")
-        return table_of(self.held_out, chosen, confidence)
+        return _table({name: [result] for name, result in self.held_out.items()}, metric or self.metric, confidence)
 
     def plot(self, metric: str | None = None, **options: Any) -> matplotlib.axes.Axes:
         """Outer curves with bands over outer seeds; options as in `Result.plot`."""
@@ -129,3 +127,32 @@ def load_theta(source: str | Path | Result, theta: Theta, seed: int | None = Non
         if set(kept) != set(paths) or kept[path].shape[2:] != np.shape(leaf):
             raise ResultError(f"the result is not of the theta {theta.name!r}: its numbers have other names or shapes")
     return structure.unflatten([kept[path][0, seeds.index(chosen)] for path in paths])
+
+
+def load_meta_table(
+    paths: str | Path | Sequence[str | Path], metric: str | None = None, *, confidence: float = 0.95
+) -> Table:
+    """Table of `MetaResult.table`, from the directories of meta-trainings; with several, over all of their outer seeds.
+
+    Args:
+      paths: Run directory of `jaxrl.meta(..., out=...)`, or those of its shards.
+      metric: Metric of an evaluation; that of the objective if None.
+      confidence: Confidence level of the intervals, in (0, 1).
+
+    Raises:
+      ResultError: A directory has no held-out results, or those of other tasks than the first one; two have the same
+        outer seed; or there is no such metric.
+    """
+    listed = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
+    if not listed:
+        raise ResultError("paths takes directories of meta-trainings, such as ['runs/meta-0', 'runs/meta-1'], got none")
+    results = load_held_out(listed)
+    discounted = next(iter(results.values()))[0].metrics.attrs.get("objective_discount", "none") != "none"
+    return _table(results, metric or ("discounted_return" if discounted else "return"), confidence)
+
+
+def _table(results: Mapping[str, Sequence[Result]], metric: str, confidence: float) -> Table:
+    known = [str(name) for name in next(iter(results.values()))[0].metrics.data_vars]
+    if metric not in known:
+        raise ResultError(f"metric is {metric!r}{near_or_all(metric, known)}")
+    return table_of(results, metric, confidence)

@@ -584,8 +584,8 @@ FAULTS = (
     Fault(
         "learned-share-without-its-start",
         "jaxrl/tuning/learned/schedules.py",
-        "start + (jax.nn.sigmoid(logit + change) - jax.nn.sigmoid(logit))",
-        "jax.nn.sigmoid(logit + change)",
+        "start + (shares[0] - shares[1])",
+        "shares[0]",
         "tests/tuning/test_learned_theta.py::test_lambda_of_1_can_be_learned",
     ),
 )

@@ -1,0 +1,84 @@
+"""Meta-training with thetas that lead outside of the ranges of hyper-parameters, and with trainings that all fail."""
+
+import dataclasses
+from typing import Any
+
+import flax.struct
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from paraboloid_algorithm import CURVATURE, PEAK, PER_ITERATION, paraboloid, place_theta
+
+import jaxrl
+from envs.errors import UserValueError
+from jaxrl.tuning.learned.theta import Theta
+from jaxrl.tuning.outer.inner_task import InnerTask
+
+HIGHEST = 0.6  # of x
+
+
+@flax.struct.dataclass
+class Bounded:
+    """Hyper-parameters of the paraboloid, whose x has a range."""
+
+    x: Any = 0.0
+    y: Any = 0.0
+    noise: Any = 0.0
+    unused: Any = 0.0
+
+
+def bounded() -> Any:
+    """The paraboloid, which refuses x above `HIGHEST`."""
+
+    def prepare(hparams: Any, num_runs: int, env_steps: int) -> Any:
+        del num_runs, env_steps
+        if np.any(np.asarray(hparams.x) > HIGHEST):
+            raise UserValueError(f"x must be at most {HIGHEST}, got {hparams.x}")
+        return hparams
+
+    return paraboloid()._replace(hparams=Bounded(), prepare=prepare)
+
+
+def meta(algo: Any, theta: Theta, **changes: Any) -> jaxrl.MetaResult:
+    options = {"inner_steps": PER_ITERATION, "generations": 1, "population": 8, "seeds": 1, "test_seeds": 0}
+    return jaxrl.meta(algo, theta, **{**options, "eval_episodes": 1, "progress": False, **changes})
+
+
+def test_thetas_outside_of_ranges_are_marked_and_fail() -> None:
+    task = InnerTask(bounded(), place_theta(), PER_ITERATION, 1, 1, "final", "return")
+    x = np.float32([0.0, 0.7, 0.5, 0.9, 0.6, -3.0, 0.61])
+    thetas, outside = task.within_ranges({"x": x, "y": np.zeros(7, np.float32)})
+    np.testing.assert_array_equal(outside, x > np.float32(HIGHEST))
+    np.testing.assert_array_equal(thetas["x"], np.where(outside, 0.0, x))
+    with pytest.raises(
+        ValueError, match=r"^theta 'place' must lead to .* but none of 2 thetas does: x must be at most"
+    ):
+        task.within_ranges({"x": np.float32([1.0, 2.0]), "y": np.zeros(2, np.float32)})
+
+
+def test_members_outside_of_ranges_are_counted_and_left_out_of_means() -> None:
+    learned = meta(bounded(), place_theta(HIGHEST - 0.3), std=0.5, generations=2, inner_seeds=2)
+    failed = learned.result.values("failed")[0, 0]
+    assert np.all((failed > 0) & (failed < 16) & (failed % 2 == 0))
+    returns = learned.result.values("return")[0, 0]
+    assert np.all(np.isfinite(returns))
+    # The best that a member within the range can reach.
+    assert np.all(learned.result.values("best_return") <= -(CURVATURE[0] * (HIGHEST - PEAK[0]) ** 2) + 1e-5)
+
+
+def test_a_start_near_the_end_of_a_range_is_learned_and_one_between_two_ends_is_refused() -> None:
+    assert np.isfinite(meta(bounded(), place_theta(HIGHEST - 0.05), std=0.01).result.values("return")).all()
+
+    def folded(theta: Any, hparams: Any) -> Any:
+        return dataclasses.replace(hparams, x=HIGHEST + jnp.abs(theta["x"]), y=theta["y"])
+
+    message = r"^theta 'place' must lead to .* within their ranges, but a change of \['x'\] by 0.25 does not: x must be"
+    with pytest.raises(ValueError, match=message):
+        meta(bounded(), place_theta()._replace(apply=folded))
+
+
+def test_trainings_that_all_fail_are_reported_as_such() -> None:
+    with pytest.raises(ValueError, match=r"^the objective must be finite, got nan for all trainings"):
+        meta(paraboloid(), place_theta(50.0))
+    with pytest.raises(ValueError, match=r"^the objective must be finite, got nan for all trainings"):
+        meta(paraboloid(), place_theta(50.0), strategy="gradient", population=None)
