@@ -18,6 +18,7 @@ from bench.studies.study import Study, StudyRun, require_whole
 from envs.decision.random_dilemmas import RandomDilemmas, RandomDilemmasParams
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_choices, check_counts
+from jaxrl.learning.rollout import longest_episode
 from jaxrl.results.statistics import iqm, mean
 
 if TYPE_CHECKING:
@@ -195,7 +196,8 @@ def figure(name: str, curves: dict[str, np.ndarray]) -> matplotlib.figure.Figure
 
 def _learned(name: str, form: Any, settings: Settings) -> xarray.Dataset:
     task, algo = TASKS[name], TASKS[name].algo
-    theta = jaxrl.learned_discount(algo, form)
+    # A curve has numbers up to the time limit, of which a rollout reads those at delays below its length.
+    theta = jaxrl.learned_discount(algo, form, horizon=max(longest_episode(algo.env), algo.config.num_steps))
     learned = jaxrl.meta(
         algo,
         theta,

@@ -1,5 +1,6 @@
 """A learned discount: both maps from theta against float64 loops, their starts, and trainings of a population."""
 
+import dataclasses
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ from jaxrl.discounts.parsing import as_discount
 from jaxrl.discounts.properties import partial_sum
 from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.learned.discount import hazard_curve, learned_discount, learned_rates
+from jaxrl.tuning.outer.probes import require_effect
 
 ULP = 2.0**-24
 HORIZON = 60
@@ -33,11 +35,12 @@ def softmax_mixture(theta: np.ndarray, rates: np.ndarray, horizon: int) -> np.nd
     return curve
 
 
-def survival(theta: np.ndarray, horizon: int) -> np.ndarray:
-    """Gamma(0) ... Gamma(horizon) in float64 by its definition, one step after the other."""
+def survival(theta: np.ndarray, horizon: int, length: int | None = None) -> np.ndarray:
+    """Gamma(0) ... Gamma(length) in float64 by its definition, one step after the other."""
     size, total, curve = len(theta), 0.0, [1.0]
-    for step in range(horizon):
-        place = (size - 1) * math.log(1 + step) / math.log(horizon)  # 0 at delay 0, size - 1 at the last one
+    for step in range(length or horizon):
+        # 0 at delay 0, size - 1 at the last one and beyond
+        place = (size - 1) * min(1.0, math.log(1 + step) / math.log(horizon))
         left = min(int(place), size - 2)
         height = float(theta[left]) + (place - left) * (float(theta[left + 1]) - float(theta[left]))
         total += math.log1p(math.exp(-abs(height))) + max(height, 0.0)
@@ -65,13 +68,13 @@ def test_a_mixture_is_that_of_a_softmax(algo: Any) -> None:
 
 def test_a_curve_is_that_of_a_hazard_rate(algo: Any) -> None:
     theta = learned_discount(algo, "curve", size=6, horizon=HORIZON)
-    actual = curves(theta, THETAS, algo.hparams, HORIZON + 3)
-    expected = np.array([survival(each, HORIZON) for each in THETAS])
-    np.testing.assert_allclose(actual[:, : HORIZON + 1], expected, rtol=2e-4, atol=1e-30)
+    actual = curves(theta, THETAS, algo.hparams, 503)
+    expected = np.array([survival(each, HORIZON, 500) for each in THETAS])
+    np.testing.assert_allclose(actual[:, :501], expected, rtol=1e-3, atol=1e-30)
     large = expected > 0.1  # where the sum of hazards is not large, and so its rounding is small
-    np.testing.assert_allclose(actual[:, : HORIZON + 1][large], expected[large], rtol=64 * ULP)
+    np.testing.assert_allclose(actual[:, :501][large], expected[large], rtol=64 * ULP)
     assert np.all(actual[:, 0] == 1) and np.all(np.diff(actual) <= 0)
-    assert np.all(actual[:, HORIZON + 1 :] == 0)
+    assert np.all(actual[:, 501:] == 0)  # beyond the time limit
 
 
 @pytest.mark.parametrize("scale", [0.1, 3.0, 40.0])
@@ -122,11 +125,37 @@ def test_derivatives_are_those_of_differences(form: Any, algo: Any) -> None:
 def test_learning_starts_near_a_discount(start: Any, mixture: float, curve: float, algo: Any) -> None:
     goal = np.asarray((algo.hparams.discount if start is None else as_discount(start)).curve(500), np.float64)
     for form, most in (("mixture", mixture), ("curve", curve)):
-        theta: Any = learned_discount(algo, form, start)  # type: ignore[arg-type]
+        theta: Any = learned_discount(algo, form, start, horizon=500)  # type: ignore[arg-type]
         assert theta.name == "discount" and theta.initial.dtype == np.float32
         assert theta.initial.shape == ((12,) if form == "mixture" else (8,)) and np.all(np.abs(theta.initial) <= 20)
         begun = theta.apply(theta.initial, algo.hparams).discount.curve(500)
         assert np.max(np.abs(np.asarray(begun, np.float64) - goal)) < most
+
+
+@pytest.mark.parametrize(
+    ("start", "num_steps", "horizon", "size"),
+    [
+        (None, 16, 16, 8),
+        (None, 128, 128, 8),
+        (None, 1024, 500, 8),
+        ("0.5", 128, 19, 8),
+        ("0", 128, 2, 2),
+        (0.9, 5, 5, 5),
+    ],
+)
+def test_every_number_of_a_curve_is_read_by_a_rollout(start: Any, num_steps: int, horizon: int, size: int) -> None:
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=num_steps, num_minibatches=1, hidden=(4,))
+    algo = jaxrl.ppo(envs.make("cartpole"), config)
+    theta: Any = learned_discount(algo, "curve", start)
+    assert theta.apply.horizon == horizon and theta.initial.shape == (size,)
+    goal = np.asarray((algo.hparams.discount if start is None else as_discount(start)).curve(horizon), np.float64)
+    curve = jax.jit(lambda each: theta.apply(each, algo.hparams).discount.curve(min(num_steps, 500)))
+    begun = np.asarray(curve(theta.initial), np.float64)
+    np.testing.assert_allclose(begun[: horizon + 1], goal, atol=2e-7)
+    for number in range(size):  # of which none changes only lags beyond the rollout
+        moved = theta.initial + 0.25 * np.eye(size, dtype=np.float32)[number]
+        assert not np.array_equal(curve(moved), begun.astype(np.float32)), number
+    require_effect(theta, algo._replace(hparams=dataclasses.replace(algo.hparams, discount=as_discount(0.99))))
 
 
 def test_the_start_moves_with_the_spread_and_keeps_the_rates_of_a_mixture(algo: Any) -> None:
@@ -163,6 +192,11 @@ def test_algorithms_with_heads_learn_as_many_rates() -> None:
     [
         ({"form": "curves"}, ValueError, "form must be one of mixture, curve, got 'curves'"),
         ({"size": 1}, ValueError, "size must be a whole number of at least 2, got 1"),
+        (
+            {"form": "curve", "size": 9, "horizon": 5},
+            ValueError,
+            "size must be at most the horizon of a curve, 5, got 9",
+        ),
         ({"horizon": 1}, ValueError, "horizon must be a whole number of at least 2, got 1"),
         ({"spread": 0}, ValueError, "spread must be a number in (0, 1), got 0"),
         ({"start": "bta:0.9"}, ValueError, "did you mean 'beta'"),

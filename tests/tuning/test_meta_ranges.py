@@ -40,20 +40,27 @@ def bounded() -> Any:
 
 
 def meta(algo: Any, theta: Theta, **changes: Any) -> jaxrl.MetaResult:
-    options = {"inner_steps": PER_ITERATION, "generations": 1, "population": 8, "seeds": 1, "test_seeds": 0}
-    return jaxrl.meta(algo, theta, **{**options, "eval_episodes": 1, "progress": False, **changes})
+    options: dict[str, Any] = {
+        "inner_steps": PER_ITERATION,
+        "generations": 1,
+        "population": 8,
+        "seeds": 1,
+        "test_seeds": 0,
+    }
+    options |= {"eval_episodes": 1, "progress": False} | changes
+    return jaxrl.meta(algo, theta, **options)
 
 
 def test_thetas_outside_of_ranges_are_marked_and_fail() -> None:
     task = InnerTask(bounded(), place_theta(), PER_ITERATION, 1, 1, "final", "return")
-    x = np.float32([0.0, 0.7, 0.5, 0.9, 0.6, -3.0, 0.61])
+    x = np.asarray([0.0, 0.7, 0.5, 0.9, 0.6, -3.0, 0.61], np.float32)
     thetas, outside = task.within_ranges({"x": x, "y": np.zeros(7, np.float32)})
     np.testing.assert_array_equal(outside, x > np.float32(HIGHEST))
     np.testing.assert_array_equal(thetas["x"], np.where(outside, 0.0, x))
     with pytest.raises(
         ValueError, match=r"^theta 'place' must lead to .* but none of 2 thetas does: x must be at most"
     ):
-        task.within_ranges({"x": np.float32([1.0, 2.0]), "y": np.zeros(2, np.float32)})
+        task.within_ranges({"x": np.asarray([1.0, 2.0], np.float32), "y": np.zeros(2, np.float32)})
 
 
 def test_members_outside_of_ranges_are_counted_and_left_out_of_means() -> None:

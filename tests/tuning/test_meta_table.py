@@ -16,8 +16,15 @@ from jaxrl.tuning.outer import outer_runs
 
 
 def meta(algo: Any, **changes: Any) -> jaxrl.MetaResult:
-    options = {"inner_steps": PER_ITERATION, "generations": 1, "population": 8, "seeds": 2, "test_seeds": 3}
-    return jaxrl.meta(algo, place_theta(), **{**options, "eval_episodes": 1, "block": 8, "progress": False, **changes})
+    options: dict[str, Any] = {
+        "inner_steps": PER_ITERATION,
+        "generations": 1,
+        "population": 8,
+        "seeds": 2,
+        "test_seeds": 3,
+    }
+    options |= {"eval_episodes": 1, "block": 8, "progress": False} | changes
+    return jaxrl.meta(algo, place_theta(), **options)
 
 
 def rising(noise: float = 0.0) -> Any:
@@ -33,13 +40,13 @@ def test_the_table_has_the_value_of_the_objective() -> None:
     area = meta(rising(0.3), objective="area", evals=2, inner_steps=10 * PER_ITERATION)
     final = meta(rising(0.3), inner_steps=10 * PER_ITERATION)
     (of_area,), (of_final,) = area.held_out.values(), final.held_out.values()
-    start = {row.theta: row for row in area.table().to_pandas().itertuples()}["start"]
+    start = area.table().to_pandas().set_index("theta").loc["start"]
     curves = np.asarray(of_area.values("return"), np.float64)[0]
-    assert start.mean == pytest.approx(curves.mean(), rel=1e-5)
-    assert start.iqm == pytest.approx(float(iqm(curves.mean(axis=1))), rel=1e-5)
-    at_end = {row.theta: row for row in final.table().to_pandas().itertuples()}["start"]
-    assert at_end.mean == pytest.approx(of_final.values("return")[0, :, -1].mean(), rel=1e-5)
-    assert at_end.mean - start.mean == pytest.approx(450.0, rel=0.01)  # the mean of ten evaluations, 100 apart
+    assert start["mean"] == pytest.approx(curves.mean(), rel=1e-5)
+    assert start["iqm"] == pytest.approx(float(iqm(curves.mean(axis=1))), rel=1e-5)
+    at_end = final.table().to_pandas().set_index("theta").loc["start"]
+    assert at_end["mean"] == pytest.approx(of_final.values("return")[0, :, -1].mean(), rel=1e-5)
+    assert at_end["mean"] - start["mean"] == pytest.approx(450.0, rel=0.01)  # the mean of ten evaluations, 100 apart
     assert "mean over the evaluations of a training" in str(area.table())
     assert "mean over the evaluations" not in str(final.table())
 

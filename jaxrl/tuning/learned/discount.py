@@ -32,6 +32,7 @@ FORMS = ("mixture", "curve")
 RATES, KNOTS = 12, 8  # default sizes
 SLOWEST = 4.0  # largest time scale of a mixture, as a multiple of the horizon
 LOWEST, HIGHEST = 0.01, 20.0  # least hazard rate at the start, over the horizon, and largest one, per step
+LEAST_WEIGHT = 1e-6  # of the start, at the horizon of a curve: changes of smaller weights are lost in float32
 SHORTFALL = 0.1  # least reported difference between the start and its discount
 
 __all__ = ["hazard_curve", "learned_discount", "learned_rates"]
@@ -58,20 +59,22 @@ def learned_discount(
 
     "curve": Gamma(t) = exp(-sum_{s<t} h(s)) with a hazard rate h(s) = softplus(y(s)), where y is interpolated linearly
     in log(1 + s) between the numbers of theta at delays that grow geometrically from 0 to the horizon. It can be any
-    falling curve, for algorithms with a single critic that estimate advantages by UGAE lag by lag, and is 0 beyond the
-    horizon.
-    It starts exactly at an exponential with a hazard rate between 0.01 / horizon and 20 per step, and otherwise at the
-    nearest curve in least squares: "hyperbolic:k=0.02" within 4e-4 over 500 steps.
+    falling curve, for algorithms with a single critic that estimate advantages by UGAE lag by lag. Beyond the horizon,
+    where no learning program reads it, the last hazard rate continues up to the time limit. It starts exactly at an
+    exponential with a hazard rate between 0.01 / horizon and 20 per step, and otherwise at the nearest curve in least
+    squares: "hyperbolic:k=0.02" within 4e-4 over 500 steps.
 
     Args:
       algo: Algorithm with a discount among its hyper-parameters.
       form: Form of the discount.
       start: Discount at which learning starts, single and concrete, or a prior of `jaxrl.hazards`; None for the
         algorithm's own.
-      size: Number of numbers to learn, rates or knots, at least 2; None takes 12 rates, or as many as the algorithm has
-        heads for exponentials, and 8 knots.
-      horizon: Number of steps over which the discount is learned, at least 2; None for the time limit of episodes, at
-        most 131,072, or the steps of a rollout if these are more. For tasks of other limits give the longest.
+      size: Number of numbers to learn, rates or knots, at least 2 and for a curve at most the horizon; None takes 12
+        rates, or as many as the algorithm has heads for exponentials, and 8 knots.
+      horizon: Number of steps over which the discount is learned, at least 2. None takes for a mixture the time limit
+        of episodes, at most 131,072, or the steps of a rollout if these are more; for a curve, it takes the lags that a
+        rollout reads, up to the last one at which the start is at least 1e-6. For tasks of other limits give the
+        longest.
       spread: Share of the weight that a mixture starts with on all rates alike, in (0, 1).
 
     Returns:
@@ -85,15 +88,24 @@ def learned_discount(
     if not isinstance(getattr(algo.hparams, "discount", None), Discount):
         raise UserTypeError(f"learned_discount takes an algorithm with a discount, which {algo.name} does not have")
     heads = _heads(algo, form)
-    if size is None:
-        size = heads or RATES if form == "mixture" else KNOTS
-    check_count("size", size, 2)
-    if horizon is None:
-        horizon = max(2, min(longest_episode(algo.env), LONGEST_EPISODE), getattr(algo.config, "num_steps", 2))
-    check_count("horizon", horizon, 2)
+    episode = min(longest_episode(algo.env), LONGEST_EPISODE)
+    rollout = getattr(algo.config, "num_steps", episode)
+    length = max(2, episode, rollout)
+    if horizon is not None:
+        check_count("horizon", horizon, 2)
+        length = max(length, horizon)
     if isinstance(spread, bool) or not isinstance(spread, int | float) or not 0 < spread < 1:
         raise UserValueError(f"spread must be a number in (0, 1), got {spread!r}")
     begin = algo.hparams.discount if start is None else as_discount(start)
+    if form == "curve" and horizon is None:
+        beginning = target_curve(begin, max(2, min(episode, rollout)), "learned_discount")
+        horizon = max(2, int(np.argmin([*(beginning[1:] >= LEAST_WEIGHT), False])))
+    horizon = length if horizon is None else horizon
+    if size is None:
+        size = heads or RATES if form == "mixture" else min(KNOTS, horizon)
+    check_count("size", size, 2)
+    if form == "curve" and size > horizon:
+        raise UserValueError(f"size must be at most the horizon of a curve, {horizon}, got {size}")
     goal = target_curve(begin, horizon, "learned_discount")
     if form == "mixture":
         rates = learned_rates(size, horizon, begin)
@@ -101,7 +113,7 @@ def learned_discount(
         initial = np.log((1.0 - spread) * weights + spread / size)
         apply: Any = _Mixture(tuple(rates.tolist()))
     else:
-        initial, apply = _nearest_hazard(goal, size), _Curve(horizon)
+        initial, apply = _nearest_hazard(goal, size), _Curve(horizon, length)
     theta = Theta("discount", (initial - initial.mean() * (form == "mixture")).astype(np.float32), apply)
     _warn_of_another_start(apply.discount(jnp.asarray(theta.initial)), goal, begin)
     return theta
@@ -126,15 +138,17 @@ def learned_rates(size: int, horizon: int, start: Any) -> np.ndarray:
     return rates
 
 
-def hazard_curve(theta: Any, horizon: int) -> jax.Array:
-    """Gamma(0) ... Gamma(horizon), `[horizon + 1]` float32: 1 at first and never growing, for any theta.
+def hazard_curve(theta: Any, horizon: int, length: int | None = None) -> jax.Array:
+    """Gamma(0) ... Gamma(length), `[length + 1]` float32: 1 at first and never growing, for any theta.
 
     Args:
-      theta: Numbers whose softplus is the hazard rate, at K delays that grow geometrically, `[K]`, traced.
-      horizon: Longest delay, in steps, static.
+      theta: Numbers whose softplus is the hazard rate, at K delays that grow geometrically, `[K]`, traced; the last
+        hazard rate continues beyond the horizon.
+      horizon: Delay of the last number plus 1, in steps, static.
+      length: Longest delay of the curve, in steps, static; the horizon if None.
     """
     theta = jnp.asarray(theta, jnp.float32)
-    delays, knots = _log_delays(theta.shape[0], horizon)
+    delays, knots = _log_delays(theta.shape[0], horizon, length)
     hazard = jax.nn.softplus(jnp.interp(jnp.float32(delays), jnp.float32(knots), theta))
     curve = jnp.concatenate([jnp.ones(1, jnp.float32), jnp.exp(-jnp.cumsum(hazard))])
     # A sum computed in parts may round a later weight above an earlier one; the excess is removed without rounding.
@@ -156,12 +170,13 @@ class _Mixture:
 
 @dataclasses.dataclass(frozen=True)
 class _Curve:
-    """Places a curve up to a horizon among hyper-parameters; equal ones share programs."""
+    """Places a curve among hyper-parameters; equal ones share programs."""
 
     horizon: int
+    length: int
 
     def discount(self, theta: Any) -> Tabulated:
-        return Tabulated(hazard_curve(theta, self.horizon))
+        return Tabulated(hazard_curve(theta, self.horizon, self.length))
 
     def __call__(self, theta: Any, hparams: HParams) -> HParams:
         return dataclasses.replace(hparams, discount=self.discount(theta))
@@ -181,10 +196,10 @@ def _heads(algo: Algorithm, form: str) -> int | None:
     return config.critic_heads if heads is None else config.num_heads
 
 
-def _log_delays(size: int, horizon: int) -> tuple[np.ndarray, np.ndarray]:
-    """log(1 + s) of the steps s < horizon, `[horizon]`, and of the knots, `[size]`."""
-    delays = np.log1p(np.arange(horizon, dtype=np.float64))
-    return delays, np.linspace(0.0, delays[-1], size)
+def _log_delays(size: int, horizon: int, length: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """log(1 + s) of the steps s < length, `[length]`, and of the knots up to the horizon, `[size]`."""
+    delays = np.log1p(np.arange(horizon if length is None else length, dtype=np.float64))
+    return delays, np.linspace(0.0, delays[horizon - 1], size)
 
 
 def _nearest_hazard(goal: np.ndarray, size: int) -> np.ndarray:

@@ -154,8 +154,8 @@ FAULTS = (
     Fault(
         "learned-hazard-one-step-late",
         "jaxrl/tuning/learned/discount.py",
-        "delays = np.log1p(np.arange(horizon, dtype=np.float64))",
-        "delays = np.log1p(np.arange(1, horizon + 1, dtype=np.float64))",
+        "delays = np.log1p(np.arange(horizon if length is None else length, dtype=np.float64))",
+        "delays = np.log1p(np.arange(1, (horizon if length is None else length) + 1, dtype=np.float64))",
         "tests/tuning/test_learned_discount.py::test_a_curve_is_that_of_a_hazard_rate",
     ),
     Fault(

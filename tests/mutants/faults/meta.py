@@ -3,6 +3,8 @@
 from planting import Fault
 
 META = "tests/tuning/test_meta.py::"
+RANGES = "tests/tuning/test_meta_ranges.py::"
+TABLE = "tests/tuning/test_meta_table.py::"
 
 FAULTS = (
     Fault(
@@ -67,5 +69,47 @@ FAULTS = (
         "jnp.exp(math.log(ends.low) + share * (math.log(ends.high) - math.log(ends.low)))",
         "ends.low + share * (ends.high - ends.low)",
         "tests/tuning/test_learned_numbers.py::test_numbers_start_at_their_own_values_and_stay_within_their_ranges",
+    ),
+    Fault(
+        "end-of-a-range-unchecked",
+        "jaxrl/tuning/learned/numbers.py",
+        "for end in (ends.low, ends.high):",
+        "for end in (ends.low,):",
+        "tests/tuning/test_learned_numbers.py::test_ranges_must_fit",
+    ),
+    Fault(
+        "member-outside-a-range-scored-as-the-start",
+        "jaxrl/tuning/outer/inner_task.py",
+        "np.where(outside, np.nan, objective_of(np.stack(returns), self.objective))",
+        "objective_of(np.stack(returns), self.objective)",
+        RANGES + "test_members_outside_of_ranges_are_counted_and_left_out_of_means",
+    ),
+    Fault(
+        "second-half-of-members-unchecked",
+        "jaxrl/tuning/outer/inner_task.py",
+        "return self._search(thetas, outside, middle, end) or first",
+        "return first",
+        RANGES + "test_thetas_outside_of_ranges_are_marked_and_fail",
+    ),
+    Fault(
+        "table-of-an-area-at-the-end",
+        "jaxrl/tuning/outer/held_out.py",
+        "objective_of(np.moveaxis(result.values(metric), -1, 0), objective)",
+        'objective_of(np.moveaxis(result.values(metric), -1, 0), "final")',
+        TABLE + "test_the_table_has_the_value_of_the_objective",
+    ),
+    Fault(
+        "start-of-each-shard-as-learned",
+        "jaxrl/tuning/outer/held_out.py",
+        "np.concatenate([values[1:] for values in each])",
+        "np.concatenate(each)[1:]",
+        TABLE + "test_the_table_of_shards_is_that_of_the_whole",
+    ),
+    Fault(
+        "hazard-rate-of-0-beyond-the-horizon",
+        "jaxrl/tuning/learned/discount.py",
+        "jnp.interp(jnp.float32(delays), jnp.float32(knots), theta)",
+        "jnp.interp(jnp.float32(delays), jnp.float32(knots), theta, right=-jnp.inf)",
+        "tests/tuning/test_learned_discount.py::test_a_curve_is_that_of_a_hazard_rate",
     ),
 )
