@@ -181,7 +181,7 @@ class Battleship(base.Environment):
             return None
         boards = self._boards()
         gain, cost = 1 / self.num_targets, 1 / (self.num_cells - self.num_targets)
-        cells, found = [1 << cell for cell in range(self.num_cells)], {}
+        cells, values_of = [1 << cell for cell in range(self.num_cells)], {}
         turned = self._symmetries()
 
         def best(known: int, hits: int, possible: list[tuple[int, float]], time: int) -> float:
@@ -190,7 +190,7 @@ class Battleship(base.Environment):
                 return 0.0
             targets = functools.reduce(operator.or_, [board for board, _ in possible]) & ~known
             alike = time, min([(each[targets] << self.num_cells) + each[hits] for each in turned])
-            if alike not in found:
+            if alike not in values_of:
                 values = []
                 for cell in cells:
                     with_ship = [] if known & cell else [board for board in possible if board[0] & cell]
@@ -200,8 +200,8 @@ class Battleship(base.Environment):
                         value = curve[time] * (hit * gain - missed * cost)
                         value += best(known | cell, hits | cell, with_ship, time + 1)
                         values.append(value + (best(known | cell, hits, without, time + 1) if without else 0.0))
-                found[alike] = max(values)
-            return found[alike]
+                values_of[alike] = max(values)
+            return values_of[alike]
 
         total = 0.0
         for cell in cells:  # the one shown at the start

@@ -23,14 +23,14 @@ class ConcentrationState(base.EnvState):
     Attributes:
       time: Number of steps taken, int32 `[]`.
       values: Value of each card, int32 `[n]`.
-      found: Whether a card has been paired, bool `[n]`; such cards stay face up.
+      paired: Whether a card has been paired, bool `[n]`; such cards stay face up.
       first: First card of the present turn, int32 `[]`; -1 if the next card begins a turn.
       shown: Whether a card is visible, bool `[n]`.
     """
 
     time: jax.Array
     values: jax.Array
-    found: jax.Array
+    paired: jax.Array
     first: jax.Array
     shown: jax.Array
 
@@ -114,16 +114,16 @@ class Concentration(base.Environment):
         cards = jnp.arange(self.num_cards)
         second = state.first >= 0
         turned = (cards == action) | (cards == state.first)
-        wasted = state.found[action]
+        wasted = state.paired[action]
         alike = state.values[action] == state.values[jnp.maximum(state.first, 0)]
         pair = second & ~wasted & alike & (action != state.first)
         cost = jnp.where(second, 2.0, jnp.where(wasted, 1.0, 0.0)) / self.usual_steps
         reward = jnp.where(pair, 2 / self.num_cards, -cost)
-        found = state.found | (turned & pair)
+        paired = state.paired | (turned & pair)
         first = jnp.where(second | wasted, -1, jnp.asarray(action, jnp.int32))
-        state = ConcentrationState(state.time + 1, state.values, found, first, state.found | turned)
+        state = ConcentrationState(state.time + 1, state.values, paired, first, state.paired | turned)
         info = {"metrics": {"pairs": pair.astype(jnp.float32)}}
-        return self._observe(state), state, reward.astype(jnp.float32), jnp.all(found), info
+        return self._observe(state), state, reward.astype(jnp.float32), jnp.all(paired), info
 
     def return_range(self, params: ConcentrationParams) -> tuple[Any, Any]:
         """From a face-up or repeated card in every turn to every pair that the time limit allows."""

@@ -181,9 +181,9 @@ def concentration(ax: Axes, env: Concentration, params: Params) -> Update:
     texts = [ax.text(card % columns, -(card // columns), "", ha="center", va="center") for card in range(env.num_cards)]
 
     def update(state: State) -> None:
-        for text, value, shown, found in zip(texts, state.values, state.shown, state.found, strict=True):
+        for text, value, shown, paired in zip(texts, state.values, state.shown, state.paired, strict=True):
             text.set_text(str(int(value)) if shown else "?")
-            text.set_color(MARK if found else ROD if shown else LIGHT)
+            text.set_color(MARK if paired else ROD if shown else LIGHT)
             text.set_fontsize(18)
 
     return update

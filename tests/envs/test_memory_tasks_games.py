@@ -60,14 +60,14 @@ def test_cards_are_turned_by_the_rules(num_cards: int, num_values: int) -> None:
     for time in range(600):
         card = int(rng.integers(num_cards))
         kinds.add((len(table.hand), card in table.up, card in table.hand))
-        found = len(table.up)
+        face_up = len(table.up)
         expected, visible = table.turn(card)
         obs, state, reward, terminated, info = step(jax.random.key(time), state, jnp.int32(card), params)
         assert float(reward) == pytest.approx(expected, abs=1e-7)
         seen = np.zeros((num_cards, num_values))
         seen[visible, values[visible]] = 1
         np.testing.assert_array_equal(obs, seen.ravel())
-        assert int(info["metrics"]["pairs"]) == (len(table.up) - found) // 2
+        assert int(info["metrics"]["pairs"]) == (len(table.up) - face_up) // 2
         assert bool(terminated) == (len(table.up) == num_cards)
         if terminated:
             break

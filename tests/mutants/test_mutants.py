@@ -51,10 +51,10 @@ def problem(test: str) -> str | None:
     """What is wrong with the name of a test: there is no such function, or it is slow."""
     file, _, name = test.partition("::")
     name, _, row = name.removesuffix("]").partition("[")
-    found = functions_in(file).get(name)
-    if found is None:
+    function = functions_in(file).get(name)
+    if function is None:
         return f"{test} does not exist"
-    marks = dict(map(names_in, found.decorator_list))
+    marks = dict(map(names_in, function.decorator_list))
     fast = marks.get("fast_rows")
     slow = row in marks.get("slow_rows", []) or (fast and row and not any(part in row for part in fast))
     return f"{test} is marked slow" if "slow" in marks or slow else None

@@ -50,7 +50,7 @@ def ugae(gamma, lam, reward, value, next_value, terminated, done):
 def estimators(gamma, reward, next_value, terminated, done):
     """R_1 ... R_N of each step of one column, float64: n rewards and the value after them, up to the end."""
     reward, next_value = np.asarray(reward, np.float64), np.asarray(next_value, np.float64)
-    found = []
+    rows = []
     for t in range(len(reward)):
         row, paid = [], 0.0
         for j in range(t, len(reward)):
@@ -58,8 +58,8 @@ def estimators(gamma, reward, next_value, terminated, done):
             row.append(paid + (0.0 if terminated[j] else gamma[j - t + 1] * next_value[j]))
             if terminated[j] or done[j]:
                 break
-        found.append(np.array(row))
-    return found
+        rows.append(np.array(row))
+    return rows
 
 
 def finite_time(gamma, lam, reward, next_value, terminated, done):

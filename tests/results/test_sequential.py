@@ -295,13 +295,13 @@ def test_differences_are_found_with_fewer_seeds(kind):
     samples, looks = 200, looks_up_to(64)
     deviation = {"normal": 1.0, "exponential": 1.0, "lognormal": math.sqrt((math.e - 1) * math.e)}[kind]
     for shift, least_power, most_seeds in ((1.0, 0.8, 64), (2.0, 0.99, 0.6 * 64)):
-        found, spent = 0, 0
+        detected, spent = 0, 0
         for sample in range(samples):
             values = getattr(np.random.default_rng(sample), kind)(size=(3, 64)) / deviation
             family, seeds = family_of(values + np.asarray([[0.0], [0.0], [shift]]), looks)
-            found += sum(pair in family.decisions and family.tests[pair].difference < 0 for pair in PAIRS[1:])
+            detected += sum(pair in family.decisions and family.tests[pair].difference < 0 for pair in PAIRS[1:])
             spent += seeds[2]
-        assert found / (2 * samples) >= least_power and spent / samples <= most_seeds
+        assert detected / (2 * samples) >= least_power and spent / samples <= most_seeds
 
 
 @pytest.mark.slow
