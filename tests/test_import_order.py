@@ -14,9 +14,9 @@ ROWS = {
     "jaxrl": """version lazy deprecation pytrees importing | checks | discounts | learning | sweeps | algorithms
         | presets | results | tracking | runtime | policies tuning bandits
         | benchmark | report distributed hazards plotting statistics | cli""",
-    "jaxrl.runtime": """machine hosts loop warm_start | accelerators | layout options laws | call programs
-        | runs evaluate_again checkpoints | plan drive merging | env_sharding | execution | training
-        | resuming plan_call""",
+    "jaxrl.runtime": """machine hosts loop | accelerators | layout options laws | call programs
+        | runs evaluate_again checkpoints warm_start | plan drive merging | env_sharding | execution | training
+        | resuming plan_call shard_identities""",
     "envs": """terminal pytrees | loops | errors spelling threefry law_progress casting | settings arguments
         | files base discount_curves | choices | abstract_checking gymnax_environment registry probes
         | checking wrappers bandits control decision memory games crowd | cooperation pde | rendering | adapters""",

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -118,13 +118,17 @@ class ShardJob:
 class MergeJob:
     """A job that merges shards and writes a report.
 
+    A directory may hold an earlier run in place of its shard, whose job failed: it is left out, with a warning.
+
     Args:
       shards: Directories of the shards; those that were never begun are left out.
+      identities: Identities of the shards.
       out: Directory of the merged result; a result in it is replaced.
       report: Page to write.
     """
 
     shards: Sequence[str]
+    identities: Sequence[Mapping[str, Any]]
     out: str
     report: str
 
@@ -132,17 +136,34 @@ class MergeJob:
         """Run both commands, whose output is that of the job.
 
         Raises:
-          RuntimeError: No shard was begun, or a command failed.
+          RuntimeError: No shard of this command was begun, or a command failed.
+          ResultError: The `run.json` of a shard is damaged.
         """
-        from jaxrl.runtime.checkpoints.identity_file import IDENTITY
-
-        begun = [shard for shard in self.shards if (Path(shard) / IDENTITY).is_file()]
+        begun = [shard for shard, identity in zip(self.shards, self.identities, strict=True) if _holds(shard, identity)]
         if not begun:
-            raise RuntimeError(f"no shard of {self.out} was begun")
+            raise RuntimeError(f"no shard of {self.out} was begun, and nothing is merged")
         for words in commands_after(begun, self.out, self.report):
             status = subprocess.run([sys.executable, *_COMMAND, *words], check=False).returncode
             if status:
                 raise RuntimeError(f"jaxrl {shlex.join(words)} ended with exit status {status}")
+
+
+def _holds(directory: str, identity: Mapping[str, Any]) -> bool:
+    """Whether a directory holds the shard of an identity; a warning names another run in it."""
+    from jaxrl.runtime.checkpoints.identity import call_difference
+    from jaxrl.runtime.checkpoints.identity_file import IDENTITY, read_identity
+
+    if not (Path(directory) / IDENTITY).is_file():
+        return False
+    differing = call_difference(read_identity(Path(directory)), identity, ("block",))
+    if differing is None:
+        return True
+    print(
+        f"jaxrl: warning: shard {identity['shard']} is left out: {directory} holds a run of another configuration: "
+        f"{differing}",
+        flush=True,
+    )
+    return False
 
 
 def commands_after(shards: Sequence[str], out: str, report: str) -> list[list[str]]:

@@ -149,7 +149,7 @@ _COMMANDS: dict[str, Any] = {
     **_SIMPLE,
 }
 _ALIASES = {"sweep": "search"}
-_WITHOUT_PROGRAMS = ("algorithms", "envs", "version", "merge", "submit", "compare", "report", "plot")
+_WITHOUT_PROGRAMS = ("algorithms", "envs", "version", "merge", "compare", "report", "plot")
 
 _USAGE = """usage: jaxrl COMMAND ...
 

@@ -1,14 +1,18 @@
 """`jaxrl submit`: the shards of a `jaxrl train` call in a job array, and a job that merges and reports them."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import tyro
 
 from jaxrl.cli.jobs import MergeJob, Resources, ShardJob, commands_after
 from jaxrl.cli.parsing import CommandError, option_words, without_options
+
+if TYPE_CHECKING:  # `train` imports JAX and all algorithms
+    from jaxrl.cli.train import Asked
 
 __all__ = ["Submit"]
 
@@ -65,13 +69,14 @@ class Submit:
     def run_command(self) -> int:
         """Submit the jobs and print their numbers; with `local`, wait for them and print the merged result."""
         self._check_numbers()
-        words, out = self._checked_command()
+        words, asked, out = self._checked_command()
         shards = [
             ShardJob([*words, "--shard", f"{i}/{self.shards}", "--resume", "--out", out], self.grace)
             for i in range(self.shards)
         ]
         directories = [f"{out}-{i}" for i in range(self.shards)]
-        jobs = _Jobs(shards, MergeJob(directories, out, str(self.report or f"{out}.html")))
+        identities = _checked_identities(asked, directories)
+        jobs = _Jobs(shards, MergeJob(directories, identities, out, str(self.report or f"{out}.html")))
         logs = self.logs or Path(f"{out}.jobs")
         if self.dry_run:
             print(self._shown(jobs, logs))
@@ -98,8 +103,8 @@ class Submit:
         if self.grace >= 60 * self.time:
             raise CommandError(f"--grace must be less than --time, {60 * self.time} seconds, got {self.grace}")
 
-    def _checked_command(self) -> tuple[list[str], str]:
-        """Words of the command without --out, and the directory of the merged result.
+    def _checked_command(self) -> tuple[list[str], "Asked", str]:
+        """Words of the command without --out, its parsed arguments, and the directory of the merged result.
 
         Raises:
           CommandError: The command is not one of `jaxrl train`, or has an option that its shards cannot take.
@@ -122,7 +127,7 @@ class Submit:
         for name in _TAKEN:
             if option_words(words, name) is not None:
                 raise CommandError(f"--{name.replace('_', '-')} does not go with submit: leave it out of the command")
-        algo, sweep, options = asked(words[1:], "train")
+        algo, sweep, options = parsed = asked(words[1:], "train")
         if (self.out is None) == (options.out is None):
             number = "none" if self.out is None else "both"
             raise CommandError(f"submit takes one --out, in the command or after it, but got {number}")
@@ -137,7 +142,7 @@ class Submit:
             raise CommandError(f"{out} holds a result: choose another --out, or add --force to replace it")
         if option_words(words, "no_progress") is None:
             words.append("--no-progress")  # for logs
-        return without_options(words, ["out"]), out
+        return without_options(words, ["out"]), parsed, out
 
     def _shown(self, jobs: _Jobs, logs: Path) -> str:
         """Text on all jobs."""
@@ -147,5 +152,33 @@ class Submit:
         lines = [f"{len(jobs.shards)} jobs ({self.executor}), {each}:"]
         lines += [f"  jaxrl {shlex.join(job.words)}" for job in jobs.shards]
         lines += ["1 job when all of them have ended:"]
-        lines += [f"  jaxrl {shlex.join(words)}" for words in commands_after(*vars(jobs.after).values())]
+        lines += [
+            f"  jaxrl {shlex.join(words)}"
+            for words in commands_after(jobs.after.shards, jobs.after.out, jobs.after.report)
+        ]
         return "\n".join([*lines, f"Logs in {logs}. Nothing was submitted."])
+
+
+def _checked_identities(asked: "Asked", directories: Sequence[str]) -> list[dict[str, Any]]:
+    """Identities of the shards, after the checks that `jaxrl train` makes before it compiles.
+
+    Args:
+      asked: Arguments of the command.
+      directories: Directories of the shards.
+
+    Raises:
+      CommandError: A directory holds a run that its shard cannot resume.
+      ValueError, ImportError: `jaxrl train` refuses an argument.
+    """
+    from jaxrl.cli.train import arguments_of
+    from jaxrl.runtime.shard_identities import shard_identities
+
+    algo, sweep, options = asked
+    found = shard_identities(algo, sweep, directories, **arguments_of(options, None, directories[0]))
+    for directory, shard in zip(directories, found, strict=True):
+        if shard.obstacle is not None:
+            raise CommandError(
+                f"{directory} holds {shard.obstacle}; choose another --out, or remove the directories {directories[0]} "
+                f"to {directories[-1]}"
+            )
+    return [shard.identity for shard in found]

@@ -35,7 +35,7 @@ from jaxrl.sweeps.sweep import Sweep
 DEFAULT_ENV_STEPS = 500_000
 HEADING = "Train {} on {}: every seed under every setting, in one call."
 
-__all__ = ["Asked", "asked", "run_train"]
+__all__ = ["Asked", "arguments_of", "asked", "run_train"]
 Flag = tyro.conf.FlagCreatePairsOff[bool]
 
 
@@ -51,10 +51,7 @@ def run_train(args: Sequence[str]) -> int:
     algo, sweep, options = asked(args, "train")
     shard, out = shard_and_directory(options.shard, options.out)
     warnings.filterwarnings("ignore", STOPPED)  # reported below, with the command that resumes the run
-    shared = {"shard": shard, "out": out, "trackers": trackers_of(options, out)}
-    shared |= {"shard_environments": is_asked_for(options)}
-    further = ("seeds", "env_steps", "evals", "eval_episodes", "eval_at_start", "warm_start")
-    result = jaxrl.train(algo, sweep, **(run_options(RunOptions, options, *further) | shared))
+    result = jaxrl.train(algo, sweep, **arguments_of(options, shard, out))
     attrs = result.metrics.attrs
     status = 128 + attrs["stopped_by_signal"] if attrs["interrupted"] else 0
     if jax.process_index() > 0:  # only the first process prints
@@ -72,6 +69,23 @@ def run_train(args: Sequence[str]) -> int:
     elif out is not None:
         print(f"Wrote {out} (when all shards are finished: jaxrl merge {options.out}-* --out {options.out})")
     return status
+
+
+def arguments_of(options: Any, shard: str | None, out: str | None) -> dict[str, Any]:
+    """Arguments of `jaxrl.train` by name, after the algorithm and the hyper-parameters.
+
+    Args:
+      options: Parsed options of the command.
+      shard: Shard to train, None for the whole call.
+      out: Directory of its result.
+
+    Raises:
+      CommandError, ImportError: See `trackers_of`.
+    """
+    shared = {"shard": shard, "out": out, "trackers": trackers_of(options, out)}
+    shared |= {"shard_environments": is_asked_for(options)}
+    further = ("seeds", "env_steps", "evals", "eval_episodes", "eval_at_start", "warm_start")
+    return run_options(RunOptions, options, *further) | shared
 
 
 class Asked(NamedTuple):

@@ -67,7 +67,7 @@ def carry_out(
             return _reported(call, run_sharded(call, options, begun, stop))
         memory, asked = options.memory, {}
         if layout is None:
-            call, layout, asked = _placed(call, options, begun)
+            call, layout, asked = placed(call, options, begun)
             memory = asked["memory"]
         keeps = options.out is not None and options.checkpoint_minutes is not None
         planner = Planner.of(call, layout, memory, keeps)
@@ -92,7 +92,7 @@ def carry_out(
     return _reported(call, result)
 
 
-def _placed(call: Call, options: Options, begun: Mapping[str, Any] | None) -> tuple[Call, Layout, dict[str, Any]]:
+def placed(call: Call, options: Options, begun: Mapping[str, Any] | None) -> tuple[Call, Layout, dict[str, Any]]:
     """The call or its shard, the layout of its runs with enough memory, and the options that the call began with."""
     begun = {} if begun is None else begun
     asked = begun.get(ASKED, {})

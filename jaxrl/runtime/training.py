@@ -31,7 +31,7 @@ from jaxrl.runtime.drive.progress import say
 from jaxrl.runtime.execution import carry_out
 from jaxrl.runtime.loop import evaluation_points, make_loop
 from jaxrl.runtime.options import RunOptions, checked
-from jaxrl.runtime.warm_start import starting_policies
+from jaxrl.runtime.warm_start import warm_started
 from jaxrl.sweeps.batching import batched_env_params, batched_hparams
 from jaxrl.sweeps.paths import fields_of, leaves
 from jaxrl.sweeps.sweep import Sweep
@@ -181,8 +181,7 @@ def train(
         if warm_start is not None:
             if chosen.shard_environments:
                 raise UserValueError("warm_start cannot be combined with shard_environments: leave one of them out")
-            policies, origin = starting_policies(algo, warm_start, call.sweep, call.seeds)
-            call = dataclasses.replace(call, start=policies, attrs={**call.attrs, "start": origin})
+            call = warm_started(call, warm_start)
         result = carry_out(call, chosen, begun=begun)
     _warn_of_a_stop(result, env_steps, chosen.out)
     return result

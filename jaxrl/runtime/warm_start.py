@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from jaxrl.pytrees import Policy
 from jaxrl.results.loading import load_policies, origin_of
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
+from jaxrl.runtime.call import Call
 from jaxrl.sweeps.choosing import choose_setting, listed
 from jaxrl.sweeps.sweep import Sweep
 
@@ -30,6 +32,20 @@ class Start(NamedTuple):
 
     policies: Policy
     origin: str
+
+
+def warm_started(call: Call, warm_start: TrainedPolicy | Result | str | Path) -> Call:
+    """The call with policies that its runs start from, and their origin among its attributes.
+
+    Args:
+      call: Call.
+      warm_start: Policy, result, or directory of a result, see `starting_policies`.
+
+    Raises:
+      TypeError, ValueError, ResultError: See `starting_policies`.
+    """
+    policies, origin = starting_policies(call.algo, warm_start, call.sweep, call.seeds)
+    return dataclasses.replace(call, start=policies, attrs={**call.attrs, "start": origin})
 
 
 def starting_policies(

@@ -226,8 +226,8 @@ def test_a_preempted_job_waits_for_the_checkpoint(hears: bool, tmp_path: Path, m
 
 def test_a_merge_takes_the_shards_that_started(tmp_path: Path) -> None:
     (tmp_path / "x-0").mkdir()
-    with pytest.raises(RuntimeError, match=f"^no shard of {tmp_path}/x was begun$"):
-        jobs.MergeJob([f"{tmp_path}/x-0", f"{tmp_path}/x-1"], f"{tmp_path}/x", f"{tmp_path}/x.html")()
+    with pytest.raises(RuntimeError, match=f"^no shard of {tmp_path}/x was begun, and nothing is merged$"):
+        jobs.MergeJob([f"{tmp_path}/x-0", f"{tmp_path}/x-1"], [{}, {}], f"{tmp_path}/x", f"{tmp_path}/x.html")()
 
 
 class Killing:

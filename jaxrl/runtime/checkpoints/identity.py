@@ -91,17 +91,7 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
     Raises:
       ResultError: The calls differ.
     """
-    free = (*SOFT, *free, ASKED, GENERATION, SETTINGS_FROM, "points", "env_steps")
-    if identity["env_steps"] > saved["env_steps"]:
-        free = (*free, "run_length")  # schedules may be stretched
-
-    def fixed(identity: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in identity.items() if name not in free}
-
-    differing = difference(fixed(saved), fixed(identity))
-    if differing is None and saved["points"] != identity["points"] and identity["points"][-1] <= saved["points"][-1]:
-        differing = difference({"points": saved["points"]}, {"points": identity["points"]})
-    if differing is not None:
+    if (differing := resumption_difference(saved, identity, free)) is not None:
         raise ResultError(
             f"{directory} holds a checkpoint of another configuration: {differing}; choose another directory, "
             f"or start over with --force (force=True)."
@@ -116,6 +106,36 @@ def compare(directory: Path, saved: Mapping[str, Any], identity: Mapping[str, An
                 RuntimeWarning,
                 stacklevel=7,
             )
+
+
+def resumption_difference(
+    saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str] = ()
+) -> str | None:
+    """First difference because of which a call cannot resume a run, None if it can; a run may become longer.
+
+    Args:
+      saved: Contents of `run.json` of the run.
+      identity: Identity of the call.
+      free: Names that may differ in addition to the points.
+    """
+    longer = ("run_length",) if identity["env_steps"] > saved["env_steps"] else ()  # schedules may be stretched
+    differing = call_difference(saved, identity, (*free, *longer, "points", "env_steps"))
+    if differing is None and saved["points"] != identity["points"] and identity["points"][-1] <= saved["points"][-1]:
+        differing = difference({"points": saved["points"]}, {"points": identity["points"]})
+    return differing
+
+
+def call_difference(saved: Mapping[str, Any], identity: Mapping[str, Any], free: Collection[str] = ()) -> str | None:
+    """First difference between the calls of two identities, None if they only differ in names that affect rounding.
+
+    Args:
+      saved: Contents of a `run.json`.
+      identity: Identity of a call.
+      free: Names that may differ in addition.
+    """
+    free = (*SOFT, *free, ASKED, GENERATION, SETTINGS_FROM)
+    there, here = ({name: each[name] for name in each if name not in free} for each in (saved, identity))
+    return difference(there, here)
 
 
 def same_runs(begun: Mapping[str, Any], current: Mapping[str, Any], free: Collection[str] = ()) -> bool:

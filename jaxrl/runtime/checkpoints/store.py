@@ -23,7 +23,16 @@ from jaxrl.runtime.checkpoints.checkpoint_files import Checkpoint, CheckpointFil
 from jaxrl.runtime.checkpoints.identity import GENERATION, compare
 from jaxrl.runtime.checkpoints.identity_file import read_identity
 
-__all__ = ["CHECKPOINTS", "PARTS", "Checkpoint", "Checkpoints", "begun_in", "has_checkpoint", "num_parts_begun"]
+__all__ = [
+    "CHECKPOINTS",
+    "PARTS",
+    "Checkpoint",
+    "Checkpoints",
+    "begun_in",
+    "has_checkpoint",
+    "lacks_identity",
+    "num_parts_begun",
+]
 
 
 class Checkpoints:
@@ -251,14 +260,19 @@ def begun_in(directory: str | Path | None, *, trust: bool = False) -> Mapping[st
     if directory is None:
         return None
     directory = Path(directory)
-    if (directory / IDENTITY).is_file():
-        return read_identity(directory, trust=trust)
-    if holds_result(directory) or num_parts_begun(directory):
+    if lacks_identity(directory):
         raise ResultError(
             f"{directory} holds a result, but no {IDENTITY}, which is required to resume it: choose another "
             f"directory, or start over with --force (force=True)."
         )
-    return None
+    return read_identity(directory, trust=trust) if (directory / IDENTITY).is_file() else None
+
+
+def lacks_identity(directory: Path) -> bool:
+    """Whether a run directory holds runs, but no `run.json`."""
+    if (directory / IDENTITY).is_file():
+        return False
+    return holds_result(directory) or num_parts_begun(directory) is not None
 
 
 def _remove_left_overs(directory: Path) -> None:
