@@ -18,6 +18,8 @@ from jaxrl.cli.parsing import CommandError
 __all__ = ["run_locally", "submit_to_slurm"]
 
 _SECONDS_BETWEEN_LOOKS = 0.2
+_GPUS = "CUDA_VISIBLE_DEVICES"  # empty where no GPU is visible
+_NVIDIA = "/dev/nvidiactl"  # of NVIDIA's driver
 _LOG_LEVEL = "SUBMITIT_LOG_LEVEL"
 _PYTHON = f"{shlex.quote(sys.executable)} -P"  # no module of the current directory hides a package
 
@@ -101,6 +103,8 @@ def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resourc
             signal_delay_s=resources.grace,
             stderr_to_stdout=True,
         )
+    if (sentence := _on_gpus(resources.gpus)) is not None:
+        print(sentence)
     print(
         f"Running {len(shards)} shards in {min(resources.at_once, len(shards))} processes; logs in {logs}.", flush=True
     )
@@ -119,6 +123,21 @@ def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resourc
     lines = [line for line in (last.stdout() or "").splitlines() if not line.startswith("submitit ")]
     print("\n".join(lines))
     return 2 if failed else 0
+
+
+def _on_gpus(gpus: int) -> str | None:
+    """Sentence on the GPUs of local jobs, which submitit chooses; None on a machine without any.
+
+    Args:
+      gpus: Number of GPUs of each shard.
+    """
+    if gpus:
+        which = "GPU 0" if gpus == 1 else f"the GPUs 0 to {gpus - 1}"
+        return f"Every shard uses {which} (--at-once 1 runs one shard at a time)."
+    visible = os.environ.get(_GPUS)
+    if visible == "" or (visible is None and not Path(_NVIDIA).exists()):
+        return None
+    return "All shards run on the CPU: --executor local hides the GPUs of this machine without --gpus."
 
 
 def _has_failed(job: Any, name: str) -> bool:

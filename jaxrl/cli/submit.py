@@ -50,7 +50,7 @@ class Submit:
     account: str | None = None
     """Account of SLURM."""
     gpus: int = 0
-    """Number of GPUs of each shard."""
+    """Number of GPUs of each shard; with --executor local, all shards share them, and 0 hides all GPUs."""
     cpus: int | None = None
     """Number of CPU cores of each shard; the default of the partition if None."""
     mem: str | None = None

@@ -36,6 +36,31 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
+class Ended:
+    """Local executor of submitit whose jobs have ended as soon as they are submitted."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        del args, kwargs
+
+    def update_parameters(self, **parameters: Any) -> None:
+        """Take the parameters of jobs."""
+
+    def submit(self, job: Any) -> "Ended":
+        """The job."""
+        del job
+        return self
+
+    def wait(self) -> None:
+        """Return at once."""
+
+    def exception(self) -> None:
+        """None, that of a job without errors."""
+
+    def stdout(self) -> str:
+        """Log of the job."""
+        return ""
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory with both shards of a finished command, `x-0` and `x-1`, and their merged result `x`."""
@@ -191,3 +216,34 @@ def test_unknown_flags_of_xla_are_refused(tmp_path: Path) -> None:
     process = subprocess.run(words, capture_output=True, text=True, timeout=300, cwd=tmp_path, env=flags)
     sentence = "jaxrl: --xla-flags and XLA_FLAGS take flags of XLA, got the unknown --xla_no_such_flag=1\n"
     assert (process.returncode, process.stderr) == (2, sentence)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "visible", "driver", "sentence"),
+    [
+        (0, None, True, "All shards run on the CPU: --executor local hides the GPUs of this machine without --gpus."),
+        (0, "0,1", False, "All shards run on the CPU: --executor local hides the GPUs of this machine without --gpus."),
+        (0, None, False, None),
+        (0, "", True, None),
+        (1, None, True, "Every shard uses GPU 0 (--at-once 1 runs one shard at a time)."),
+        (2, None, True, "Every shard uses the GPUs 0 to 1 (--at-once 1 runs one shard at a time)."),
+    ],
+)
+def test_local_jobs_say_which_gpus_they_use(
+    gpus: int,
+    visible: str | None,
+    driver: bool,
+    sentence: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(executors, "_NVIDIA", str(tmp_path if driver else tmp_path / "missing"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr("submitit.LocalExecutor", Ended)
+    resources = jobs.Resources(60, 120, 0, None, None, None, gpus, None, 2)
+    assert executors.run_locally([], jobs.MergeJob([], [], "x", "x.html"), tmp_path, resources) == 0
+    running = f"Running 0 shards in 0 processes; logs in {tmp_path}."
+    assert capsys.readouterr().out.split("\n")[:-2] == [*([] if sentence is None else [sentence]), running]
