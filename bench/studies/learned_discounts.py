@@ -13,9 +13,10 @@ import numpy as np
 
 import envs
 import jaxrl
-from bench.studies.frames import interval
+from bench.studies.frames import MISSING, interval
 from bench.studies.study import Study, StudyRun, require_whole
 from envs.decision.random_dilemmas import RandomDilemmas, RandomDilemmasParams
+from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.learning.rollout import longest_episode
@@ -117,6 +118,10 @@ class Settings:
         check_choices("tasks", self.tasks, tuple(TASKS))
         check_choices("forms", self.forms, ("mixture", "curve"))
         check_counts(self, seeds=2, generations=1, population=2, settings_seeds=1, test_seeds=2, evals=2)
+        if self.settings_seeds > (trainings := self.generations * self.population):
+            raise UserValueError(
+                f"settings_seeds must be at most generations x population, {trainings}, got {self.settings_seeds}"
+            )
 
 
 def run(settings: Settings, study: StudyRun) -> None:
@@ -125,11 +130,12 @@ def run(settings: Settings, study: StudyRun) -> None:
         values: dict[str, np.ndarray] = {}
         curves: dict[str, np.ndarray] = {}
         for form in settings.forms:
-            data = study.compute(f"{name}_{form}", lambda name=name, form=form: _learned(name, form, settings))
+            data = study.compute(f"{name}_{form}", functools.partial(_learned, name, form, settings, study.progress))
             values["start"] = data["start"].values
             values[f"learned, {form}"], curves[f"learned, {form}"] = data["value"].values, data["curve"].values
         for family in FAMILIES:
-            data = study.compute(f"{name}_{family}", lambda name=name, family=family: _searched(name, family, settings))
+            search = functools.partial(_searched, name, family, settings, study.progress)
+            data = study.compute(f"{name}_{family}", search)
             values[f"searched, {family}"], curves[f"searched, {family}"] = data["value"].values, data["curve"].values
         task = TASKS[name]
         what = "final return" if task.objective == "final" else "mean return over a training"
@@ -145,7 +151,7 @@ def run(settings: Settings, study: StudyRun) -> None:
 
 
 def table(values: dict[str, np.ndarray], optimum: float | None) -> pandas.DataFrame:
-    """A row for each way to a discount.
+    """A row for each way to a discount, without the runs that failed, whose numbers are a column if there are any.
 
     Args:
       values: Objectives on test seeds by the way, `[outer_seeds, test_seeds]`; of the start `[test_seeds]`.
@@ -153,15 +159,17 @@ def table(values: dict[str, np.ndarray], optimum: float | None) -> pandas.DataFr
     """
     import pandas
 
-    rows = []
+    rows, failed = [], []
     for way, runs in values.items():
-        each = runs if way == "start" else np.asarray([float(iqm(seed)) for seed in runs])
-        centre = float(iqm(runs)) if way == "start" else float(each.mean())
-        row: dict[str, Any] = {"discount": way, "value": interval(iqm if way == "start" else mean, each, 3)}
+        good = [seed[np.isfinite(seed)] for seed in np.atleast_2d(runs)]
+        each = np.asarray([float(iqm(seed)) for seed in good if seed.size])
+        row: dict[str, Any] = {"discount": way}
+        row["value"] = interval(iqm, good[0], 3) if way == "start" else interval(mean, each, 3)
         if optimum is not None:
-            row["gap to the optimum, %"] = f"{100 * (1 - centre / optimum):.2f}"
+            row["gap to the optimum, %"] = f"{100 * (1 - each.mean() / optimum):.2f}" if each.size else MISSING
         rows.append(row)
-    return pandas.DataFrame(rows)
+        failed.append(runs.size - sum(seed.size for seed in good))
+    return pandas.DataFrame(rows).assign(**{"failed": failed} if any(failed) else {})
 
 
 def figure(name: str, curves: dict[str, np.ndarray]) -> matplotlib.figure.Figure:
@@ -178,12 +186,9 @@ def figure(name: str, curves: dict[str, np.ndarray]) -> matplotlib.figure.Figure
     figure = Figure(figsize=(7.2, 3.8), layout="constrained")
     ax = figure.subplots()
     for i, (way, each) in enumerate(curves.items()):
+        colour, style = (kinds[i % len(kinds)] for kinds in (plotting.COLOURS, plotting.LINE_STYLES))
         for seed, curve in enumerate(each):
-            style = plotting.LINE_STYLES[i % len(plotting.LINE_STYLES)]
-            label = way if seed == 0 else None
-            ax.plot(
-                curve, color=plotting.COLOURS[i % len(plotting.COLOURS)], linestyle=style, linewidth=1.2, label=label
-            )
+            ax.plot(curve, color=colour, linestyle=style, linewidth=1.2, label=way if seed == 0 else None)
     if TASKS[name].discount is not None:
         horizon = next(iter(curves.values())).shape[1] - 1
         ax.plot(np.asarray(TASKS[name].discount.curve(horizon)), color="black", linewidth=2.4, label="of the objective")
@@ -194,7 +199,7 @@ def figure(name: str, curves: dict[str, np.ndarray]) -> matplotlib.figure.Figure
     return figure
 
 
-def _learned(name: str, form: Any, settings: Settings) -> xarray.Dataset:
+def _learned(name: str, form: Any, settings: Settings, progress: bool) -> xarray.Dataset:
     task, algo = TASKS[name], TASKS[name].algo
     # A curve has numbers up to the time limit, of which a rollout reads those at delays below its length.
     theta = jaxrl.learned_discount(algo, form, horizon=max(longest_episode(algo.env), algo.config.num_steps))
@@ -212,14 +217,15 @@ def _learned(name: str, form: Any, settings: Settings) -> xarray.Dataset:
         eval_episodes=task.eval_episodes,
         seeds=settings.seeds,
         test_seeds=0,
+        progress=progress,
     )
     require_whole(learned.stopped_by_signal)
     discounts = [theta.apply(learned.learned(seed), algo.hparams).discount for seed in learned.result.seeds]
-    tested = _tested(name, [theta.apply(theta.initial, algo.hparams).discount, *discounts], settings)
+    tested = _tested(name, [theta.apply(theta.initial, algo.hparams).discount, *discounts], settings, progress)
     return _dataset(tested[1:], tested[0], discounts, algo)
 
 
-def _searched(name: str, family: str, settings: Settings) -> xarray.Dataset:
+def _searched(name: str, family: str, settings: Settings, progress: bool) -> xarray.Dataset:
     """The best of random discounts of a family, for each outer seed."""
     algo, chosen = TASKS[name].algo, []
     count = settings.generations * settings.population // settings.settings_seeds
@@ -227,18 +233,17 @@ def _searched(name: str, family: str, settings: Settings) -> xarray.Dataset:
         generator = np.random.default_rng([seed, list(FAMILIES).index(family)])
         drawn = [FAMILIES[family](generator) for _ in range(count)]
         seeds = np.random.SeedSequence([seed, 1]).generate_state(settings.settings_seeds)
-        scores = _scores(name, drawn, [int(each) for each in seeds], settings).mean(axis=1)
+        scores = _scores(name, drawn, [int(each) for each in seeds], settings, progress).mean(axis=1)
         chosen.append(drawn[int(np.nanargmax(scores))])
-    return _dataset(_tested(name, chosen, settings), np.full(settings.test_seeds, np.nan), chosen, algo)
+    return _dataset(_tested(name, chosen, settings, progress), np.full(settings.test_seeds, np.nan), chosen, algo)
 
 
-def _tested(name: str, discounts: list[Any], settings: Settings) -> np.ndarray:
+def _tested(name: str, discounts: list[Any], settings: Settings, progress: bool) -> np.ndarray:
     """Objectives of discounts on the test seeds, `[num_discounts, test_seeds]`."""
-    seeds = range(TEST_SEEDS, TEST_SEEDS + settings.test_seeds)
-    return _scores(name, discounts, list(seeds), settings)
+    return _scores(name, discounts, [TEST_SEEDS + i for i in range(settings.test_seeds)], settings, progress)
 
 
-def _scores(name: str, discounts: list[Any], seeds: list[int], settings: Settings) -> np.ndarray:
+def _scores(name: str, discounts: list[Any], seeds: list[int], settings: Settings, progress: bool) -> np.ndarray:
     """Objectives of trainings, `[num_discounts, num_seeds]`; equal discounts are trained once."""
     task, algo = TASKS[name], _judged(name)
     different = {str(discount): discount for discount in discounts}
@@ -249,6 +254,7 @@ def _scores(name: str, discounts: list[Any], seeds: list[int], settings: Setting
         env_steps=task.inner_steps,
         evals=1 if task.objective == "final" else settings.evals,
         eval_episodes=task.eval_episodes,
+        progress=progress,
     )
     require_whole(result.metrics.attrs["stopped_by_signal"])
     values = result.values("return" if task.discount is None else "discounted_return").mean(axis=2)
@@ -281,8 +287,7 @@ def _dataset(value: np.ndarray, start: np.ndarray, discounts: list[Any], algo: A
 
 
 def _optimum(task: Task) -> float | None:
-    env = task.env()
-    return None if task.discount is None else env.optimum(discount=task.discount)
+    return None if task.discount is None else task.env().optimum(discount=task.discount)
 
 
 def _log_uniform(generator: np.random.Generator, low: float, high: float) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -68,11 +69,12 @@ class Settings:
 
 def run(settings: Settings, study: StudyRun) -> None:
     """Learn a drift for each outer seed, compare it with the clip on each task; write a table and a figure."""
-    data = study.compute("drift", lambda: _learned(settings))
+    data = study.compute("drift", lambda: _learned(settings, study.progress))
     returns = {}
     for task in settings.held_out:
         part = task.replace("/", "_")
-        returns[task] = study.compute(part, lambda task=task: _compared(task, data, settings))["value"].values
+        compare = functools.partial(_compared, task, data, settings, study.progress)
+        returns[task] = study.compute(part, compare)["value"].values
     study.table(
         "returns",
         table(returns),
@@ -85,23 +87,27 @@ def run(settings: Settings, study: StudyRun) -> None:
 
 
 def table(returns: dict[str, np.ndarray]) -> pandas.DataFrame:
-    """A row for each task, from returns `[1 + outer_seeds, test_seeds]`, those of the clip first."""
+    """A row for each task, from returns `[1 + outer_seeds, test_seeds]`, those of the clip first.
+
+    Runs that failed are left out; their numbers are a column if there are any.
+    """
     import pandas
 
-    rows = []
+    rows, failed = [], []
     for task, values in returns.items():
-        each = np.asarray([float(iqm(runs[np.isfinite(runs)])) for runs in values[1:]])
-        better = int(np.sum(each > float(iqm(values[0]))))
+        good = [runs[np.isfinite(runs)] for runs in values]
+        clip, *each = (float(iqm(runs)) if runs.size else np.nan for runs in good)
         rows.append(
             {
                 "task": task,
                 "env steps": TEST_STEPS[task],
-                "clip": interval(iqm, values[0], 2),
-                "learned": interval(mean, each, 2),
-                "outer seeds above the clip": f"{better} of {len(each)}",
+                "clip": interval(iqm, good[0], 2),
+                "learned": interval(mean, np.asarray([value for value in each if np.isfinite(value)]), 2),
+                "outer seeds above the clip": f"{sum(value > clip for value in each)} of {len(each)}",
             }
         )
-    return pandas.DataFrame(rows)
+        failed.append(values.size - sum(runs.size for runs in good))
+    return pandas.DataFrame(rows).assign(**{"failed": failed} if any(failed) else {})
 
 
 def figure(data: xarray.Dataset) -> matplotlib.figure.Figure:
@@ -115,7 +121,7 @@ def figure(data: xarray.Dataset) -> matplotlib.figure.Figure:
     for i, ax in enumerate(axes):
         at = data.isel(advantage=i)
         for seed in range(at.sizes["outer_seed"]):
-            label = "learned, 5 outer seeds" if seed == 0 and i == 0 else None
+            label = f"learned, {at.sizes['outer_seed']} outer seeds" if seed == 0 and i == 0 else None
             ax.plot(at["ratio"], at["objective"][seed], color=plotting.COLOURS[0], linewidth=1.2, label=label)
         ax.plot(at["ratio"], at["clip"], color="black", linewidth=2.0, label="clip" if i == 0 else None)
         ax.set_title(f"advantage {float(at['advantage']):g}")
@@ -131,7 +137,7 @@ def _algo(task: str) -> Any:
     return algo._replace(hparams=dataclasses.replace(algo.hparams, lr=1e-3))
 
 
-def _learned(settings: Settings) -> xarray.Dataset:
+def _learned(settings: Settings, progress: bool) -> xarray.Dataset:
     """Numbers of the drift of each outer seed, outer curves, and objectives of samples by their ratios."""
     import xarray
 
@@ -149,6 +155,7 @@ def _learned(settings: Settings) -> xarray.Dataset:
         eval_episodes=settings.eval_episodes,
         seeds=settings.seeds,
         test_seeds=0,
+        progress=progress,
     )
     require_whole(learned.stopped_by_signal)
     ratio, advantage = np.linspace(0.4, 1.8, 141), np.asarray([1.0, -1.0])
@@ -178,7 +185,7 @@ def _objective(drift: Any, log_ratio: np.ndarray, advantage: float, clip_eps: An
     return np.asarray(jax.vmap(of_one)(jnp.asarray(log_ratio, jnp.float32)))
 
 
-def _compared(task: str, data: xarray.Dataset, settings: Settings) -> xarray.Dataset:
+def _compared(task: str, data: xarray.Dataset, settings: Settings, progress: bool) -> xarray.Dataset:
     """Mean returns over trainings, `[1 + outer_seeds, test_seeds]`, those of the clip first."""
     import xarray
     from jax.flatten_util import ravel_pytree
@@ -194,6 +201,7 @@ def _compared(task: str, data: xarray.Dataset, settings: Settings) -> xarray.Dat
         env_steps=TEST_STEPS[task],
         evals=settings.evals,
         eval_episodes=settings.eval_episodes,
+        progress=progress,
     )
     require_whole(result.metrics.attrs["stopped_by_signal"])
     return xarray.Dataset({"value": (("drift", "seed"), result.values("return").mean(axis=2))})

@@ -1,6 +1,7 @@
 """`jaxrl meta`: numbers inside an algorithm, learned by the returns of whole trainings."""
 
 import dataclasses
+import warnings
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -40,20 +41,23 @@ def run_meta(args: Sequence[str]) -> int:
         path = next(iter(several))
         raise CommandError(f"--hparams.{path} takes one value here, at which its theta starts, or which stays")
     theta = theta_named(algo, options.theta)
-    print(start.sentences(algo, args, options.inner_steps).replace("--env-steps", "--inner-steps"))
+    print(start.sentences(algo, args, options.inner_steps, "inner_steps"))
     tasks, held_out = (list(words) or None for words in (options.tasks, options.held_out))
     names = ", ".join(tasks or [start.environment])
     print(f"Learning {theta.name} of {algo.name} on {names}", flush=True)
     shard, out = shard_and_directory(options.shard, options.out)
+    warnings.filterwarnings("ignore", "meta-training stopped")  # reported below, in terms of the options
     own: dict[str, Any] = run_options(MetaOptions, options, *OF_CALL)
     own |= {"shard": shard, "out": out, "trackers": trackers_of(options, out)}
     learned = jaxrl.meta(algo, theta, tasks, held_out=held_out, **own)
     if learned.held_out:
         print(printable(str(learned.table()), lines=True))
-    if learned.result.unsaved:
+    if any(result.unsaved for result in (learned.result, *learned.held_out.values())):
         return 2
-    if out is not None:
+    if out is not None and shard is None:
         print(f"Wrote {out} (next: jaxrl plot {out})")
+    elif out is not None:
+        print(f"Wrote {out} (when all shards are finished: jaxrl merge {options.out}-* --out {options.out})")
     if learned.stopped_by_signal:
         print("Stopped; to resume: the same command with --resume" if out else "Stopped.")
         return 128 + learned.stopped_by_signal

@@ -137,9 +137,13 @@ def _with_own_name(sentence: str, command: type) -> str:
 
     name = match[1].replace("-", "_")
     names = [name, *own_names(name)]
-    meant = [option for option in _options(command) if option.rpartition(".")[2] in names]
+    options = _options(command)
+    meant = [option for option in options if option.rpartition(".")[2] in names]
     if not meant and sentence.startswith("unrecognized options: --env.") and "did you mean" not in sentence:
-        return f"{sentence}; it is not one of the environment's parameters (its static fields take --static NAME=VALUE)"
+        has = any(option.startswith("env.") for option in options)
+        reason = "it is not one of" if has else "this command has no options for"
+        static = " (its static fields take --static NAME=VALUE)" if "static" in options else ""
+        return f"{sentence}; {reason} the environment's parameters{static}"
     if not meant:
         return sentence
     shown = " or ".join("--" + option.replace("_", "-") for option in meant)

@@ -86,17 +86,19 @@ class Start(NamedTuple):
         hparams = dataclasses.replace(algo.hparams, **own)
         return algo._replace(hparams=hparams, settings_from=self.algo.settings_from), several
 
-    def sentences(self, algo: Algorithm, args: Sequence[str], env_steps: int) -> str:
+    def sentences(self, algo: Algorithm, args: Sequence[str], env_steps: int, option: str = "env_steps") -> str:
         """Sentences on the origin of settings, and on the number of environment steps if it is a default.
 
         Args:
           algo: Algorithm with the configuration of the options.
           args: Options.
           env_steps: Number of environment steps of each run.
+          option: Name of its option, with underscores.
         """
         sentences = [f"Starting from the {self._origin(algo, option_words(args, 'no_preset') is not None)}."]
-        if option_words(args, "env_steps") is None:
-            sentences.append(f"Each run takes {env_steps:,} environment steps (--env-steps changes this).")
+        if option_words(args, option) is None:
+            flag = "--" + option.replace("_", "-")
+            sentences.append(f"Each run takes {env_steps:,} environment steps ({flag} changes this).")
         return " ".join(sentences)
 
     def _origin(self, algo: Algorithm, no_preset: bool) -> str:
