@@ -234,6 +234,8 @@ def _searched(name: str, family: str, settings: Settings, progress: bool) -> xar
         drawn = [FAMILIES[family](generator) for _ in range(count)]
         seeds = np.random.SeedSequence([seed, 1]).generate_state(settings.settings_seeds)
         scores = _scores(name, drawn, [int(each) for each in seeds], settings, progress).mean(axis=1)
+        if np.isnan(scores).all():
+            raise UserValueError(f"the search on {name} has no {family} discount whose trainings all succeeded")
         chosen.append(drawn[int(np.nanargmax(scores))])
     return _dataset(_tested(name, chosen, settings, progress), np.full(settings.test_seeds, np.nan), chosen, algo)
 

@@ -13,7 +13,7 @@ import numpy as np
 import envs
 import jaxrl
 from bench.studies.figures import plain_axes
-from bench.studies.frames import interval
+from bench.studies.frames import MISSING, interval
 from bench.studies.study import Study, StudyRun, require_whole
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.learning.drift import drift_correction
@@ -97,13 +97,14 @@ def table(returns: dict[str, np.ndarray]) -> pandas.DataFrame:
     for task, values in returns.items():
         good = [runs[np.isfinite(runs)] for runs in values]
         clip, *each = (float(iqm(runs)) if runs.size else np.nan for runs in good)
+        above = f"{sum(value > clip for value in each)} of {len(each)}" if np.isfinite(clip) else MISSING
         rows.append(
             {
                 "task": task,
                 "env steps": TEST_STEPS[task],
                 "clip": interval(iqm, good[0], 2),
                 "learned": interval(mean, np.asarray([value for value in each if np.isfinite(value)]), 2),
-                "outer seeds above the clip": f"{sum(value > clip for value in each)} of {len(each)}",
+                "outer seeds above the clip": above,
             }
         )
         failed.append(values.size - sum(runs.size for runs in good))

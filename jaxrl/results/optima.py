@@ -70,7 +70,8 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
         if algo.discount is None:
             return None
         batched = described.hparams is not None
-        discount = algo.discount(described.hparams if batched else algo.hparams)
+        # A discount of evaluation may be the same for all hyper-parameters, without an axis of settings.
+        discount = jax.vmap(algo.discount)(described.hparams) if batched else algo.discount(algo.hparams)
         discounts = [_at(discount, s) if batched else discount for s in settings]
     tasks = [
         _Task(env, (_key(each), _key(discount)), each, discount, float(np.float32(env_steps)))

@@ -33,9 +33,10 @@ from jaxrl.runtime.programs import room_for
 from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import OBJECTIVES
 from jaxrl.tuning.outer.gradient_task import GradientTask
-from jaxrl.tuning.outer.held_out import HELD_OUT, Comparison
+from jaxrl.tuning.outer.held_out import Comparison
 from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, under_discount
 from jaxrl.tuning.outer.learners import GRADIENT, learner_of
+from jaxrl.tuning.outer.meta_table import HELD_OUT
 from jaxrl.tuning.outer.outer_runs import OuterRuns
 from jaxrl.tuning.outer.probes import digest, require_effect
 from jaxrl.tuning.outer.result import MetaResult, load_theta
@@ -110,7 +111,7 @@ def meta(
 
     Raises:
       ValueError, TypeError: An argument is invalid, theta has no effect, or all members of the first generation have
-        equal scores.
+        equal scores or failed; of this, a shard only warns, since it does not have all members.
       ImportError: The extra `evolution` is not installed.
       FileExistsError, ResultError: See `jaxrl.train`.
       KeyboardInterrupt: A signal came before the end of the first generation.
@@ -217,9 +218,13 @@ def _carried_out(
     """
     begun = begun_in(options.out, trust=options.trust) if options.resume else None
     started = time.perf_counter()
-    asked = (begun or {}).get(ASKED, {}).get("block", layout.block)
+    begun_asked = (begun or {}).get(ASKED, {}).get("block")
+    asked = layout.block if begun_asked is None else begun_asked
     block = layout.block
-    if begun is not None and options.block in (None, asked):  # it may have become narrower since, for lack of memory
+    if begun is not None and options.block in (
+        None,
+        begun_asked,
+    ):  # it may have become narrower since, for lack of memory
         block = int(begun.get("block", layout.block))
     placed = layout._replace(block=block)
     identity = {} if options.out is None else identity_of(call, placed, options.precision, {"block": asked})

@@ -158,6 +158,20 @@ def test_every_number_of_a_curve_is_read_by_a_rollout(start: Any, num_steps: int
     require_effect(theta, algo._replace(hparams=dataclasses.replace(algo.hparams, discount=as_discount(0.99))))
 
 
+@pytest.mark.parametrize("horizon", range(2, 20))
+def test_the_largest_size_of_a_curve_is_the_last_with_an_effect_of_each_number(horizon: int, algo: Any) -> None:
+    def moves(size: int) -> bool:
+        """Whether each number of theta changes a curve in float64."""
+        theta = np.full(size, -3.0)
+        curve = survival(theta, horizon)
+        return all(not np.array_equal(survival(theta + row, horizon), curve) for row in 0.25 * np.eye(size))
+
+    most = max(size for size in range(2, horizon + 1) if all(moves(each) for each in range(2, size + 1)))
+    assert learned_discount(algo, "curve", horizon=horizon, size=most).initial.shape == (most,)
+    with pytest.raises(ValueError, match=f"^size must be at most {most} for a curve over {horizon} steps"):
+        learned_discount(algo, "curve", horizon=horizon, size=most + 1)
+
+
 def test_the_start_moves_with_the_spread_and_keeps_the_rates_of_a_mixture(algo: Any) -> None:
     own = jaxrl.ExponentialMixture([0.0, 0.8, 0.97], [0.25, 0.25, 0.5])
     theta = learned_discount(algo, start=own, size=3, spread=1e-3)
@@ -195,7 +209,7 @@ def test_algorithms_with_heads_learn_as_many_rates() -> None:
         (
             {"form": "curve", "size": 9, "horizon": 5},
             ValueError,
-            "size must be at most the horizon of a curve, 5, got 9",
+            "size must be at most 5 for a curve over 5 steps",
         ),
         ({"horizon": 1}, ValueError, "horizon must be a whole number of at least 2, got 1"),
         ({"spread": 0}, ValueError, "spread must be a number in (0, 1), got 0"),

@@ -496,6 +496,11 @@ def test_a_constant_objective_is_refused():
         match=r"^the objective must tell thetas apart, got equal values for all 8 members",
     ):
         meta(theta=Theta("unused", np.float32(0), unused))
+    # Other shards may have a seed whose members differ, with which the whole call is accepted.
+    with pytest.warns(
+        RuntimeWarning, match=r"^if the other shards are like this one, nothing is learned: the objective"
+    ):
+        meta(theta=Theta("unused", np.float32(0), unused), shard=(0, 2), generations=1, test_seeds=0)
 
 
 def test_tasks_on_which_the_algorithm_cannot_be_built_are_named():

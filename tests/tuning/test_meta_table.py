@@ -1,5 +1,8 @@
 """The table of held-out tasks: the value of the objective, shards, files, and errors before the first generation."""
 
+import json
+import shutil
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +12,13 @@ import pytest
 from out_of_memory import exhausted_at
 from paraboloid_algorithm import PER_ITERATION, paraboloid, place_theta
 
+import envs
 import jaxrl
+from jaxrl.discounts.parsing import as_discount
+from jaxrl.results.checksums import sealed_json
 from jaxrl.results.statistics import iqm
 from jaxrl.runtime.checkpoints.identity_file import read_identity
-from jaxrl.tuning.outer import outer_runs
+from jaxrl.tuning.outer import held_out, outer_runs
 
 
 def meta(algo: Any, **changes: Any) -> jaxrl.MetaResult:
@@ -73,13 +79,69 @@ def test_the_table_of_shards_is_that_of_the_whole(tmp_path: Path) -> None:
         jaxrl.load_meta_table(shards, "returns")
 
 
+def test_directories_of_other_calls_are_refused(tmp_path: Path) -> None:
+    algo = paraboloid(noise=0.3)
+    meta(algo, seeds=[0], out=tmp_path / "0")
+    for name, changes, difference in (
+        ("std", {"std": 0.2}, "std is 0.1 there and 0.2 here"),
+        (
+            "objective",
+            {"objective": "area", "inner_steps": 4 * PER_ITERATION},
+            'objective is "final" there and "area" here',
+        ),
+        ("tests", {"test_seeds": 4}, "test_seeds is"),
+        ("tasks", {"held_out": [algo, algo]}, "held_out is"),
+    ):
+        meta(algo, seeds=[1], out=tmp_path / name, **changes)
+        with pytest.raises(ValueError, match=rf"{name} is not a shard of the meta-training in .*0: {difference}"):
+            jaxrl.load_meta_table([tmp_path / "0", tmp_path / name])
+
+
+def test_results_of_other_thetas_or_of_some_tasks_are_no_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    algo = paraboloid(noise=0.3)
+    meta(algo, out=tmp_path / "extended")
+    meta(algo, out=tmp_path / "extended", resume=True, generations=2, test_seeds=0)
+    with pytest.raises(
+        ValueError, match=r"extended has held-out results of other thetas than it has learned: resume it"
+    ):
+        jaxrl.load_meta_table(tmp_path / "extended")
+    trained, begun = held_out._trained, []
+
+    def interrupted(call: Any, out: Any, options: Any, stop: Any) -> Any:
+        begun.append(out)
+        result = trained(call, out, options, stop)
+        stop.signal = signal.SIGINT
+        return result
+
+    monkeypatch.setattr(held_out, "_trained", interrupted)
+    with pytest.warns(RuntimeWarning, match="meta-training stopped"):
+        meta(algo, held_out=[algo, paraboloid(steps=2)], out=tmp_path / "stopped")
+    assert len(begun) == 1
+    with pytest.raises(ValueError, match=r"stopped has results of 1 of 2 held-out tasks"):
+        jaxrl.load_meta_table(tmp_path / "stopped")
+
+
+def test_a_discount_of_the_objective_has_recorded_optima(tmp_path: Path) -> None:
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, hidden=(4,))
+    algo = jaxrl.ppo(envs.make("random-dilemmas"), config)
+    theta = jaxrl.learned_numbers(algo, {"lr": jaxrl.LogUniform(1e-4, 1e-2)})
+    options: dict[str, Any] = {"inner_steps": 32, "generations": 1, "population": 4, "seeds": 2, "test_seeds": 2}
+    options |= {"discount": "hyperbolic:k=0.1", "eval_episodes": 4, "std": 1.0, "progress": False}
+    jaxrl.meta(algo, theta, **options, out=tmp_path)
+    (folder,) = (tmp_path / "held-out").iterdir()
+    recorded = json.loads((folder / "config.json").read_text())["optima"]["discounted_return"]
+    optimum = algo.env.optimum(discount=as_discount("hyperbolic:k=0.1"))
+    assert optimum is not None
+    np.testing.assert_allclose(recorded, 3 * [optimum], rtol=1e-5)
+
+
 def test_results_of_tasks_that_are_left_out_later_are_deleted(tmp_path: Path) -> None:
     one, other = paraboloid(), paraboloid(steps=2)
     meta(one, held_out=[other, one], out=tmp_path)
-    kept = tmp_path / "held-out" / "notes"
-    kept.mkdir()
+    for name in ("best-so-far", "2024a-b"):
+        shutil.copytree(tmp_path / "held-out" / f"0-{other.env.name}", tmp_path / "held-out" / name)
     meta(one, held_out=[one], out=tmp_path, resume=True)
-    (folder,) = (each for each in (tmp_path / "held-out").iterdir() if each != kept)
+    (folder,) = (each for each in (tmp_path / "held-out").iterdir() if each.name not in ("best-so-far", "2024a-b"))
     assert folder.name == f"0-{one.env.name}"
     assert jaxrl.load_meta_table(tmp_path).to_pandas()["task"].unique().tolist() == [one.env.name]
 
@@ -103,8 +165,11 @@ def test_a_resumed_call_takes_the_width_of_the_first_and_refuses_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     meta(paraboloid(), test_seeds=0, out=tmp_path)
-    with pytest.raises(ValueError, match="block is 8 there and 4 here"):
-        meta(paraboloid(), test_seeds=0, out=tmp_path, resume=True, generations=2, block=4)
+    for _ in range(2):  # also as an earlier version recorded it, without the width that was asked for
+        with pytest.raises(ValueError, match="block is 8 there and 4 here"):
+            meta(paraboloid(), test_seeds=0, out=tmp_path, resume=True, generations=2, block=4)
+        recorded = {**read_identity(tmp_path), "asked": {}}
+        (tmp_path / "run.json").write_bytes(sealed_json({k: v for k, v in recorded.items() if k != "checksum"}))
 
 
 def test_a_width_that_became_narrower_for_lack_of_memory_is_recorded(

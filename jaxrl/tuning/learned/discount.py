@@ -59,18 +59,19 @@ def learned_discount(
 
     "curve": Gamma(t) = exp(-sum_{s<t} h(s)) with a hazard rate h(s) = softplus(y(s)), where y is interpolated linearly
     in log(1 + s) between the numbers of theta at delays that grow geometrically from 0 to the horizon. It can be any
-    falling curve, for algorithms with a single critic that estimate advantages by UGAE lag by lag. Beyond the horizon,
-    where no learning program reads it, the last hazard rate continues up to the time limit. It starts exactly at an
-    exponential with a hazard rate between 0.01 / horizon and 20 per step, and otherwise at the nearest curve in least
-    squares: "hyperbolic:k=0.02" within 4e-4 over 500 steps.
+    falling curve, for algorithms with a single critic that estimate advantages by UGAE lag by lag. Beyond the horizon
+    the last hazard rate continues up to the time limit. It starts exactly at an exponential with a hazard rate between
+    0.01 / horizon and 20 per step, and otherwise at the nearest curve in least squares: "hyperbolic:k=0.02" within 4e-4
+    over 500 steps.
 
     Args:
       algo: Algorithm with a discount among its hyper-parameters.
       form: Form of the discount.
       start: Discount at which learning starts, single and concrete, or a prior of `jaxrl.hazards`; None for the
         algorithm's own.
-      size: Number of numbers to learn, rates or knots, at least 2 and for a curve at most the horizon; None takes 12
-        rates, or as many as the algorithm has heads for exponentials, and 8 knots.
+      size: Number of numbers to learn, rates or knots, at least 2, and for a curve so few that there is a whole number
+        of steps near each delay; None takes 12 rates, or as many as the algorithm has heads for exponentials, and for a
+        curve 8 knots, or fewer over fewer than 12 steps.
       horizon: Number of steps over which the discount is learned, at least 2. None takes for a mixture the time limit
         of episodes, at most 131,072, or the steps of a rollout if these are more; for a curve, it takes the lags that a
         rollout reads, up to the last one at which the start is at least 1e-6. For tasks of other limits give the
@@ -102,10 +103,13 @@ def learned_discount(
         horizon = max(2, int(np.argmin([*(beginning[1:] >= LEAST_WEIGHT), False])))
     horizon = length if horizon is None else horizon
     if size is None:
-        size = heads or RATES if form == "mixture" else min(KNOTS, horizon)
+        size = heads or RATES if form == "mixture" else min(KNOTS, _largest_size(horizon))
     check_count("size", size, 2)
-    if form == "curve" and size > horizon:
-        raise UserValueError(f"size must be at most the horizon of a curve, {horizon}, got {size}")
+    if form == "curve" and size > _largest_size(horizon):
+        raise UserValueError(
+            f"size must be at most {_largest_size(horizon)} for a curve over {horizon} steps, where each number has an "
+            f"effect, got {size}"
+        )
     goal = target_curve(begin, horizon, "learned_discount")
     if form == "mixture":
         rates = learned_rates(size, horizon, begin)
@@ -200,6 +204,15 @@ def _log_delays(size: int, horizon: int, length: int | None = None) -> tuple[np.
     """log(1 + s) of the steps s < length, `[length]`, and of the knots up to the horizon, `[size]`."""
     delays = np.log1p(np.arange(horizon if length is None else length, dtype=np.float64))
     return delays, np.linspace(0.0, delays[horizon - 1], size)
+
+
+def _largest_size(horizon: int) -> int:
+    """Largest number of knots of a curve between whose two neighbours, for each one, there is a step.
+
+    Steps are furthest apart at 0, where the next one is at log(2): the second of K knots, between 0 and twice
+    log(horizon) / (K - 1), has a step if this is more than log(2). Two knots are the ends.
+    """
+    return max(2, min(horizon, int(np.ceil(2 * np.log(horizon) / np.log(2) + 1 - 1e-9)) - 1))
 
 
 def _nearest_hazard(goal: np.ndarray, size: int) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from typing import Any
 
 import jax
@@ -86,7 +87,9 @@ class GradientTask:
           seeds: Seed of each training, `[N]`.
           stop: Request to end before the next wave.
         """
-        thetas, outside = self.task.within_ranges(thetas)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those of the first call, which compiled the programs
+            thetas, outside = self.task.within_ranges(thetas)
         call = self.call(thetas)
         _, theta, env_params = run_arguments([0], call.prepared, call.env_params)
         arguments = seeds.astype(np.uint32), theta, env_params

@@ -35,7 +35,7 @@ from jaxrl.sweeps.sweep import Sweep
 from jaxrl.tuning.batches import Waves
 from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import objective_of
-from jaxrl.tuning.outer.probes import digest, probes, strong
+from jaxrl.tuning.outer.probes import digest, outside_ranges, probes, strong
 
 __all__ = ["InnerTask", "Outcome", "algorithm_on", "sweep_of", "under_discount"]
 
@@ -116,36 +116,14 @@ class InnerTask:
 
         Returns:
           Thetas, leaves `[N, ...]`, and whether each was outside, bool `[N]`.
-
-        Raises:
-          ValueError: All of them are outside.
         """
-        outside = np.zeros(len(jax.tree.leaves(thetas)[0]), bool)
-        error = self._search(thetas, outside, 0, len(outside))
-        if outside.all():
-            raise UserValueError(
-                f"theta {self.theta.name!r} must lead to hyper-parameters of {self.algo.name} within their ranges, but "
-                f"none of {len(outside)} thetas does: {error}"
-            ) from error
+        outside, _ = outside_ranges(self.theta, self.algo, thetas)
 
         def replaced(leaf: Any, start: Any) -> np.ndarray:
             at = outside.reshape(-1, *[1] * np.ndim(start))
             return np.where(at, np.asarray(start, np.float32), np.asarray(leaf, np.float32))
 
         return jax.tree.map(replaced, thetas, self.theta.initial) if outside.any() else thetas, outside
-
-    def _search(self, thetas: PyTree, outside: np.ndarray, begin: int, end: int) -> UserValueError | None:
-        """Mark the thetas from `begin` to `end` that lead outside of ranges, by halves; return an error of one."""
-        try:
-            self.call(jax.tree.map(lambda leaf: leaf[begin:end], thetas))
-        except UserValueError as error:
-            if end - begin == 1:
-                outside[begin] = True
-                return error
-            middle = (begin + end) // 2
-            first = self._search(thetas, outside, begin, middle)
-            return self._search(thetas, outside, middle, end) or first
-        return None
 
     def waves(self, thetas: PyTree, layout: Layout, options: Options) -> Waves:
         """Compiled trainings under as many thetas as `thetas` has, or any other number."""
@@ -162,14 +140,15 @@ class InnerTask:
           thetas: Theta of each training, leaves `[N, ...]`.
           seeds: Seed of each training, `[N]`.
           stop: Request to end after the current chunk.
-
-        Raises:
-          ValueError: All trainings have such hyper-parameters.
         """
-        thetas, outside = self.within_ranges(thetas)
+        outside = np.zeros(len(seeds), bool)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # those of the first call, which compiled the programs
-            call = self.call(thetas)
+            try:
+                call = self.call(thetas)
+            except UserValueError:
+                thetas, outside = self.within_ranges(thetas)
+                call = self.call(thetas)
         _, hparams, env_params = run_arguments([0], call.prepared, call.env_params)
         arguments = seeds.astype(np.uint32), hparams, env_params
         states, iteration, returns = None, 0, []

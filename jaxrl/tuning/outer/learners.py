@@ -23,9 +23,7 @@ from jaxrl.tuning.outer.inner_task import Outcome
 LR = 0.03  # of Adam on theta
 POPULATION = 32
 GRADIENT = "gradient"  # name of the strategy of `Ascent`
-NONE_FINITE = (
-    "the objective must be finite, got nan for all trainings of the first generation: lower std, or start elsewhere"
-)
+NONE_FINITE = "the objective must be finite, got nan for all trainings of the first generation: "
 
 __all__ = ["GRADIENT", "Ascent", "Evolution", "Learner", "OuterHParams", "learner_of"]
 
@@ -109,7 +107,7 @@ class Evolution:
 
     def check(self, outcome: Outcome) -> str | None:
         if not np.isfinite(outcome.value).any():
-            return NONE_FINITE
+            return NONE_FINITE + "lower std, or start elsewhere"
         if not all(map(constant, outcome.value)):
             return None
         finite = outcome.value[np.isfinite(outcome.value)]
@@ -158,7 +156,7 @@ class Ascent:
     def check(self, outcome: Outcome) -> str | None:
         sound = np.isfinite(outcome.value)[..., None]
         if not sound.any():
-            return NONE_FINITE
+            return NONE_FINITE + "start elsewhere, or lower inner_steps"
         if np.any(np.where(sound, outcome.gradient, 0.0) != 0):
             return None
         return (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,6 +60,7 @@ class OuterRuns:
         self._narrowed = narrowed
         self._tasks, self._learner, self._inner_seeds = tasks, learner, inner_seeds
         self._seeds, self._stop = list(seeds), stop
+        self._whole = options.shard is None
         self._keys = jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
         self._initial = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), initial)
         begin = jax.jit(jax.vmap(lambda key: learner.begin(key, self._initial)))
@@ -166,7 +168,11 @@ class OuterRuns:
         of_tasks: Outcome = jax.tree.map(lambda *leaves: np.stack(leaves, axis=2), *outcomes)
         columns = jax.tree.map(lambda leaf: leaf.reshape(*leaf.shape[:2], -1, *leaf.shape[4:]), of_tasks)
         if self.iteration == 0 and (reason := self._learner.check(columns)) is not None:
-            raise UserValueError(reason)
+            if self._whole:
+                raise UserValueError(reason)
+            warnings.warn(
+                f"if the other shards are like this one, nothing is learned: {reason}", RuntimeWarning, stacklevel=8
+            )
         each = [jax.tree.map(lambda leaf, i=i: leaf[i], columns) for i in range(len(self._seeds))]
         lessons = np.stack([self._learner.lessons(outcome) for outcome in each])
         self._states = self._telling(self._generation_keys(self.iteration), thetas, lessons, asked)

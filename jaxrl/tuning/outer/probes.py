@@ -18,7 +18,7 @@ from jaxrl.tuning.learned.theta import Theta
 PROBE = 0.25  # change of the numbers of theta by which their effect is seen
 MOST_PROBED = 256  # numbers of a leaf that are probed one by one; those of larger leaves are probed together
 
-__all__ = ["PROBE", "Probe", "digest", "probes", "require_effect", "strong"]
+__all__ = ["PROBE", "Probe", "digest", "outside_ranges", "probes", "require_effect", "strong"]
 
 
 def require_effect(theta: Theta, algo: Algorithm) -> None:
@@ -48,6 +48,37 @@ def require_effect(theta: Theta, algo: Algorithm) -> None:
             f"theta {theta.name!r} must change hyper-parameters of {algo.name} on {algo.env.name} by each of "
             f"its numbers, but {probe.numbers} changes none"
         )
+
+
+def outside_ranges(theta: Theta, algo: Algorithm, thetas: PyTree) -> tuple[np.ndarray, UserValueError | None]:
+    """Thetas whose hyper-parameters an algorithm refuses, such as for their ranges.
+
+    Args:
+      theta: Theta.
+      algo: Algorithm.
+      thetas: Thetas, leaves `[N, ...]`.
+
+    Returns:
+      Whether each is refused, bool `[N]`, and the error of the first one; None if there is none.
+    """
+    hparams = jax.jit(jax.vmap(lambda each: theta.apply(each, strong(algo.hparams))))(thetas)
+    hparams = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), hparams)
+    outside = np.zeros(len(jax.tree.leaves(thetas)[0]), bool)
+
+    def search(begin: int, end: int) -> UserValueError | None:
+        """Mark refused thetas from `begin` to `end`, by halves."""
+        try:
+            algo.prepare(jax.tree.map(lambda leaf: leaf[begin:end], hparams), end - begin, algo.env_steps_per_iteration)
+        except UserValueError as error:
+            if end - begin == 1:
+                outside[begin] = True
+                return error
+            middle = (begin + end) // 2
+            return next((each for each in (search(begin, middle), search(middle, end)) if each is not None), error)
+        return None
+
+    error = search(0, len(outside))
+    return outside, error if outside.any() else None
 
 
 def digest(tree: PyTree) -> str:

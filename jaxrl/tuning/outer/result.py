@@ -19,7 +19,7 @@ from jaxrl.results.loading import load_result
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table
 from jaxrl.tuning.learned.theta import Theta
-from jaxrl.tuning.outer.held_out import load_held_out, table_of
+from jaxrl.tuning.outer.meta_table import load_held_out, table_of
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -97,7 +97,11 @@ class MetaResult:
         """
         if not self.held_out:
             raise ResultError("this meta-training has no held-out results: it was stopped, or test_seeds was 0")
-        return _table({name: [result] for name, result in self.held_out.items()}, metric or self.metric, confidence)
+        return _table(
+            {name: [result] for name, result in self.held_out.items()},
+            self.metric if metric is None else metric,
+            confidence,
+        )
 
     def plot(self, metric: str | None = None, **options: Any) -> matplotlib.axes.Axes:
         """Outer curves with bands over outer seeds; options as in `Result.plot`."""
@@ -140,15 +144,16 @@ def load_meta_table(
       confidence: Confidence level of the intervals, in (0, 1).
 
     Raises:
-      ResultError: A directory has no held-out results, or those of other tasks than the first one; two have the same
-        outer seed; or there is no such metric.
+      ResultError: A directory has no complete held-out results of its thetas, or is of another meta-training than the
+        first one; two have the same outer seed; or there is no such metric.
     """
     listed = [Path(paths)] if isinstance(paths, str | Path) else [Path(path) for path in paths]
     if not listed:
         raise ResultError("paths takes directories of meta-trainings, such as ['runs/meta-0', 'runs/meta-1'], got none")
     results = load_held_out(listed)
     discounted = next(iter(results.values()))[0].metrics.attrs.get("objective_discount", "none") != "none"
-    return _table(results, metric or ("discounted_return" if discounted else "return"), confidence)
+    of_objective = "discounted_return" if discounted else "return"
+    return _table(results, of_objective if metric is None else metric, confidence)
 
 
 def _table(results: Mapping[str, Sequence[Result]], metric: str, confidence: float) -> Table:
