@@ -106,7 +106,8 @@ def run_locally(shards: Sequence[ShardJob], after: MergeJob, logs: Path, resourc
     if (sentence := _on_gpus(resources.gpus)) is not None:
         print(sentence)
     print(
-        f"Running {len(shards)} shards in {min(resources.at_once, len(shards))} processes; logs in {logs}.", flush=True
+        f"Running {len(shards)} shards, at most {min(resources.at_once, len(shards))} at once; logs in {logs}.",
+        flush=True,
     )
     while waiting or running:
         while waiting and len(running) < resources.at_once:

@@ -68,6 +68,8 @@ class Submit:
 
     def run_command(self) -> int:
         """Submit the jobs and print their numbers; with `local`, wait for them and print the merged result."""
+        from jaxrl.results.storage import finished
+
         self._check_numbers()
         words, asked, out = self._checked_command()
         shards = [
@@ -76,6 +78,8 @@ class Submit:
         ]
         directories = [f"{out}-{i}" for i in range(self.shards)]
         identities = _checked_identities(asked, directories)
+        if finished(Path(out)) and not self.force:
+            raise CommandError(f"{out} holds a result: choose another --out, or add --force to replace it")
         jobs = _Jobs(shards, MergeJob(directories, identities, out, str(self.report or f"{out}.html")))
         logs = self.logs or Path(f"{out}.jobs")
         if self.dry_run:
@@ -112,7 +116,6 @@ class Submit:
         """
         from jaxrl.checks import check_count
         from jaxrl.cli.train import asked
-        from jaxrl.results.storage import finished
         from jaxrl.sweeps.batching import seed_list
 
         try:
@@ -138,8 +141,6 @@ class Submit:
         runs = seeds * (1 if sweep is None else len(sweep))
         if self.shards > runs:
             raise CommandError(f"--shards must be at most the number of runs of {algo.name}, {runs}, got {self.shards}")
-        if finished(Path(out)) and not self.force:
-            raise CommandError(f"{out} holds a result: choose another --out, or add --force to replace it")
         if option_words(words, "no_progress") is None:
             words.append("--no-progress")  # for logs
         return without_options(words, ["out"]), parsed, out

@@ -123,10 +123,16 @@ def meta(
     check_members(algo)
     if not isinstance(theta, Theta):
         raise UserTypeError(f"theta takes a Theta, such as jaxrl.learned_discount(algo), got {theta!r}")
+    if not isinstance(theta.name, str) or not callable(theta.apply):
+        raise UserTypeError(
+            f"theta takes Theta(name, initial, apply), of a string, numbers and a function, got {theta!r}"
+        )
     counts = {"inner_steps": inner_steps, "generations": generations, "inner_seeds": inner_seeds}
     for name, count in {**counts, "eval_episodes": eval_episodes}.items():
         check_count(name, count)
     check_count("test_seeds", test_seeds, 0)
+    if held_out is not None and not test_seeds:
+        raise UserValueError("held_out has no effect with test_seeds=0; leave it out, or raise test_seeds")
     test_steps = inner_steps if test_steps is None else test_steps
     check_count("test_steps", test_steps)
     check_choice("objective", objective, OBJECTIVES)

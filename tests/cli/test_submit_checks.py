@@ -242,8 +242,9 @@ def test_local_jobs_say_which_gpus_they_use(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    executors._import_submitit()  # imported by a name instead, it would replace the handlers of loggers
     monkeypatch.setattr("submitit.LocalExecutor", Ended)
     resources = jobs.Resources(60, 120, 0, None, None, None, gpus, None, 2)
     assert executors.run_locally([], jobs.MergeJob([], [], "x", "x.html"), tmp_path, resources) == 0
-    running = f"Running 0 shards in 0 processes; logs in {tmp_path}."
+    running = f"Running 0 shards, at most 0 at once; logs in {tmp_path}."
     assert capsys.readouterr().out.split("\n")[:-2] == [*([] if sentence is None else [sentence]), running]

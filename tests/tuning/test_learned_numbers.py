@@ -45,9 +45,11 @@ def test_numbers_start_at_their_own_values_and_stay_within_their_ranges(algo: Al
 
 
 def test_ranges_must_fit(algo: Algorithm):
-    with pytest.raises(ValueError, match=r"^ranges takes ends on both sides of .* lr, 0.00025, got 0.01 to 0.1$"):
+    with pytest.raises(
+        ValueError, match=r"^ranges takes ends on both sides of .* lr, 0.00025, got 0.01 to 0.1; its own"
+    ):
         jaxrl.learned_numbers(algo, {"lr": jaxrl.Uniform(0.01, 0.1)})
-    with pytest.raises(ValueError, match=r"^'learning_rate' is not a number among the hyper-parameters of ppo"):
+    with pytest.raises(ValueError, match=r"^'learning_rate' is not a hyper-parameter of ppo; it has "):
         jaxrl.learned_numbers(algo, {"learning_rate": jaxrl.Uniform(0.01, 0.1)})
     with pytest.raises(ValueError, match=r"^'discount' is not a number"):
         jaxrl.learned_numbers(algo, {"discount": jaxrl.Uniform(0.01, 0.1)})
@@ -76,6 +78,7 @@ def test_thetas_have_names_and_are_learned_together(algo: Algorithm):
         ([], "^--theta takes names of numbers to learn"),
         (["drifts"], r"there is no theta 'drifts'; did you mean 'drift'\?"),
         (["drift"], r"^learned_drift takes PPO with PPOConfig\(drift='learned'\)"),
+        (["lrr=1e-4:1e-3"], r"^'lrr' is not a hyper-parameter of ppo; did you mean 'lr'"),
         (["discount:line"], "^form must be one of mixture, curve, got 'line'$"),
         (
             ["discount", "discount:curve"],
@@ -89,9 +92,22 @@ def test_thetas_have_names_and_are_learned_together(algo: Algorithm):
             "^learned_optimiser takes an on-policy algorithm whose .* has optimiser='learned', got",
         ),
         (["optimiser:8"], "^--theta takes optimiser, got optimiser:8$"),
-        (["lam=0.9,0.99"], "^lam takes a range, Uniform or LogUniform, got Choice"),
+        (["lam=0.9,0.99"], "^--theta takes ranges, such as lam=1e-4:1e-2 or lam=log:1e-4:1e-2, got Choice"),
     ],
-    ids=["nothing", "spelling", "clip", "form", "twice", "parameter", "schedule", "width", "adam", "units", "choice"],
+    ids=[
+        "nothing",
+        "spelling",
+        "clip",
+        "path",
+        "form",
+        "twice",
+        "parameter",
+        "schedule",
+        "width",
+        "adam",
+        "units",
+        "choice",
+    ],
 )
 def test_wrong_names_are_refused(algo: Algorithm, words: list[str], message: str):
     with pytest.raises((ValueError, TypeError), match=message):

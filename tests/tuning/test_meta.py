@@ -438,6 +438,8 @@ def test_gradients_take_continuous_actions_and_derivatives():
 
 MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"theta": "drift"}, "^theta takes a Theta, such as .*, got 'drift'$"),
+    ({"theta": Theta({}, jnp.sin, "place")}, r"^theta takes Theta\(name, initial, apply\), of a string, numbers"),  # type: ignore[arg-type]
+    ({"held_out": [paraboloid()], "test_seeds": 0}, "^held_out has no effect with test_seeds=0"),
     ({"inner_steps": 0}, "^inner_steps must be"),
     ({"population": 1}, "^population must be"),
     ({"population": 7}, "^population=7 does not fit"),

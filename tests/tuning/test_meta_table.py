@@ -73,6 +73,16 @@ def test_the_table_of_shards_is_that_of_the_whole(tmp_path: Path) -> None:
         jaxrl.load_meta_table([shards[0], shards[0]])
     with pytest.raises(ValueError, match=r"has no held-out results"):
         jaxrl.load_meta_table([shards[0], tmp_path])
+    with pytest.raises(ValueError, match=r"^there is no such directory: .*missing$"):
+        jaxrl.load_meta_table(tmp_path / "missing")
+    (folder,) = (tmp_path / "whole" / "held-out").iterdir()
+    (folder / "metrics.nc").unlink()
+    with pytest.raises(ValueError, match=r"whole has an incomplete comparison on held-out tasks, resume it: "):
+        jaxrl.load_meta_table(tmp_path / "whole")
+    with pytest.raises(TypeError, match=r"^theta takes a Theta, such as .*, got '"):
+        jaxrl.load_theta(place_theta(), str(tmp_path))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"^the result is not of the theta 'place'"):
+        jaxrl.load_theta(tmp_path / "0" / "held-out" / folder.name, place_theta())
     with pytest.raises(ValueError, match=r"^paths takes directories of meta-trainings, .*, got none$"):
         jaxrl.load_meta_table([])
     with pytest.raises(ValueError, match=r"^metric is 'returns'; did you mean 'return'"):

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs.errors import UserTypeError, UserValueError
+from envs.spelling import near_or_all
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.pytrees import HParams
 from jaxrl.sweeps.distributions import LogUniform, Uniform
@@ -53,12 +54,15 @@ def _start(algo: Algorithm, path: str, ends: Uniform | LogUniform) -> np.float32
     if not isinstance(ends, Uniform | LogUniform):
         raise UserTypeError(f"{path} takes a range, Uniform or LogUniform, got {ends!r}")
     at = place(algo.hparams, path)
+    if not at.there:
+        raise UserValueError(f"{path!r} is not a hyper-parameter of {algo.name}{near_or_all(path, at.known, 'it has')}")
     if not at.there or at.known or at.value is None or np.ndim(at.value) > 0 or isinstance(at.value, str):
         raise UserValueError(f"{path!r} is not a number among the hyper-parameters of {algo.name}: {algo.hparams}")
     value = float(at.value)
     if not ends.low < value < ends.high:
         raise UserValueError(
-            f"ranges takes ends on both sides of the own value of {path}, {value:g}, got {ends.low:g} to {ends.high:g}"
+            f"ranges takes ends on both sides of the own value of {path}, {value:g}, got {ends.low:g} to "
+            f"{ends.high:g}; its own value, at which learning starts, is that in algo.hparams (--hparams.{path})"
         )
     for end in (ends.low, ends.high):
         try:

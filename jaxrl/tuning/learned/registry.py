@@ -9,6 +9,7 @@ from envs.errors import UserValueError
 from envs.spelling import near_or_all
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.pytrees import HParams
+from jaxrl.sweeps.distributions import LogUniform, Uniform
 from jaxrl.tuning.learned.discount import learned_discount
 from jaxrl.tuning.learned.drift import learned_drift
 from jaxrl.tuning.learned.numbers import learned_numbers
@@ -48,7 +49,13 @@ def theta_named(algo: Algorithm, words: Sequence[str]) -> Theta:
     _refuse_overlap(words)
     thetas = [_of_kind(algo, word) for word in words if "=" not in word]
     if ranges := [word for word in words if "=" in word]:
-        thetas.append(learned_numbers(algo, parse_space(ranges, "--theta", "PATH", "lr=log:1e-4:1e-2")))  # pyright: ignore[reportArgumentType]
+        space = parse_space(ranges, "--theta", "PATH", "lr=log:1e-4:1e-2")
+        for path, values in space.items():
+            if not isinstance(values, Uniform | LogUniform):
+                raise UserValueError(
+                    f"--theta takes ranges, such as {path}=1e-4:1e-2 or {path}=log:1e-4:1e-2, got {values}"
+                )
+        thetas.append(learned_numbers(algo, space))  # pyright: ignore[reportArgumentType]
     return joined(thetas)
 
 

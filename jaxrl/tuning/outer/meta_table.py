@@ -71,9 +71,17 @@ def load_held_out(paths: Sequence[Path]) -> dict[str, list[Result]]:
 
 def _of_directory(path: Path) -> tuple[Result, list[Result]]:
     """Outer curves of a meta-training, and its results on held-out tasks."""
-    results = [load_result(folder) for folder in folders_in(path / HELD_OUT)]
-    if not results:
-        raise ResultError(f"{path} has no held-out results: it was stopped, or is not of jaxrl.meta with test seeds")
+    if not path.is_dir():
+        raise ResultError(f"there is no such directory: {path}")
+    if not (folders := folders_in(path / HELD_OUT)):
+        raise ResultError(
+            f"{path} has no held-out results: it is no directory of jaxrl.meta with test seeds, was stopped before the "
+            "comparison, or was merged (pass the directories of the shards)"
+        )
+    try:
+        results = [load_result(folder) for folder in folders]
+    except ResultError as error:
+        raise ResultError(f"{path} has an incomplete comparison on held-out tasks, resume it: {error}") from error
     outer = load_result(path)
     count = results[0].metrics.attrs.get("held_out_tasks", len(results))
     if len(results) != count or any(result.metrics.attrs["interrupted"] for result in results):

@@ -119,17 +119,19 @@ def load_theta(source: str | Path | Result, theta: Theta, seed: int | None = Non
     Raises:
       ValueError: There is no such outer seed, or the result is of another theta.
     """
+    if not isinstance(theta, Theta):
+        raise UserTypeError(f"theta takes a Theta, such as jaxrl.learned_discount(algo), got {theta!r}")
     result = source if isinstance(source, Result) else load_result(source)
-    seeds = result.seeds
-    chosen = seeds[0] if seed is None else seed
-    if chosen not in seeds:
-        raise ResultError(f"seed takes one of the outer seeds {', '.join(map(str, seeds))}, got {seed!r}")
     leaves, structure = jax.tree.flatten_with_path(theta.initial)
     paths = [jax.tree_util.keystr(at) for at, _ in leaves]
     kept = result.policies if isinstance(result.policies, dict) else {}
     for path, (_, leaf) in zip(paths, leaves, strict=True):
         if set(kept) != set(paths) or kept[path].shape[2:] != np.shape(leaf):
             raise ResultError(f"the result is not of the theta {theta.name!r}: its numbers have other names or shapes")
+    seeds = result.seeds
+    chosen = seeds[0] if seed is None else seed
+    if chosen not in seeds:
+        raise ResultError(f"seed takes one of the outer seeds {', '.join(map(str, seeds))}, got {seed!r}")
     return structure.unflatten([kept[path][0, seeds.index(chosen)] for path in paths])
 
 
