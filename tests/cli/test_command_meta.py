@@ -241,7 +241,7 @@ def test_a_stopped_command_without_a_directory_names_no_way_to_resume(monkeypatc
         (f"{START} --hparams.lr=2", "ranges takes ends on both sides of the own value of lr, 2, got 1e-05 to"),
         ("meta ppo cartpole", "missing from jaxrl meta ppo cartpole: --theta THETA|PATH=RANGE"),
         ("meta ppo cartpole --theta", "--theta takes names of numbers to learn, such as discount:mixture"),
-        ("meta ppo cartpole --theta lr=1e-4,1e-3", "lr takes a range"),
+        ("meta ppo cartpole --theta lr=1e-4,1e-3", "--theta takes ranges, such as lr=1e-4:1e-2"),
         ("meta ppo", "meta takes an algorithm and an environment first, such as: jaxrl meta ppo"),
         (f"{START} --objective best", "invalid choice 'best' for argument '--objective'."),
         (f"{START} --shard 0/2", "--shard takes --out as well"),

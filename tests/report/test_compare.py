@@ -417,7 +417,7 @@ def test_of_a_regret_less_is_better():
 def test_a_metric_without_a_direction_has_no_probabilities(results):
     comparison = jaxrl.compare(results, metric="loss")
     assert "better" not in comparison.table().columns and "unknown whether higher or lower" in str(comparison)
-    with pytest.raises(ValueError, match="unknown whether higher values are better; better='higher'"):
+    with pytest.raises(ValueError, match="unknown whether higher values are better; pass better='higher'"):
         comparison.matrix()
     lower = jaxrl.compare(results, metric="loss", better="lower").matrix()["better"]
     np.testing.assert_allclose(lower, 1 - jaxrl.compare(results).matrix()["better"], rtol=1e-12)  # equal values

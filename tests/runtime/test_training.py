@@ -465,7 +465,7 @@ def test_episodes_that_begin_alike_are_reported() -> None:
         return state, metrics | {"reset_reuse": jnp.where(arguments[1] == 1, 7.0, 0.0)}
 
     again = algo._replace(step=step, config=CONFIG)
-    sentence = r"^episodes were so short that up to 3.5 an iteration .*; PPOConfig\(reset_pool=16\) has a new state"
+    sentence = r"^episodes were so short that up to 3.5 per iteration .*; PPOConfig\(reset_pool=16\) has a new state"
     with pytest.warns(RuntimeWarning, match=sentence):
         jaxrl.train(again, env_steps=4 * 16, evals=2, eval_episodes=1, progress=False)
     with warnings.catch_warnings():

@@ -49,7 +49,7 @@ def test_ranges_must_fit(algo: Algorithm):
         ValueError, match=r"^ranges takes ends on both sides of .* lr, 0.00025, got 0.01 to 0.1; its own"
     ):
         jaxrl.learned_numbers(algo, {"lr": jaxrl.Uniform(0.01, 0.1)})
-    with pytest.raises(ValueError, match=r"^'learning_rate' is not a hyper-parameter of ppo; it has "):
+    with pytest.raises(ValueError, match=r"^'learning_rate' is not a hyper-parameter of ppo; did you mean 'lr'"):
         jaxrl.learned_numbers(algo, {"learning_rate": jaxrl.Uniform(0.01, 0.1)})
     with pytest.raises(ValueError, match=r"^'discount' is not a number"):
         jaxrl.learned_numbers(algo, {"discount": jaxrl.Uniform(0.01, 0.1)})
