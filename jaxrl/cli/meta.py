@@ -17,6 +17,7 @@ from jaxrl.cli.shards import shard_and_directory
 from jaxrl.cli.trackers import trackers_of, tracking_options
 from jaxrl.runtime.options import MetaOptions
 from jaxrl.tuning.learned.registry import EXAMPLES, theta_named
+from jaxrl.tuning.meta import STOPPED
 
 HEADING = "Learn numbers (theta) inside {} on {} from complete training runs; compare them with the initial ones."
 DEFAULT_INNER_STEPS = 50_000
@@ -46,7 +47,7 @@ def run_meta(args: Sequence[str]) -> int:
     names = ", ".join(tasks or [start.environment])
     print(f"Learning {theta.name} of {algo.name} on {names}", flush=True)
     shard, out = shard_and_directory(options.shard, options.out)
-    warnings.filterwarnings("ignore", "meta-training stopped")  # reported below, in terms of the options
+    warnings.filterwarnings("ignore", STOPPED)  # reported below, in terms of the options
     own: dict[str, Any] = run_options(MetaOptions, options, *OF_CALL)
     own |= {"shard": shard, "out": out, "trackers": trackers_of(options, out)}
     learned = jaxrl.meta(algo, theta, tasks, held_out=held_out, **own)

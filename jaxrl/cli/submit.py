@@ -175,11 +175,11 @@ def _checked_identities(asked: "Asked", directories: Sequence[str]) -> list[dict
     from jaxrl.runtime.shard_identities import shard_identities
 
     algo, sweep, options = asked
-    found = shard_identities(algo, sweep, directories, **arguments_of(options, None, directories[0]))
-    for directory, shard in zip(directories, found, strict=True):
+    shards = shard_identities(algo, sweep, directories, **arguments_of(options, None, directories[0]))
+    for directory, shard in zip(directories, shards, strict=True):
         if shard.obstacle is not None:
             raise CommandError(
                 f"{directory} holds {shard.obstacle}; choose another --out, or remove the directories {directories[0]} "
                 f"to {directories[-1]}"
             )
-    return [shard.identity for shard in found]
+    return [shard.identity for shard in shards]

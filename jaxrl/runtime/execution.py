@@ -96,15 +96,25 @@ def placed(call: Call, options: Options, begun: Mapping[str, Any] | None) -> tup
     """The call or its shard, the layout of its runs with enough memory, and the options that the call began with."""
     begun = {} if begun is None else begun
     asked = begun.get(ASKED, {})
-    # Blocks may have become narrower since, for lack of memory.
-    resumed = "block" in begun and options.block in (None, asked.get("block"))
-    layout = plan_layout(call.num_runs, begun["block"] if resumed else options.block, options.devices, call.cpu_block)
+    layout = plan_layout(call.num_runs, block_of(options.block, begun), options.devices, call.cpu_block)
     memory = asked.get("memory") if options.memory is None else options.memory
     asked = {"block": asked.get("block", layout.block), "memory": memory}
     if options.shard is not None:
         call = sharded(call, *shard_of(options.shard))
         layout = plan_layout(call.num_runs, layout.block, options.devices)
     return call, layout, asked
+
+
+def block_of(block: int | None, begun: Mapping[str, Any]) -> int | None:
+    """Width of blocks of a call, for `plan_layout`; that of a call to resume, unless another one is requested.
+
+    Args:
+      block: Width that the options request; None for the default.
+      begun: Contents of `run.json` of the call to resume, whose blocks may have become narrower for lack of memory;
+        empty for a new call.
+    """
+    resumed = "block" in begun and block in (None, begun.get(ASKED, {}).get("block"))
+    return int(begun["block"]) if resumed else block
 
 
 def _fitted(planner: Planner, options: Options, resumed: Path | None, strict: bool) -> Plan:

@@ -26,7 +26,8 @@ from jaxrl.runtime.checkpoints.store import Checkpoints, begun_in
 from jaxrl.runtime.drive.driver import drive
 from jaxrl.runtime.drive.observers import watched
 from jaxrl.runtime.drive.progress import StopRequest, stop_on_signals
-from jaxrl.runtime.layout import Layout, plan_layout
+from jaxrl.runtime.execution import block_of
+from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import Loop
 from jaxrl.runtime.options import MetaOptions, Options, checked
 from jaxrl.runtime.programs import room_for
@@ -41,7 +42,9 @@ from jaxrl.tuning.outer.outer_runs import OuterRuns
 from jaxrl.tuning.outer.probes import digest, require_effect
 from jaxrl.tuning.outer.result import MetaResult, load_theta
 
-__all__ = ["meta"]
+STOPPED = "meta-training stopped"  # beginning of the warning after a signal
+
+__all__ = ["STOPPED", "meta"]
 
 Tasks = Sequence[Algorithm | Environment | str]
 
@@ -190,7 +193,7 @@ def meta(
         result = _carried_out(
             call,
             begin,
-            plan_layout(whole, chosen.block, chosen.devices),
+            whole,
             chosen,
             stop,
         )
@@ -202,14 +205,14 @@ def meta(
     if stop:
         further = "" if chosen.out is None else "; the same call with resume=True resumes it"
         name = signal.Signals(stop.signal or signal.SIGINT).name
-        warnings.warn(f"meta-training stopped by {name}{further}", RuntimeWarning, stacklevel=3)
+        warnings.warn(f"{STOPPED} by {name}{further}", RuntimeWarning, stacklevel=3)
     return MetaResult(result, theta, tuple(algos), compared, metric, stop.signal or 0)
 
 
 def _carried_out(
     call: Call,
     begin: Callable[[int, Callable[[int], object]], OuterRuns],
-    layout: Layout,
+    num_trainings: int,
     options: Options,
     stop: StopRequest,
 ) -> Result:
@@ -218,27 +221,20 @@ def _carried_out(
     Args:
       call: Call of the outer runs.
       begin: Function that compiles the outer runs for a block width, and takes a function that records a narrower one.
-      layout: Layout of the trainings of all outer seeds.
+      num_trainings: Number of trainings of a generation on a task, over all outer seeds.
       options: Options of the execution.
       stop: Stop request that a signal sets.
     """
     begun = begun_in(options.out, trust=options.trust) if options.resume else None
     started = time.perf_counter()
-    begun_asked = (begun or {}).get(ASKED, {}).get("block")
-    asked = layout.block if begun_asked is None else begun_asked
-    block = layout.block
-    if begun is not None and options.block in (
-        None,
-        begun_asked,
-    ):  # it may have become narrower since, for lack of memory
-        block = int(begun.get("block", layout.block))
-    placed = layout._replace(block=block)
-    identity = {} if options.out is None else identity_of(call, placed, options.precision, {"block": asked})
+    layout = plan_layout(num_trainings, block_of(options.block, begun or {}), options.devices)
+    asked = {"block": (begun or {}).get(ASKED, {}).get("block", layout.block)}
+    identity = {} if options.out is None else identity_of(call, layout, options.precision, asked)
     directory = None if options.out is None else Path(options.out)
     checkpoints = Checkpoints(directory, identity, begun=begun, minutes=options.checkpoint_minutes, trust=options.trust)
     with watched(call, options, checkpoints, stop) as watch:
         watch.bar.phase("compiling")
-        runs = begin(block, checkpoints.narrow)
+        runs = begin(layout.block, checkpoints.narrow)
         checkpoints.identity["block"] = runs.layout.block
         attrs = {
             "precision": precision_in_force(options.precision),

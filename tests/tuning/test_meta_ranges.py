@@ -3,7 +3,6 @@
 import dataclasses
 from typing import Any
 
-import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -24,16 +23,6 @@ from jaxrl.tuning.outer.inner_task import InnerTask
 HIGHEST = 0.6  # of x
 
 
-@flax.struct.dataclass
-class Bounded:
-    """Hyper-parameters of the paraboloid, whose x has a range."""
-
-    x: Any = 0.0
-    y: Any = 0.0
-    noise: Any = 0.0
-    unused: Any = 0.0
-
-
 def bounded() -> Any:
     """The paraboloid, which refuses x above `HIGHEST`."""
 
@@ -43,7 +32,7 @@ def bounded() -> Any:
             raise UserValueError(f"x must be at most {HIGHEST}, got {hparams.x}")
         return hparams
 
-    return paraboloid()._replace(hparams=Bounded(), prepare=prepare)
+    return paraboloid()._replace(prepare=prepare)
 
 
 def meta(algo: Any, theta: Theta, **changes: Any) -> jaxrl.MetaResult:

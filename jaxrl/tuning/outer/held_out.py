@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.pytrees import PyTree
@@ -26,7 +25,7 @@ from jaxrl.runtime.loop import evaluation_points
 from jaxrl.runtime.options import Options, RunOptions, checked
 from jaxrl.runtime.training import train, training_call
 from jaxrl.tuning.learned.theta import Theta
-from jaxrl.tuning.outer.inner_task import sweep_of
+from jaxrl.tuning.outer.inner_task import stacked, sweep_of
 from jaxrl.tuning.outer.meta_table import START, digest_of, folders_in, numbered
 from jaxrl.tuning.outer.probes import outside_ranges
 
@@ -100,7 +99,7 @@ class Comparison:
         results: dict[str, Result] = {}
         names = numbered([algo.env.name for algo in self.algos])
         for name, algo, out in zip(names, self.algos, outs, strict=True):
-            outside, error = outside_ranges(self.theta, algo, _stacked(learned))
+            outside, error = outside_ranges(algo, self._applied(algo, learned))
             if error is not None:
                 left_out = ", ".join(str(seed) for seed, at in zip(seeds, outside, strict=True) if at)
                 warnings.warn(
@@ -120,25 +119,21 @@ class Comparison:
                 return {}
         return results
 
+    def _applied(self, algo: Algorithm, thetas: Sequence[PyTree]) -> Any:
+        """Hyper-parameters of an algorithm under thetas, leaves `[N, ...]`."""
+        return jax.jit(jax.vmap(lambda theta: self.theta.apply(theta, algo.hparams)))(stacked(thetas))
+
     def _call(self, algo: Algorithm, learned: Sequence[PyTree], seeds: Sequence[int]) -> Call:
         """Call of the trainings of a task."""
-        theta = self.theta
-        stacked = _stacked([theta.initial, *learned])
-        hparams = jax.jit(jax.vmap(lambda value: theta.apply(value, algo.hparams)))(stacked)
         call = training_call(
             algo,
-            sweep_of(hparams, [START, *(f"seed {seed}" for seed in seeds)]),
+            sweep_of(self._applied(algo, [self.theta.initial, *learned]), [START, *(f"seed {seed}" for seed in seeds)]),
             seeds=list(range(FIRST_TEST_SEED, FIRST_TEST_SEED + self.test_seeds)),
             points=evaluation_points(self.env_steps, EVALS, algo.env_steps_per_iteration),
             eval_episodes=self.eval_episodes,
         )
         attrs = {**call.attrs, "objective_discount": self.discount, "objective": self.objective}
         return dataclasses.replace(call, attrs=attrs)
-
-
-def _stacked(thetas: Sequence[PyTree]) -> Any:
-    """Thetas as one pytree of float32 leaves `[N, ...]`."""
-    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *thetas)
 
 
 def _trained(call: Call, out: Path | None, options: Options, stop: StopRequest) -> Result:

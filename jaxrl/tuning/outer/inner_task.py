@@ -37,7 +37,7 @@ from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import objective_of
 from jaxrl.tuning.outer.probes import digest, outside_ranges, probes, strong
 
-__all__ = ["InnerTask", "Outcome", "algorithm_on", "sweep_of", "under_discount"]
+__all__ = ["InnerTask", "Outcome", "algorithm_on", "stacked", "sweep_of", "under_discount"]
 
 
 class Outcome(NamedTuple):
@@ -90,8 +90,7 @@ class InnerTask:
         """Checksum of the task and of the hyper-parameters under some thetas, for comparison with another call."""
         moved = (each for probe in probes(self.theta, alone=False) for each in probe.thetas)
         some = [self.theta.initial, *moved]
-        thetas = jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *some)
-        call = self.call(self.within_ranges(thetas)[0])
+        call = self.call(self.within_ranges(stacked(some))[0])
         config = config_of(call.description())
         described = {name: value for name, value in config.items() if name not in ("attributes", "devices", "versions")}
         described |= {"config": str(self.algo.config), "network": str(self.algo.network)}
@@ -117,7 +116,7 @@ class InnerTask:
         Returns:
           Thetas, leaves `[N, ...]`, and whether each was outside, bool `[N]`.
         """
-        outside, _ = outside_ranges(self.theta, self.algo, thetas)
+        outside, _ = outside_ranges(self.algo, self._apply(thetas))
 
         def replaced(leaf: Any, start: Any) -> np.ndarray:
             at = outside.reshape(-1, *[1] * np.ndim(start))
@@ -167,6 +166,11 @@ class InnerTask:
     @functools.cached_property
     def _apply(self) -> Any:
         return jax.jit(jax.vmap(lambda theta: self.theta.apply(theta, strong(self.algo.hparams))))
+
+
+def stacked(thetas: Sequence[PyTree]) -> Any:
+    """Thetas as one pytree of float32 leaves `[N, ...]`."""
+    return jax.tree.map(lambda *leaves: np.stack([np.asarray(leaf, np.float32) for leaf in leaves]), *thetas)
 
 
 def sweep_of(hparams: HParams, labels: Sequence[str], path: str = "theta") -> Sweep:

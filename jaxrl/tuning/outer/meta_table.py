@@ -23,7 +23,7 @@ from jaxrl.tuning.outer.probes import digest
 
 HELD_OUT = "held-out"  # directory of the results on held-out tasks
 START = "start"
-_AT = {"final": "", "area": ", mean over the evaluations of a training,"}
+_CLAUSES = {"final": "", "area": ", mean over the evaluations of a training,"}  # of the title, by objective
 # Attributes of a meta-training that its shards share.
 _SHARED = ("algorithm", "theta_initial", "tasks", "strategy", "objective", "discount", "population", "lr", "std")
 _SHARED += ("std_decay", "shaping", "inner_steps", "inner_seeds", "evals", "eval_episodes")
@@ -75,8 +75,8 @@ def _of_directory(path: Path) -> tuple[Result, list[Result]]:
         raise ResultError(f"there is no such directory: {path}")
     if not (folders := folders_in(path / HELD_OUT)):
         raise ResultError(
-            f"{path} has no held-out results: it is no directory of jaxrl.meta with test seeds, was stopped before the "
-            "comparison, or was merged (pass the directories of the shards)"
+            f"{path} has no held-out results: it is not a directory of jaxrl.meta with test seeds, was stopped before "
+            "the comparison, or was merged (pass the directories of the shards)"
         )
     try:
         results = [load_result(folder) for folder in folders]
@@ -138,8 +138,8 @@ def table_of(results: Mapping[str, Sequence[Result]], metric: str, confidence: f
         overall = float(np.concatenate(good).mean()) if count else np.nan
         rows.append((name, "learned", centre, *ends, overall, count, learned.size - count))
     title = (
-        f"{metric}{_AT[objective]} on test seeds: interquartile mean, {confidence:.0%} bootstrap interval, over test "
-        "seeds for the start and over outer seeds for learned thetas"
+        f"{metric}{_CLAUSES[objective]} on test seeds: interquartile mean, {confidence:.0%} bootstrap interval, over "
+        "test seeds for the start and over outer seeds for learned thetas"
     )
     return Table(title, ("task", "theta", "iqm", "low", "high", "mean", "runs", "failed"), tuple(rows), 2)
 

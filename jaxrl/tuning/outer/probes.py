@@ -50,23 +50,21 @@ def require_effect(theta: Theta, algo: Algorithm) -> None:
         )
 
 
-def outside_ranges(theta: Theta, algo: Algorithm, thetas: PyTree) -> tuple[np.ndarray, UserValueError | None]:
-    """Thetas whose hyper-parameters an algorithm refuses, such as for their ranges.
+def outside_ranges(algo: Algorithm, hparams: HParams) -> tuple[np.ndarray, UserValueError | None]:
+    """Settings of hyper-parameters that an algorithm refuses, such as for their ranges.
 
     Args:
-      theta: Theta.
       algo: Algorithm.
-      thetas: Thetas, leaves `[N, ...]`.
+      hparams: Hyper-parameters, leaves `[N, ...]`.
 
     Returns:
-      Whether each is refused, bool `[N]`, and the error of the first one; None if there is none.
+      Whether each setting is refused, bool `[N]`, and the error of the first one; None if there is none.
     """
-    hparams = jax.jit(jax.vmap(lambda each: theta.apply(each, strong(algo.hparams))))(thetas)
     hparams = jax.tree.map(lambda leaf: np.asarray(leaf, np.float32), hparams)
-    outside = np.zeros(len(jax.tree.leaves(thetas)[0]), bool)
+    outside = np.zeros(len(jax.tree.leaves(hparams)[0]), bool)
 
     def search(begin: int, end: int) -> UserValueError | None:
-        """Mark refused thetas from `begin` to `end`, by halves."""
+        """Mark refused settings from `begin` to `end`, by halves."""
         try:
             algo.prepare(jax.tree.map(lambda leaf: leaf[begin:end], hparams), end - begin, algo.env_steps_per_iteration)
         except UserValueError as error:
