@@ -2,6 +2,7 @@
 
 import itertools
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -87,7 +88,7 @@ def wrapped(outer: str, inner: str, name: str) -> base.Environment | None:
         try:
             env = WRAPPERS[wrapper](env)
         except ValueError as error:
-            assert str(error).startswith(f"{wrapper} takes an environment"), error
+            assert re.match(f"{wrapper} (takes an environment|must leave at least one component)", str(error)), error
             return None
     return env
 
