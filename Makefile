@@ -4,7 +4,7 @@
 #   make demo EXTRA=cuda12          with an extra of pyproject.toml: cuda12, cuda13, tpu
 #   make test LOCK=newest           not the locked versions of requirements/locked.txt, but the newest, or lowest, allowed ones
 #   make test WORKERS=4             test processes (default: one per core, at most 8)
-#   make test-all PART=3/12         the third of twelve parts of all tests
+#   make test-all PART=3/16         the third of sixteen parts of all tests
 #   make test-all MARKS=slow        the slow tests only
 #   make accelerators OPTIONS="--only ppo --targets h100"   some of the programs
 #   make test-suites SUITES="navix pgx"   some of the suites that the extra test leaves out
@@ -83,14 +83,14 @@ demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds ea
 test: $(call stamp,test)  ## the fast tests
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist loadscope
 
-test-all: $(call stamp,test$(comma)playground) $(VENV)-rliable/.installed  ## every test, or one part of them: PART=3/12
+test-all: $(call stamp,test$(comma)playground) $(VENV)-rliable/.installed  ## every test, or one part of them: PART=3/16
 	JAXRL_RLIABLE=$(abspath $(VENV)-rliable/bin/python) $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 \
 		$(if $(PART),--part=$(PART) --dist worksteal,--dist loadscope) -m "$(MARKS)"
 
 # A shallow clone does not know how many commits there are.
-part:  ## the part of all tests that belongs to this commit; twelve commits in a row have all of them
+part:  ## the part of all tests that belongs to this commit; sixteen commits in a row have all of them
 	@if [ "$$(git rev-parse --is-shallow-repository 2>/dev/null)" = false ]; then number=$$(git rev-list --count HEAD); \
-	else number=$$((0x0$$(git rev-parse --short=8 HEAD 2>/dev/null))); fi; echo $$((number % 12 + 1))/12
+	else number=$$((0x0$$(git rev-parse --short=8 HEAD 2>/dev/null))); fi; echo $$((number % 16 + 1))/16
 
 torture: $(call stamp,test)  ## kills, signals, damages, odd names, meetings and command lines at random, all seeds fixed
 	$(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal tests/torture

@@ -1,4 +1,4 @@
-"""Parts of all tests, which together run everything: `--part=3/12` runs the third of twelve.
+"""Parts of all tests, which together run everything: `--part=3/16` runs the third of sixteen.
 
 A checksum of its id chooses the part of a test, so that no test moves to another part because tests are added, and so
 that the parts take about equally long.
@@ -18,12 +18,12 @@ def parsed(text: str) -> tuple[int, int]:
     """Part, from 0, and number of parts."""
     part, slash, parts = text.partition("/")
     if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
-        raise pytest.UsageError(f"--part takes a part and the number of parts, such as 3/12, got {text!r}")
+        raise pytest.UsageError(f"--part takes a part and the number of parts, such as 3/16, got {text!r}")
     return int(part) - 1, int(parts)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", help="part of the tests to run, and number of parts, such as 3/12")
+    parser.addoption("--part", help="part of the tests to run, and number of parts, such as 3/16")
 
 
 def pytest_configure(config: pytest.Config) -> None:

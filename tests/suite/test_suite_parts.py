@@ -36,11 +36,11 @@ def test_every_test_runs_in_one_part(pytester: pytest.Pytester, monkeypatch: pyt
     assert len(names) == len(set(names)) == 30
 
 
-@pytest.mark.parametrize("text", ["3", "0/12", "13/12", "x/12", "3/", "-1/12", "3/12/1"])
+@pytest.mark.parametrize("text", ["3", "0/16", "17/16", "x/16", "3/", "-1/16", "3/16/1"])
 def test_a_part_that_does_not_exist_is_an_error(pytester: pytest.Pytester, text: str) -> None:
     result = pytester.runpytest_inprocess("-p", "suite.parts", f"--part={text}")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines([f"*--part takes a part and the number of parts, such as 3/12, got '{text}'"])
+    result.stderr.fnmatch_lines([f"*--part takes a part and the number of parts, such as 3/16, got '{text}'"])
 
 
 def git(where: Path, *words: str) -> str:
@@ -53,15 +53,15 @@ def part_now(where: Path) -> str:
     return subprocess.run(make, cwd=where, check=True, capture_output=True, text=True).stdout.strip()
 
 
-def test_twelve_commits_run_twelve_parts(tmp_path: Path) -> None:
+def test_sixteen_commits_run_sixteen_parts(tmp_path: Path) -> None:
     origin, shallow = tmp_path / "origin", tmp_path / "shallow"
     origin.mkdir()
     git(origin, "init", "--quiet")
     printed = []
-    for _ in range(13):
+    for _ in range(17):
         git(origin, "commit", "--quiet", "--allow-empty", "--message=more")
         printed.append(part_now(origin))
-    assert printed == [*(f"{part}/12" for part in range(2, 13)), "1/12", "2/12"]
+    assert printed == [*(f"{part}/16" for part in range(2, 17)), "1/16", "2/16"]
     git(tmp_path, "clone", "--quiet", "--depth=1", f"file://{origin}", str(shallow))
-    assert part_now(shallow) == f"{int(git(shallow, 'rev-parse', '--short=8', 'HEAD'), 16) % 12 + 1}/12"
-    assert part_now(tmp_path) == "1/12"
+    assert part_now(shallow) == f"{int(git(shallow, 'rev-parse', '--short=8', 'HEAD'), 16) % 16 + 1}/16"
+    assert part_now(tmp_path) == "1/16"
