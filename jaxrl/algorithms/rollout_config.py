@@ -55,9 +55,9 @@ class RolloutConfig(NetworkConfig):
       num_steps: Number of steps of each environment in one iteration.
       normalise_observation: Whether observations are normalised by their running mean and variance.
       reset_pool: Number of first states of episodes drawn in advance for each environment and iteration, and for each
-        environment and `num_steps` of its steps before the first iteration. None is enough for a reset every 8 steps,
-        or after every time limit if that is shorter. If an environment is reset more often, first states are used
-        again, and `train` warns.
+        environment and `num_steps` of its steps before the first iteration. None draws enough for one reset every 8
+        steps, or for one at every time limit if that is shorter. If an environment is reset more often, first states
+        are used again, and `train` warns.
       time_limits: Treatment of time limits: "bootstrap" from the value of the last observation, or "terminal", which
         treats the limit as a termination; then the observation should include the remaining time, see
         `envs.wrappers.time_feature`.

@@ -16,8 +16,8 @@ class Report:
     """Compare results on one page for a browser: curves, tables, differences, failures."""
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]RUN [[NAME=]RUN ...]")]
-    """Directories written by `jaxrl train --out`, `jaxrl search --out` or `jaxrl bandit --out`. Without a name, a run
-    is named after its directory."""
+    """Directories written by `jaxrl train --out`, `jaxrl search --out`, `jaxrl meta --out` or `jaxrl bandit --out`.
+    Without a name, a run is named after its directory."""
     out: Path = Path("report.html")
     """Page to write; an existing one is replaced."""
     metric: str | None = None

@@ -174,7 +174,7 @@ def outcome(**changes: Any) -> SimpleNamespace:
     )
 
 
-def test_every_option_of_the_call_reaches_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_every_option_reaches_the_call(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     given: dict[str, Any] = {
         "held_out": ["mountain-car"],
         "inner_steps": 1000,

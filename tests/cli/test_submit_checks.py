@@ -229,7 +229,7 @@ def test_unknown_flags_of_xla_are_refused(tmp_path: Path) -> None:
         (2, None, True, "Every shard uses the GPUs 0 to 1 (--at-once 1 runs one shard at a time)."),
     ],
 )
-def test_local_jobs_say_which_gpus_they_use(
+def test_output_of_local_jobs_names_their_gpus(
     gpus: int,
     visible: str | None,
     driver: bool,

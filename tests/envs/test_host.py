@@ -276,7 +276,7 @@ def test_blocks_of_runs_leave_each_other_their_simulators(limit: int, key: jax.A
 
 
 @pytest.mark.slow
-def test_a_run_does_not_depend_on_runs_beside_it():
+def test_runs_are_independent_of_each_other():
     """Two runs, a block each, on two devices, compared with one of them alone, without simulators."""
     config = jaxrl.PPOConfig(num_envs=2, num_steps=64, num_epochs=1, num_minibatches=2, hidden=(8,))
 

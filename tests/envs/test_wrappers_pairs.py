@@ -171,7 +171,7 @@ def test_parameters_of_wrappers_are_swept_beside_those_of_the_inner_environment(
 
 
 @pytest.mark.slow
-def test_a_tower_of_them_trains_and_loads(tmp_path: Any) -> None:
+def test_a_tower_of_wrappers_trains_and_loads(tmp_path: Any) -> None:
     env = wrappers.frame_stack(wrappers.sticky_actions(wrappers.action_repeat(CARTPOLE, 2), 0.25), 2)
     algo = jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,)))
     sweep = jaxrl.grid(algo.hparams, {"env.probability": [0.0, 0.5]})

@@ -75,7 +75,7 @@ def test_every_setting_has_the_optimum_of_its_own_parameters_and_discount(result
         assert row["gap_percent"] == pytest.approx(100 * gap / row["optimum"], abs=1e-3)
 
 
-def test_a_loaded_result_has_them_too(result, tmp_path):
+def test_a_loaded_result_has_its_optima(result, tmp_path):
     result.save(tmp_path / "run")
     loaded = jaxrl.load_result(tmp_path / "run")
     for metric in ("return", "discounted_return"):

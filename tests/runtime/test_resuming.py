@@ -232,7 +232,7 @@ def test_a_checkpoint_cut_in_half_is_reported(begun: Path, tmp_path: Path) -> No
         jaxrl.resume(tmp_path / "x", progress=False)
 
 
-def test_without_checkpoints_nothing_of_them_is_written(algo: Algorithm, tmp_path: Path) -> None:
+def test_without_checkpoints_none_is_written(algo: Algorithm, tmp_path: Path) -> None:
     jaxrl.train(algo, **RUN, out=tmp_path / "x", checkpoint_minutes=None)
     assert not (tmp_path / "x" / CHECKPOINTS).exists()
 
