@@ -210,9 +210,14 @@ def _refuse_edited(algo: Algorithm) -> None:
       ValueError: The functions differ.
     """
     assert algo.builder is not None
-    built = again(imported(algo.builder), algo.env, algo.config, algo.network)
-    if codes(built.functions) != codes(algo.functions):
+    if _codes_of(imported(algo.builder), algo.env, algo.config, algo.network) != codes(algo.functions):
         raise UserValueError(f"the algorithm {algo.name!r} is an edited copy of the result of {algo.builder}")
+
+
+@functools.lru_cache(maxsize=16)  # every shard, checkpoint and result of a call describes the same algorithm
+def _codes_of(builder: Callable[..., Any], env: Any, config: Any, network: Any) -> Any:
+    """Code objects of the functions of an algorithm by its builder, for comparison."""
+    return codes(again(builder, env, config, network).functions)
 
 
 def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:

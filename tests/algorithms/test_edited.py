@@ -52,6 +52,14 @@ def test_an_edited_copy_is_not_searched_as_the_original() -> None:
         registry.rebuilt(contrary(), dataclasses.replace(SMALL, num_steps=8))
 
 
+def test_descriptions_of_an_algorithm_rebuild_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    algo, built = jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(SMALL, hidden=(3,))), []
+    again = registry.again
+    monkeypatch.setattr(registry, "again", lambda *arguments: built.append(again(*arguments)) or built[-1])
+    assert registry.describe(algo) == registry.describe(algo)
+    assert [each.config for each in built] == [algo.config]
+
+
 @pytest.mark.slow
 def test_equal_algorithms_are_recognised_in_any_order_of_building() -> None:
     algo = jaxrl.ppo(envs.make("cartpole"), SMALL)
