@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from envs.errors import UserError
 from jaxrl.benchmark.cells import EVAL_EPISODES, POINTS, Cell
 from jaxrl.benchmark.data import data_directory, estimates_at, load, require_writers, returns_at, store
 from jaxrl.results.p_values import corrected, improvement_p_value
@@ -63,7 +64,12 @@ def run(
 
 
 def verify(
-    cells: Sequence[Cell], directory: str | Path | None = None, *, confidence: float = 0.95, **options: Any
+    cells: Sequence[Cell],
+    directory: str | Path | None = None,
+    *,
+    confidence: float = 0.95,
+    on_error: Callable[[Cell, Exception], None] | None = None,
+    **options: Any,
 ) -> Table:
     """Train cells that have data again, with other seeds, and compare their last returns with those that are stored.
 
@@ -76,6 +82,8 @@ def verify(
       cells: Cells to train.
       directory: Directory of the data; None for that of the clone, or of a download.
       confidence: Confidence level of the intervals.
+      on_error: Function of a cell that cannot be trained, such as for a missing package, and of its error; the cell is
+        left out of the table. None raises the error, and the cells before it are lost.
       **options: Options of execution, see `jaxrl.RunOptions`.
 
     Returns:
@@ -88,10 +96,16 @@ def verify(
     """
     benchmark = load(directory)
     rows, p_values = [], []
-    for each in cells:
-        stored = benchmark.result(each.algorithm, each.environment)
+    every = [benchmark.result(each.algorithm, each.environment) for each in cells]  # before any is trained
+    for each, stored in zip(cells, every, strict=True):
         first = max(stored.seeds) + 1
-        again = _trained(each, range(first, first + len(stored.seeds)), **options)
+        try:
+            again = _trained(each, range(first, first + len(stored.seeds)), **options)
+        except UserError as error:
+            if on_error is None:
+                raise
+            on_error(each, error)
+            continue
         if again.metrics.attrs["interrupted"]:
             break
         last, both = int(stored.metrics["env_step"][-1]), (stored, again)

@@ -9,9 +9,10 @@ from typing import Annotated
 import numpy as np
 import tyro
 
+from envs.errors import UserError
 from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
-from jaxrl.benchmark.data import data_directory, load
+from jaxrl.benchmark.data import data_directory, load, require_writers
 from jaxrl.benchmark.measured import TASKS, measured, store_measured
 from jaxrl.benchmark.published import PUBLISHED, beside_published
 from jaxrl.benchmark.references import measure
@@ -36,6 +37,24 @@ _USAGE = """usage: jaxrl benchmark run ALGORITHM ENVIRONMENT | run --missing | t
 `jaxrl benchmark COMMAND --help` lists the options of a command."""
 
 
+class _Failures:
+    """Cells or tasks that cannot be computed, each printed with its error at once, and named again at the end."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def add(self, name: str, error: Exception) -> None:
+        """Print the error of a cell or a task on standard error."""
+        self.names.append(name)
+        print(f"jaxrl benchmark: {name} is left out: {error}", file=sys.stderr)
+
+    def status(self) -> int:
+        """Print the names, if there are any, and return the exit status: 0 without any, otherwise 1."""
+        if self.names:
+            print(f"{len(self.names)} could not be computed: {', '.join(self.names)}", file=sys.stderr)
+        return 1 if self.names else 0
+
+
 @dataclass(frozen=True)
 class RunCells:
     """Train cells of the benchmark; a command that was stopped is resumed by the same command."""
@@ -52,21 +71,34 @@ class RunCells:
     """Directory of the runs, with the checkpoints from which a stopped command is resumed."""
 
     def run_command(self) -> int:
-        """Train the cells, one after another."""
+        """Train the cells, one after another, and go on after one that cannot be trained.
+
+        Returns:
+          Exit status: 0, 1 if a cell cannot be trained, or 130 after a signal.
+        """
         if not self.names and not self.missing:
             raise CommandError("run takes an algorithm and an environment, or --missing for all cells without data")
         have = load(data_directory(self.data, writing=True))
         index, count = (0, 1) if self.shard is None else shard_of(self.shard)
         share = cells_named(self.names, "run")[index::count]
         chosen = [each for each in share if not (self.missing and each in have.cells)]
+        if chosen:
+            require_writers()
+        failures = _Failures()
         for i, each in enumerate(chosen):
             print(f"{each.name}, cell {i + 1} of {len(chosen)}: {each.seeds} seeds, {each.env_steps:,} env steps")
             sys.stdout.flush()
-            if run(each, have.directory, runs=self.runs) is None:
+            try:
+                stopped = run(each, have.directory, runs=self.runs) is None
+            except UserError as error:
+                failures.add(each.name, error)
+                continue
+            if stopped:
                 print("Stopped; to resume: the same command")
                 return 130
-        print(f"{len(chosen)} of {len(CELLS)} cells trained; data in {have.directory} (next: jaxrl benchmark table)")
-        return 0
+        trained = len(chosen) - len(failures.names)
+        print(f"{trained} of {len(CELLS)} cells trained; data in {have.directory} (next: jaxrl benchmark table)")
+        return failures.status()
 
 
 @dataclass(frozen=True)
@@ -105,22 +137,31 @@ class MeasureReferences:
     data: Path | None = None
     """Directory of the data; that of the clone if None."""
 
-    def run_command(self) -> None:
-        """Measure one task after another."""
+    def run_command(self) -> int:
+        """Measure one task after another, and go on after one that cannot be measured.
+
+        Returns:
+          Exit status: 0, or 1 if a task cannot be measured.
+        """
         for task in self.tasks:
             if task not in TASKS:
                 hint = near(task, TASKS) or f"; it takes {', '.join(TASKS)}"
                 raise CommandError(f"references takes tasks of the benchmark, got {task}{hint}")
         directory = data_directory(self.data, writing=True)
-        have = measured(directory)
+        have, failures = measured(directory), _Failures()
         for task in self.tasks or [task for task in TASKS if task not in have]:
-            each = measure(task)
+            try:
+                each = measure(task)
+            except UserError as error:
+                failures.add(task, error)
+                continue
             store_measured(each, directory)
             best = "" if each.optimum is None else f"; the optimum is {each.optimum:.6g}"
             print(
                 f"{task}: random {each.random:.6g}, standard error {each.error:.2g}, {each.episodes:,} episodes{best}"
             )
             sys.stdout.flush()
+        return failures.status()
 
 
 @dataclass(frozen=True)
@@ -156,7 +197,7 @@ class VerifyCells:
         """Train one cell after another, and print a table.
 
         Returns:
-          Exit status: 0, 1 if a cell differs, or 130 after a signal.
+          Exit status: 0, 1 if a cell differs or cannot be trained, or 130 after a signal.
         """
         have = load(self.data).cells
         named = cells_named(self.names, "verify") if self.names else list(have)
@@ -169,7 +210,8 @@ class VerifyCells:
             check_count("--cells", self.cells)
             order = np.random.default_rng(self.seed).permutation(len(chosen))
             chosen = [chosen[at] for at in order[: self.cells]]
-        table = verify(chosen, self.data)
+        failures = _Failures()
+        table = verify(chosen, self.data, on_error=lambda each, error: failures.add(each.name, error))
         print(table)
         inside, p_values = ([row[table.columns.index(name)] for row in table.rows] for name in ("inside", "p_value"))
         differ = sum(value <= 0.05 for value in p_values)
@@ -177,10 +219,11 @@ class VerifyCells:
             f"\n{differ} of {len(table.rows)} cells differ from their data, by corrected p-values at the 5 % level; "
             f"{inside.count('yes')} interquartile means lie in the stored interval."
         )
-        if len(table.rows) < len(chosen):
+        status = failures.status()
+        if len(table.rows) + len(failures.names) < len(chosen):
             print("Stopped; the same command starts anew")
             return 130
-        return 1 if differ else 0
+        return 1 if differ else status
 
 
 COMMANDS: dict[str, type] = {
@@ -199,7 +242,7 @@ def run_benchmark(args: Sequence[str]) -> int:
       args: Arguments after `jaxrl benchmark`.
 
     Returns:
-      Exit status: 0, or 130 after a signal.
+      Exit status: 0, 1 if a cell differs or cannot be computed, or 130 after a signal.
     """
     if not args or args[0] in ("-h", "--help"):
         print(_USAGE)

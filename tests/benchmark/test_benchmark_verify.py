@@ -8,6 +8,7 @@ import numpy.typing as npt
 import pytest
 
 import jaxrl
+from envs.errors import MissingPackageError
 from jaxrl.benchmark import CELLS, Benchmark, Cell, load, verify
 from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.cli.parsing import CommandError
@@ -65,6 +66,23 @@ def test_runs_that_fail_in_a_repetition_count_as_the_worst(
 
 def test_a_signal_ends_the_verification(stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(verified(monkeypatch, again(stored), again(stored, interrupted=True), again(stored))) == 1
+
+
+def test_a_cell_that_cannot_be_trained_is_left_out_of_a_verification(
+    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trained(cell: Cell, *_: Any, **__: Any) -> Result:
+        if cell.algorithm == "dqn":
+            raise MissingPackageError("no package")
+        return again(stored)
+
+    monkeypatch.setattr("jaxrl.benchmark.running._trained", trained)
+    assert run_benchmark(["verify", "delayed-choice"]) == 1
+    out, error = capsys.readouterr()
+    assert "0 of 7 cells differ from their data" in out and "Stopped" not in out
+    assert error.endswith("1 could not be computed: dqn on delayed-choice\n") and "left out: no package" in error
+    with pytest.raises(MissingPackageError, match="no package"):
+        verify([each for each in load().cells if each.environment == "delayed-choice"])
 
 
 def test_the_command_verifies_named_or_random_cells(
