@@ -89,7 +89,7 @@ class Benchmark:
           ValueError: There is no such cell.
           ResultError: The cell has no data, or they are damaged.
         """
-        each, known = self._stored(algorithm, environment), measured(self.directory).get(environment)
+        each, known = self._stored(algorithm, environment), measured(self.directory, trust=trust).get(environment)
         return _read(each, self.directory, trust, None if known is None else known.optimum)
 
     def policy(self, algorithm: str, environment: str, *, trust: bool = False) -> TrainedPolicy:
@@ -196,17 +196,18 @@ def up_to(result: Result, env_step: int) -> Result:
     steps = np.asarray(result.metrics["env_step"].values)
     if env_step >= steps[-1]:
         return result
-    kept = [*steps[steps < env_step].tolist(), env_step]
-    values = {
-        name: np.stack([[np.interp(kept, steps, run) for run in result.values(name)[0]]]).astype(np.float32)
-        for name in METRICS
-    }
+    before = int(np.searchsorted(steps, env_step))
+    kept = [*steps[:before].tolist(), env_step]
+    values = {}
+    for name in METRICS:
+        curves = result.values(name)[..., :before]
+        values[name] = np.concatenate([curves, _between(result, name, env_step)[..., None]], axis=-1).astype(np.float32)
     metrics = metrics_dataset(values, seeds=result.seeds, env_steps=kept, attrs=result.metrics.attrs)
     return Result(metrics, {}, loaded=result.loaded, directory=None)
 
 
 def returns_at(result: Result, env_step: float) -> np.ndarray:
-    """Returns of the runs that did not fail, `[runs]`, interpolated between the evaluations of each.
+    """Returns of the runs that had not failed there, `[runs]`, interpolated between the evaluations of each.
 
     Args:
       result: Curves of a cell.
@@ -215,10 +216,25 @@ def returns_at(result: Result, env_step: float) -> np.ndarray:
     Raises:
       ResultError: The curves end before it.
     """
-    steps, good = result.metrics["env_step"].values, ~result.failed_runs()[0]
-    if env_step > steps[-1]:
-        raise ResultError(f"env_step is {env_step:,}, and the curves end at {steps[-1]:,}")
-    return np.asarray([np.interp(env_step, steps, run) for run in result.values("return")[0, good]])
+    last = result.metrics["env_step"].values[-1]
+    if env_step > last:
+        raise ResultError(f"env_step is {env_step:,}, and the curves end at {last:,}")
+    values = _between(result, "return", env_step)[0]
+    return values[np.isfinite(values)]
+
+
+def _between(result: Result, name: str, env_step: float) -> np.ndarray:
+    """A metric at a step, `[1, seeds]`, nan for a run of which any metric is not finite at the evaluations around it.
+
+    It follows `jaxrl.report.alignment.values_at`, by which results are compared.
+    """
+    steps, values = np.asarray(result.metrics["env_step"].values), result.values(name).astype(np.float64)
+    values = np.where(_failed(result), np.nan, values)
+    after = int(np.searchsorted(steps, env_step))
+    if steps[after] == env_step or not after:
+        return values[..., after]
+    share = (env_step - steps[after - 1]) / (steps[after] - steps[after - 1])
+    return values[..., after - 1] + share * (values[..., after] - values[..., after - 1])
 
 
 def load(directory: str | Path | None = None) -> Benchmark:
@@ -343,8 +359,12 @@ def _read(cell: Cell, directory: Path, trust: bool, optimum: float | None) -> Re
         values = {name: table[name].to_numpy().reshape(1, len(seeds), len(steps)) for name in METRICS}
         attrs: Mapping[str, Any] = config["attributes"]
         metrics = metrics_dataset(values, seeds=seeds.tolist(), env_steps=steps.tolist(), attrs=attrs)
-    except (ResultError, ImportError):
+    except ResultError:
         raise
+    except ImportError:
+        raise MissingPackageError(
+            f"the curves of the benchmark need the extra `parquet`: {installing('parquet')}"
+        ) from None
     except Exception as error:  # of any library underneath, which a damaged file may drive into any error
         raise ResultError(f"{parquet} is damaged, or not of the benchmark: {reason(error)}") from None
     metrics.attrs.setdefault(UNKNOWN, "only its curves are kept")

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 from typing import NamedTuple
 
 from envs.files import replacing
 from jaxrl.benchmark.cells import CELLS
+from jaxrl.results.checksums import UNSEALED, check_seal, sealed
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.format import reason
 
 __all__ = ["TASKS", "Measured", "measured", "store_measured"]
 
 FILE = "references.csv"
+SEAL = "# "  # begins the last line, with the checksum of the file
 TASKS = tuple(dict.fromkeys(each.environment for each in CELLS))
 
 
@@ -35,11 +38,12 @@ class Measured(NamedTuple):
     optimum: float | None
 
 
-def measured(directory: Path) -> dict[str, Measured]:
+def measured(directory: Path, *, trust: bool = False) -> dict[str, Measured]:
     """The stored returns of random actions, and optima, by task.
 
     Args:
       directory: Directory of the data.
+      trust: Whether to read a file that does not match its checksum.
 
     Raises:
       ResultError: The file of the returns is damaged.
@@ -47,14 +51,18 @@ def measured(directory: Path) -> dict[str, Measured]:
     file = directory / FILE
     if not file.is_file():
         return {}
-    with file.open(encoding="utf-8", newline="") as stream:
-        rows = list(csv.reader(stream))[1:]
+    content = file.read_bytes()
+    check_seal(file, content, trust=trust)
     try:
+        lines = content.decode("utf-8").splitlines()
+        rows = [line for line in lines if not line.startswith(SEAL)]
+        if rows == lines and not trust:
+            raise ValueError("it has no checksum")
         return {
             task: Measured(task, int(episodes), float(random), float(error), float(optimum) if optimum else None)
-            for task, episodes, random, error, optimum in rows
+            for task, episodes, random, error, optimum in list(csv.reader(rows))[1:]
         }
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise ResultError(f"{file} is damaged: {reason(error)}") from None
 
 
@@ -67,12 +75,11 @@ def store_measured(each: Measured, directory: Path) -> None:
     """
     every = measured(directory) | {each.task: each}
     order = {task: at for at, task in enumerate(TASKS)}
-    with (
-        replacing(directory / FILE, ResultError) as part,
-        part.open("w", encoding="utf-8", newline="") as stream,
-    ):
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(Measured._fields)
-        for row in sorted(every.values(), key=lambda row: order.get(row.task, len(order))):
-            optimum = "" if row.optimum is None else f"{row.optimum:.8g}"
-            writer.writerow([row.task, row.episodes, f"{row.random:.6g}", f"{row.error:.3g}", optimum])
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(Measured._fields)
+    for row in sorted(every.values(), key=lambda row: order.get(row.task, len(order))):
+        optimum = "" if row.optimum is None else f"{row.optimum:.8g}"
+        writer.writerow([row.task, row.episodes, f"{row.random:.6g}", f"{row.error:.3g}", optimum])
+    with replacing(directory / FILE, ResultError) as part:
+        part.write_bytes(sealed(f"{text.getvalue()}{SEAL}{UNSEALED}\n".encode()))

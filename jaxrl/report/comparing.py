@@ -135,6 +135,7 @@ def compare(
             checked(compare, SearchOptions, options)
         _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
         if to is not None:
+            check_choice("to", to, (BENCHMARK,))
             others = (*others, to)
         if others not in ((), (BENCHMARK,)):
             raise UserTypeError(

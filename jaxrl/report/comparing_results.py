@@ -14,7 +14,8 @@ from jaxrl.report.alignment import common_step
 from jaxrl.report.comparison import Comparison
 from jaxrl.report.data import common_metrics, directions
 from jaxrl.report.entries import Entry, Source, Sources, entries_of, runs_on
-from jaxrl.report.runs import Run, differences
+from jaxrl.report.runs import Run, described, differences, runs_of
+from jaxrl.report.text import cell
 from jaxrl.results.dataset import NO_RANGE, RETURN_RANGE, ResultError, main_metric, range_of
 from jaxrl.results.storage import metrics_of_runs
 
@@ -69,7 +70,7 @@ def compared(
     )
     if isinstance(normalise, str):
         normalise, stated = _references_of_benchmark(
-            normalise, metric, {task: runs_on(entries, task) for task in tasks}
+            normalise, metric, {task: runs_on(entries, task) for task in tasks}, trust
         )
     return Comparison(
         metric=metric,
@@ -101,7 +102,7 @@ def _of_benchmark(entries: Sequence[Entry], trust: bool) -> tuple[list[Entry], l
 
 
 def _references_of_benchmark(
-    normalise: str, metric: str, runs: Mapping[str, Sequence[Run]]
+    normalise: str, metric: str, runs: Mapping[str, Sequence[Run]], trust: bool
 ) -> tuple[dict[str, tuple[float, float]], str]:
     """The values that count as 0 and as 1 on each task, and a phrase that describes them."""
     from jaxrl.benchmark.data import load
@@ -114,27 +115,46 @@ def _references_of_benchmark(
     benchmark, values, origins = load(), {}, []
     for task, each in runs.items():
         try:
-            low, high, origin = reference(benchmark, task)
+            low, high, origin = reference(benchmark, task, trust=trust)
+        except ResultError:
+            raise
         except UserValueError as error:
             raise UserValueError(f"normalise is {BENCHMARK!r}: {error}") from None
-        _check_task_of_benchmark(benchmark, task, each)
+        _check_task_of_benchmark(benchmark, task, each, trust)
         values[task] = (low, high)
         origins.append(f"the optimum of {task}" if origin == OPTIMUM else f"{origin} of the benchmark on {task}")
     return values, f"0 at random actions, and 1 at {', '.join(origins)}"
 
 
-def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run]) -> None:
-    """Reject runs on another environment than the task of the benchmark with their name, or on other parameters."""
-    stored = next(each for each in benchmark.cells if each.environment == task)
-    theirs = benchmark.result(stored.algorithm, task).metrics.attrs
+def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run], trust: bool) -> None:
+    """Reject runs on another environment than the task of the benchmark with their name, or on other parameters.
+
+    Parameters are compared with those of a stored cell, so that only the name counts where no cell has data.
+    """
+    stored = next((each for each in benchmark.cells if each.environment == task), None)
+    theirs = None if stored is None else runs_of([benchmark.result(stored.algorithm, task, trust=trust)])[0]
     for run in runs:
-        ranges = [range_of(attributes, "return") for attributes in (run.attributes, theirs)]
-        if run.environment != task or (NO_RANGE not in ranges and ranges[0] != ranges[1]):
+        reason = run.environment if run.environment != task else ""
+        if theirs is not None and not reason:
+            reason = _other_environment(run, theirs)
+        if reason:
             raise UserValueError(
-                f"normalise is {BENCHMARK!r}, whose {task} is not the environment of {run.name} ({run.environment}, "
-                f"returns in {[*ranges[0]]}, there {[*ranges[1]]}); it takes two numbers for each task, such as "
-                f"{{{task!r}: (0.0, 100.0)}}."
+                f"normalise is {BENCHMARK!r}, whose {task} is not the environment of {run.name} ({reason}); it takes "
+                f"two numbers for each task, such as {{{task!r}: (0.0, 100.0)}}."
             )
+
+
+def _other_environment(run: Run, stored: Run) -> str:
+    """A phrase on the range or the parameters in which the environment of a run differs from that of a stored one."""
+    ranges = [range_of(each.attributes, "return") for each in (run, stored)]
+    if NO_RANGE not in ranges and ranges[0] != ranges[1]:
+        return f"returns in {[*ranges[0]]}, there {[*ranges[1]]}"
+    ours, theirs = described(run), described(stored)
+    if "env_params" in ours:  # a sentence in place of parameters that are of another kind
+        return f"its parameters are {ours['env_params']}"
+    both = [path for path in ours if path.startswith(("environment.", "env_params.")) and path in theirs]
+    texts = {path: (cell(ours[path]), cell(theirs[path])) for path in both}
+    return ", ".join(f"{path} {own}, there {other}" for path, (own, other) in texts.items() if own != other)
 
 
 def _common_tasks(entries: Sequence[Entry], every: Sequence[str]) -> list[str]:

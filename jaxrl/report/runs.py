@@ -38,7 +38,7 @@ MEASURED = (
 
 MOST_SETTINGS = 8  # most settings listed in one fact
 
-__all__ = ["Run", "differences", "facts", "notes", "plain_config", "runs_of", "runs_of_each"]
+__all__ = ["Run", "described", "differences", "facts", "notes", "plain_config", "runs_of", "runs_of_each"]
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def _best_policies(run: Run) -> str:
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     """`{path: [value of each run]}` of all configuration values that differ between runs."""
-    columns = [_described(run) for run in runs]
+    columns = [described(run) for run in runs]
     paths = list(dict.fromkeys(path for column in columns for path in column))
     rows = {path: [cell(column[path]) if path in column else NOTHING for column in columns] for path in paths}
     return {path: row for path, row in rows.items() if len(set(row)) > 1}
@@ -306,8 +306,12 @@ def _name(value: Any) -> str:
     return NOTHING if value in (None, "") else str(value)
 
 
-def _described(run: Run) -> dict[str, Any]:
-    """The complete configuration, `{path: value}`."""
+def described(run: Run) -> dict[str, Any]:
+    """The complete configuration, `{path: value}`.
+
+    Args:
+      run: Run.
+    """
     config = run.config
     values: dict[str, Any] = {"algorithm": run.algorithm, "environment": run.environment}
     if isinstance(config.get("environment"), Mapping):

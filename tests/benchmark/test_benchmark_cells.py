@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 import envs
 import jaxrl
+from envs.errors import MissingPackageError, UserError
 from jaxrl.algorithms.registry import ROWS
 from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run, verify
 from jaxrl.benchmark.data import returns_at, store, up_to
@@ -24,6 +25,7 @@ from jaxrl.cli.main import main
 from jaxrl.cli.parsing import CommandError
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.presets import PRESETS
+from jaxrl.report.entries import entries_of
 from jaxrl.results.dataset import ResultError
 
 SMALL = cell("a2c", "delayed-choice")._replace(env_steps=2_400, seeds=3)  # 30 iterations
@@ -110,6 +112,8 @@ def test_results_are_compared_with_the_benchmark(
     mine.save(tmp_path / "mine")
     assert main(["compare", str(tmp_path / "mine"), "--to", "benchmark"]) == 0
     assert "benchmark a2c" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"^to must be one of benchmark, got 'benchmrk'; did you mean 'benchmark'"):
+        jaxrl.compare({"mine": mine}, to="benchmrk")  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(TypeError, match="and then 'benchmark' or nothing, got 2 arguments"):
         jaxrl.compare({"mine": mine}, "something")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
@@ -124,6 +128,27 @@ def test_a_cell_is_trained_again_with_further_seeds(data: Path) -> None:
     assert [row["iqm"], row["low"], row["high"]] == [table["iqm"], table["low"], table["high"]]
     with pytest.raises(ResultError, match="env_step is 2,401, and the curves end at 2,400"):
         returns_at(trained, 2_401)
+
+
+def test_a_run_counts_until_the_evaluation_at_which_it_fails(data: Path) -> None:
+    """As in a comparison, which takes the finiteness at the evaluations around a step."""
+    whole = loaded(data).result("a2c", "delayed-choice")
+    failing = dataclasses.replace(whole, metrics=whole.metrics.copy(deep=True))
+    failing.metrics["discounted_return"][0, 16:] = np.nan
+    steps, values = whole.metrics["env_step"].values.tolist(), whole.values("return")[0].astype(np.float64)
+    (entry,) = entries_of({"a2c": failing})
+    for step, expected in (
+        (steps[15], values[:, 15]),
+        ((steps[14] + steps[15]) // 2, (values[:, 14] + values[:, 15]) / 2),
+        ((steps[15] + steps[16]) // 2, (values[1:, 15] + values[1:, 16]) / 2),
+        (steps[0], values[:, 0]),
+        (steps[20], values[1:, 20]),
+    ):
+        np.testing.assert_allclose(returns_at(failing, step), expected, rtol=1e-12)
+        np.testing.assert_array_equal(entry.scores("delayed-choice", "return", step).values, returns_at(failing, step))
+    np.testing.assert_array_equal(up_to(failing, steps[15]).values("return")[0], values[:, :16].astype(np.float32))
+    cut = up_to(failing, (steps[15] + steps[16]) // 2).values("return")[0]
+    assert np.isfinite(cut[:, :-1]).all() and np.isnan(cut[:, -1]).tolist() == [True, False, False]
 
 
 def test_curves_are_cut_where_others_end(data: Path) -> None:
@@ -194,6 +219,34 @@ def test_missing_packages_are_named_before_training(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "pyarrow" else find_spec(name))
     with pytest.raises(ImportError, match=r"a cell of the benchmark needs the extra `parquet`"):
         run(SMALL, tmp_path)
+
+
+def test_a_missing_package_is_named_where_curves_are_read(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match=r"^the curves of the benchmark need the extra `parquet`: pip install") as got:
+        loaded(data).result("a2c", "delayed-choice")
+    assert isinstance(got.value, UserError)
+
+
+def test_a_cell_that_cannot_be_trained_does_not_end_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trained: list[str] = []
+
+    def train(each: Cell, *_: object, **__: object) -> object:
+        if each.algorithm in ("a2c", "dqn"):
+            raise {"a2c": MissingPackageError("no package"), "dqn": ResultError("all runs failed")}[each.algorithm]
+        trained.append(each.algorithm)
+        return object()
+
+    monkeypatch.setattr("jaxrl.cli.benchmark.run", train)
+    assert run_benchmark(["run", "delayed-choice", "--missing", "--data", str(tmp_path)]) == 1
+    every = [each.algorithm for each in CELLS if each.environment == "delayed-choice"]
+    assert trained == [name for name in every if name not in ("a2c", "dqn")] and len(trained) == len(every) - 2
+    out, error = capsys.readouterr()
+    assert f"{len(trained)} of {len(CELLS)} cells trained" in out
+    assert "a2c on delayed-choice is left out: no package\n" in error
+    assert error.endswith("2 could not be computed: a2c on delayed-choice, dqn on delayed-choice\n")
 
 
 def test_damaged_and_missing_data_are_named(data: Path, tmp_path: Path) -> None:

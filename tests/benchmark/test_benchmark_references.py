@@ -1,5 +1,6 @@
 """Returns that count as 0 and as 1: random actions against a loop over Gymnasium, and normalised comparisons."""
 
+import dataclasses
 from pathlib import Path
 
 import gymnasium
@@ -10,6 +11,7 @@ import pytest
 
 import envs
 import jaxrl
+from envs.errors import MissingPackageError
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.data import Benchmark, load
 from jaxrl.benchmark.measured import TASKS, Measured, measured, store_measured
@@ -145,6 +147,73 @@ def test_other_environments_than_those_of_the_benchmark_are_refused(benchmark: B
     assert benchmark.tasks
 
 
+def test_the_name_of_a_task_without_a_stored_cell_is_sufficient(benchmark: Benchmark) -> None:
+    store_measured(Measured("memory/t-maze", 10, -0.5, 0.1, 1.0), benchmark.directory)
+    results = {name: result_of("memory/t-maze", 0.0, 0.5 + at / 4) for at, name in enumerate("ab")}
+    assert jaxrl.compare(results, normalise="benchmark").references == {"memory/t-maze": (-0.5, 1.0)}
+    others = {name: {"memory/t-maze": result_of("stopping", 0.0, 0.5)} for name in "ab"}
+    with pytest.raises(ValueError, match=r"whose memory/t-maze is not the environment of a \(stopping\)"):
+        jaxrl.compare(others, normalise="benchmark")
+
+
+def test_other_parameters_than_those_of_the_benchmark_are_refused(benchmark: Benchmark) -> None:
+    stored = {name: benchmark.result(name, "cartpole") for name in ("ppo", "a2c")}
+    assert jaxrl.compare(stored, normalise="benchmark").references == {"cartpole": reference(benchmark, "cartpole")[:2]}
+
+    def changed(part: str, value: object, name: str) -> Result:
+        """The stored curves with one changed part of the description."""
+        loaded = dict(stored[name].loaded or {})
+        return dataclasses.replace(stored[name], loaded={**loaded, part: value})
+
+    params = (stored["ppo"].loaded or {})["env_params"]
+    heavy = {name: changed("env_params", {**params, "gravity": [20.0]}, name) for name in stored}
+    with pytest.raises(
+        ValueError, match=r"not the environment of ppo \(env_params\.gravity 20, there 9\.8\); it takes"
+    ):
+        jaxrl.compare(heavy, normalise="benchmark")
+    swept = {name: changed("env_params", {**params, "gravity": [9.8] * 2}, name) for name in stored}  # of two settings
+    assert jaxrl.compare(swept, normalise="benchmark").references
+    other = {name: changed("env_params", "different in non-numeric fields", name) for name in stored}
+    with pytest.raises(ValueError, match=r"of ppo \(its parameters are different in non-numeric fields\)"):
+        jaxrl.compare(other, normalise="benchmark")
+    inventory = benchmark.result("ppo", "inventory")
+    loaded = dict(inventory.loaded or {})
+    static = {**loaded["environment"]["static"], "capacity": 20}
+    larger = dataclasses.replace(
+        inventory, loaded={**loaded, "environment": {**loaded["environment"], "static": static}}
+    )
+    with pytest.raises(ValueError, match=r"\(environment\.static\.capacity 20, there 10\)"):
+        jaxrl.compare({"one": larger, "two": dataclasses.replace(larger)}, normalise="benchmark")
+
+
+def test_trust_reads_damaged_references_and_cells(benchmark: Benchmark) -> None:
+    mine = {name: result_of("cartpole", 100.0, 200.0 + at) for at, name in enumerate("ab")}
+    whole = jaxrl.compare(mine, normalise="benchmark").references
+    for damaged in ("references.csv", "ppo-on-cartpole.json"):
+        file = benchmark.directory / damaged
+        content = file.read_bytes()
+        at = content.index(b"crc32-of-this-file:") + len(b"crc32-of-this-file:")
+        file.write_bytes(content[:at] + b"00000000" + content[at + 8 :])
+        with pytest.raises(ResultError, match=rf"{damaged} is damaged, or was changed by hand"):
+            jaxrl.compare(mine, normalise="benchmark")
+        assert jaxrl.compare(mine, normalise="benchmark", trust=True).references == whole
+        file.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"22,", b"23,"), (b"# ", b"#"), (b"cartpole", b"cart\xffole"), (b"cartpole", b"cart\0ole"), (b"", b"")],
+    ids=["digit", "seal", "bytes", "zero", "empty"],
+)
+def test_any_change_of_the_references_is_detected(benchmark: Benchmark, old: bytes, new: bytes) -> None:
+    file = benchmark.directory / "references.csv"
+    content = file.read_bytes()
+    assert content.count(old) > 0
+    file.write_bytes(content.replace(old, new, 1) if old else b"")
+    with pytest.raises(ResultError, match=r"references\.csv is damaged"):
+        measured(benchmark.directory)
+
+
 def test_the_shell_normalises_by_the_benchmark(
     benchmark: Benchmark, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -158,6 +227,13 @@ def test_the_shell_normalises_by_the_benchmark(
     assert benchmark.directory == tmp_path
 
 
+def missing(task: str) -> Measured:
+    """A measurement for which the package of one task is missing."""
+    if task == "cartpole":
+        raise MissingPackageError("no package of cartpole")
+    return Measured(task, 4, 2.5, 0.25, 3.0)
+
+
 def test_the_command_measures_missing_references(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -169,6 +245,10 @@ def test_the_command_measures_missing_references(
     assert [each.random for each in measured(tmp_path).values()] == [22.0, 1.5]
     assert run_benchmark(["references", "cartpole", "--data", str(tmp_path)]) == 0
     assert measured(tmp_path)["cartpole"].random == 1.5
+    monkeypatch.setattr("jaxrl.cli.benchmark.measure", missing)
+    assert run_benchmark(["references", "cartpole", "stopping", "--data", str(tmp_path)]) == 1
+    assert measured(tmp_path)["stopping"].random == 2.5
+    assert "cartpole is left out: no package of cartpole\n1 could not" in capsys.readouterr().err
     with pytest.raises(
         CommandError, match=r"references takes tasks of the benchmark, got stoping; did you mean 'stopping'"
     ):
