@@ -95,8 +95,8 @@ def compare(
       until: "decided" trains algorithms until every pair is decided; None compares results as they are.
       tasks: Environments, or names of environments, on which to train every algorithm; None for those of the
         algorithms.
-      max_seeds: Largest number of seeds of an algorithm on a task, at least 4; None takes 512. A pair that is not
-        decided by then stays undecided.
+      max_seeds: Largest number of seeds of an algorithm on a task, at least 4, and more if that cannot decide any of
+        several pairs; None takes 512. A pair that is not decided by then stays undecided.
       eval_episodes: Number of whole episodes of the evaluation at the end of a run; None takes 64.
       baseline: Name, or label of a setting, with which the others are compared; None for the first. With `until`, None
         decides all pairs, and a name only the pairs with this algorithm.

@@ -28,7 +28,7 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.format import counted
 from jaxrl.results.json_values import as_read
 from jaxrl.results.result import Result
-from jaxrl.results.sequential import Design, Family, most_equal_pairs
+from jaxrl.results.sequential import Design, Family, can_decide, most_equal_pairs
 from jaxrl.results.storage import write_csv
 from jaxrl.runtime.checkpoints.store import begun_in
 from jaxrl.runtime.drive.progress import Progress, StopRequest, stop_on_signals
@@ -38,7 +38,7 @@ from jaxrl.runtime.programs import room_for
 from jaxrl.runtime.training import points_of, train, training_call
 
 MAX_SEEDS = 512
-LEAST_SEEDS = 4  # two samples of 3 have 20 assignments, of which a level of 5 % rejects none
+LEAST_SEEDS = 4  # two samples of 3 have 20 assignments, of which a level of 5 % rejects none, even of a single pair
 EVAL_EPISODES = 64
 SEEDS_APART = 1_000_000  # distance of the first seeds of two algorithms; searches tune on seeds below it
 MOST_BYTES = 2 * 2**30  # of tests
@@ -101,6 +101,13 @@ def decide(
         raise UserValueError(
             f"the tests of {counted(len(pairs), 'pair')} need {size / 2**30:,.1f} GiB of memory, and may take "
             f"{MOST_BYTES / 2**30:g}: fewer algorithms, tasks or max_seeds, a baseline or a lower confidence take less"
+        )
+
+    if not can_decide(max_seeds, len(pairs), confidence):
+        least = next(seeds for seeds in itertools.count(max_seeds + 1) if can_decide(seeds, len(pairs), confidence))
+        raise UserValueError(
+            f"max_seeds is {max_seeds}, with which no pair can be decided at a confidence of {confidence:g} over "
+            f"{counted(len(pairs), 'pair')}; it takes at least {least}."
         )
 
     def most_equal(decided: Sequence[Pair]) -> int:

@@ -17,7 +17,8 @@ def first_steps(values: np.ndarray, finite: np.ndarray, steps: np.ndarray, level
     Between two evaluations a run is interpolated linearly.
 
     Args:
-      values: Values at the evaluations, `[runs, points]`.
+      values: Values at the evaluations, `[runs, points]`; nan at the first ones for a metric that begins later, such as
+        one of training before the first update.
       finite: Whether a run had not failed there, bool `[runs, points]`.
       steps: Environment steps of the evaluations, `[points]`, increasing.
       level: Value to reach.
@@ -32,9 +33,9 @@ def first_steps(values: np.ndarray, finite: np.ndarray, steps: np.ndarray, level
         reached = np.flatnonzero(own[:ended] >= level * direction)
         if not len(reached):
             continue
-        at = int(reached[0])
+        at, begun = int(reached[0]), int(np.argmax(np.isfinite(own)))
         first[run] = steps[at]
-        if at:
+        if at > begun:
             share = (level * direction - own[at - 1]) / (own[at] - own[at - 1])
             first[run] = steps[at - 1] + share * (steps[at] - steps[at - 1])
     return first

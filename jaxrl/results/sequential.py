@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -33,7 +34,7 @@ DECIMALS = 9  # of statistics relative to the largest one: others are ties, and 
 
 Pair = TypeVar("Pair", bound=Hashable)
 
-__all__ = ["Decision", "Design", "Family", "PairTest", "looks_up_to", "most_equal_pairs"]
+__all__ = ["Decision", "Design", "Family", "PairTest", "can_decide", "looks_up_to", "most_equal_pairs"]
 
 
 class Design(NamedTuple):
@@ -86,6 +87,21 @@ def looks_up_to(max_seeds: int) -> tuple[int, ...]:
         step = max(FIRST, 1 << (looks[-1].bit_length() - 2))
         looks.append(min(looks[-1] + step, max_seeds))
     return tuple(looks)
+
+
+def can_decide(max_seeds: int, pairs: int, confidence: float = 0.95) -> bool:
+    """Whether any pair of a family can be decided: whether so many assignments exist that the level holds two of them.
+
+    Two assignments, the observed one and the one with both groups exchanged, have the largest difference of means.
+
+    Args:
+      max_seeds: Number of runs of each algorithm at the last look.
+      pairs: Number of pairs of the family, each of which may be equal.
+      confidence: Confidence level of the family, in (0, 1).
+    """
+    looks = looks_up_to(max_seeds)
+    sizes = (last - first for first, last in itertools.pairwise((0, *looks)))
+    return math.prod(math.comb(2 * size, size) for size in sizes) >= 2 * pairs * len(looks) / (1 - confidence)
 
 
 class PairTest:

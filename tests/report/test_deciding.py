@@ -207,6 +207,12 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
         ((ALGO, ALGO), {"env_steps": None}, TypeError, "^compare takes env_steps, the number of environment steps"),
         ((ALGO, ALGO), {"max_seeds": 3}, ValueError, "^max_seeds must be a whole number from 4 to .*, got 3$"),
         (
+            (ALGO, ALGO, ALGO),
+            {"max_seeds": 4},
+            ValueError,
+            r"^max_seeds is 4, .* at a confidence of 0\.95 over 3 pairs; it takes at least 5\.$",
+        ),
+        (
             (ALGO, ALGO),
             {"metric": "lenght"},
             ValueError,

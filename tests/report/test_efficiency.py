@@ -23,6 +23,8 @@ def result_of(values: np.ndarray, environment: str = "cartpole", metric: str = "
 
 def slow_first_step(values: np.ndarray, good: np.ndarray, steps: np.ndarray, level: float) -> float:
     """The first of a fine grid of steps at which the interpolated run is at the level."""
+    begun = next((i for i, each in enumerate(values) if np.isfinite(each)), len(good))
+    values, good, steps = values[begun:], good[begun:], steps[begun:]
     ended = next((i for i, each in enumerate(good) if not each), len(good))
     if ended == 0:
         return math.inf
@@ -39,6 +41,8 @@ def test_first_steps_are_those_of_a_slow_search(direction: int) -> None:
     finite = generator.random((40, 6)) > 0.1
     finite = np.minimum.accumulate(finite, axis=1)
     steps = np.asarray([10, 20, 40, 50, 80, 100])
+    values[finite[:, 0] & (np.arange(40) % 2 == 0), 0] = np.nan  # of a metric that begins later
+    assert np.any(np.isnan(values[:, 0]) & finite[:, 1] & (values[:, 1] >= 1.0))
     got = first_steps(values * direction, finite, steps, 1.0 * direction, direction)
     expected = np.asarray([slow_first_step(*row, steps, 1.0) for row in zip(values, finite, strict=True)])
     assert np.isinf(expected).sum() in range(5, 36)  # both kinds occur
@@ -77,6 +81,21 @@ def test_a_comparison_has_the_steps_to_a_level() -> None:
     assert rows.loc["fast", ["median", "low", "high", "reached", "seeds"]].tolist() == [200.0, 200.0, 200.0, 1.0, 8]
     assert rows.loc["slow", "median"] == math.inf and rows.loc["slow", "reached"] == pytest.approx(3 / 8)
     assert "200" in str(comparison.steps_to(10.0, "cartpole"))
+
+
+def test_a_metric_of_training_counts_from_its_first_value() -> None:
+    """With `eval_at_start=True` it is nan at step 0, in all runs."""
+    values = np.tile([np.nan, 10.0, 20.0], (1, 8, 1)).astype(np.float32)
+    attrs = {"algorithm": "ppo", "environment": "cartpole"}
+    metrics = {"return": np.nan_to_num(values), "reward": values}
+    results = {
+        name: Result(metrics_dataset(metrics, seeds=range(8), env_steps=[0, 100, 200], attrs=attrs), {})
+        for name in ("one", "other")
+    }
+    comparison = jaxrl.compare(results, metric="reward")
+    assert [row[1:5] for row in comparison.steps_to(5.0).rows] == [(100.0, 100.0, 100.0, 1.0)] * 2
+    assert [row[1:5] for row in comparison.steps_to(15.0).rows] == [(150.0, 150.0, 150.0, 1.0)] * 2
+    assert jaxrl.compare(results).steps_to(5.0).rows[0][1] == 50.0
 
 
 def test_steps_count_up_to_the_last_that_all_lines_have() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from jaxrl.results.sequential import Design, Family, PairTest, _assignments, looks_up_to, most_equal_pairs
+from jaxrl.results.sequential import Design, Family, PairTest, _assignments, can_decide, looks_up_to, most_equal_pairs
 
 PAIRS = ((0, 1), (0, 2), (1, 2))
 TIE = 1e-7
@@ -183,6 +183,26 @@ def test_bytes_are_those_of_the_arrays_after_all_looks():
     drawn = assignments_of(blocks_of(0))
     of_assignments = sum(each.nbytes for each in drawn) + drawn[-1].astype(np.float64).nbytes
     assert design.num_bytes(5) == 5 * sum(each.nbytes for each in arrays) + of_assignments
+
+
+@pytest.mark.parametrize(
+    ("max_seeds", "pairs", "confidence", "expected"),
+    [
+        (4, 1, 0.95, True),
+        (4, 3, 0.95, False),
+        (5, 3, 0.95, True),
+        (4, 1, 0.99, False),
+        (6, 1, 0.99, True),
+        (9, 1_000, 0.95, False),
+        (16, 1_000, 0.95, True),
+    ],
+)
+def test_too_few_runs_decide_nothing_even_if_every_run_of_one_is_better(max_seeds, pairs, confidence, expected):
+    design = Design.of(max_seeds, pairs, confidence)
+    test, values = PairTest(design), np.random.default_rng(0).normal([[100.0], [0.0]], size=(2, max_seeds))
+    for first, last in itertools.pairwise((0, *design.looks)):
+        test.add(*values[:, first:last])
+    assert test.rejects((1 - confidence) / pairs) is expected is can_decide(max_seeds, pairs, confidence)
 
 
 def test_looks_double_at_most():

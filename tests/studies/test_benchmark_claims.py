@@ -1,5 +1,6 @@
 """The study of the benchmark's claims: settings, numbers of seeds, simulated searches, ranks, and its tables."""
 
+import itertools
 import re
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,23 @@ def test_searches_by_few_seeds_are_optimistic() -> None:
     apart = {"low": np.zeros(8) + draws.normal(size=8) * 1e-3, "high": np.ones(8)}
     few, regret = optimism(apart, 2, 100)
     assert few.tolist() == [0.0] * 100 and regret.tolist() == [0.0] * 100
+
+
+def test_searches_are_those_of_all_choices_of_seeds() -> None:
+    """Two candidates of four seeds have 36 equally likely pairs of choices of two seeds each."""
+    values = {"one": np.array([0.0, 1.0, 5.0, 9.0]), "other": np.array([2.1, 3.3, 4.6, 7.2])}
+    means, every = [each.mean() for each in values.values()], []
+    for choices in itertools.product(itertools.combinations(range(4), 2), repeat=2):
+        few = [each[list(at)].mean() for each, at in zip(values.values(), choices, strict=True)]
+        others = [np.delete(each, at).mean() for each, at in zip(values.values(), choices, strict=True)]
+        won = 0 if few[0] > few[1] else 1
+        assert few[0] != few[1]
+        every.append((few[won] - others[won], max(means) - means[won]))
+    samples = optimism(values, 2, 20_000)
+    for own, exact in zip(samples, np.array(every).T, strict=True):
+        assert own.mean() == pytest.approx(exact.mean(), abs=4.5 * exact.std() / np.sqrt(20_000))
+        assert own.std() == pytest.approx(exact.std(), rel=0.03)
+        assert set(np.round(own, 9)) == set(np.round(exact, 9))
 
 
 def test_all_seeds_leave_none_to_test_on() -> None:

@@ -11,6 +11,20 @@ FAULTS = (
         "tests/report/test_efficiency.py::test_first_steps_are_those_of_a_slow_search",
     ),
     Fault(
+        "level-that-holds-one-assignment-of-two",
+        "jaxrl/results/sequential.py",
+        ">= 2 * pairs * len(looks) / (1 - confidence)",
+        ">= pairs * len(looks) / (1 - confidence)",
+        "tests/results/test_sequential.py::test_too_few_runs_decide_nothing_even_if_every_run_of_one_is_better",
+    ),
+    Fault(
+        "levels-interpolated-from-before-the-first-value",
+        "jaxrl/report/efficiency.py",
+        "if at > begun:",
+        "if at:",
+        "tests/report/test_efficiency.py::test_first_steps_are_those_of_a_slow_search",
+    ),
+    Fault(
         "interval-of-a-median-one-rank-too-narrow",
         "jaxrl/report/efficiency.py",
         "return median, float(ordered[rank - 1]), float(ordered[count - rank])",
@@ -353,6 +367,27 @@ FAULTS = (
         "jnp.where(mask, 0.0, -jnp.inf)",
         "jnp.where(mask, 0.0, 0.0)",
         "tests/benchmark/test_benchmark_references.py::test_random_actions_are_allowed_and_equally_likely",
+    ),
+    Fault(
+        "runs-left-out-before-they-fail",
+        "jaxrl/benchmark/data.py",
+        "values = np.where(_failed(result), np.nan, values)",
+        "values = np.where(_failed(result)[:, -1:], np.nan, values)",
+        "tests/benchmark/test_benchmark_cells.py::test_a_run_counts_until_the_evaluation_at_which_it_fails",
+    ),
+    Fault(
+        "optimism-of-seeds-that-chose",
+        "bench/studies/benchmark_claims.py",
+        "orders[:, tuning_seeds:].mean(axis=1)",
+        "orders.mean(axis=1)",
+        "tests/studies/test_benchmark_claims.py::test_searches_are_those_of_all_choices_of_seeds",
+    ),
+    Fault(
+        "needed-seeds-by-the-error-of-one-side",
+        "bench/studies/benchmark_claims.py",
+        "error = parts[0] + parts[1]",
+        "error = parts[0]",
+        "tests/studies/test_benchmark_claims.py::test_the_number_of_seeds_has_the_power_of_a_normal_approximation",
     ),
     Fault(
         "cells-verified-by-their-own-seeds",
