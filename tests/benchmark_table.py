@@ -2,7 +2,8 @@
 
     python tests/benchmark_table.py        writes it
 
-The page is written by hand, but for the part between `<!-- cells:begin -->` and `<!-- cells:end -->`.
+The page is written by hand, but for the parts between `<!-- cells:begin -->` and `<!-- cells:end -->`, and between
+`<!-- published:begin -->` and `<!-- published:end -->`.
 """
 
 import contextlib
@@ -13,15 +14,19 @@ from envs.errors import UserValueError
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.data import Benchmark, load
 from jaxrl.benchmark.measured import measured
+from jaxrl.benchmark.published import beside_published
 from jaxrl.benchmark.references import OPTIMUM, reference
 
 PAGE = Path(__file__).parent.parent / "docs" / "results" / "benchmark.md"
-PART = re.compile(r"(<!-- cells:begin -->\n).*?(<!-- cells:end -->)", flags=re.DOTALL)
 
 
 def generated(text: str) -> str:
-    """A page with the table of the data that the clone has."""
-    return PART.sub(lambda part: f"{part[1]}\n{table(load())}\n\n{part[2]}", text)
+    """A page with the tables of the data that the clone has."""
+    benchmark = load()
+    for name, content in (("cells", table(benchmark)), ("published", published(benchmark))):
+        part = re.compile(rf"(<!-- {name}:begin -->\n).*?(<!-- {name}:end -->)", flags=re.DOTALL)
+        text = part.sub(lambda match, content=content: f"{match[1]}\n{content}\n\n{match[2]}", text)
+    return text
 
 
 def table(benchmark: Benchmark) -> str:
@@ -29,7 +34,8 @@ def table(benchmark: Benchmark) -> str:
     rows, known = benchmark.table().to_pandas(), measured(benchmark.directory)
     hours = rows["seconds"].sum() / 3600
     lines = [
-        f"{len(benchmark.cells)} of {len(CELLS)} cells, trained in {hours:.1f} hours:",
+        f"{len(benchmark.cells)} of {len(CELLS)} cells, trained in {hours:.1f} hours on two cores "
+        f"({2 * hours:.1f} core-hours):",
         "",
         "| Task | Algorithm | Settings | Environment steps | Return | Normalised | Seeds |",
         "|---|---|---|---|---|---|---|",
@@ -49,6 +55,20 @@ def table(benchmark: Benchmark) -> str:
             seeds = f"{row['seeds']}" + (f", {row['failed']} failed" if row["failed"] else "")
             parts = (name, row["algorithm"], row["settings"], f"{row['env_steps']:,}", interval, normalised, seeds)
             lines.append(f"| {' | '.join(parts)} |")
+    return "\n".join(lines)
+
+
+def published(benchmark: Benchmark) -> str:
+    """Returns that others publish after as many environment steps as ours have."""
+    lines = [
+        "| Task | Algorithm | Source | Runs | Environment steps | Published | Ours | Worse |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in beside_published(benchmark).to_pandas().to_dict("records"):
+        if row["worse"] != "shorter":
+            ours = f"{number(row['iqm'])} [{number(row['low'])}, {number(row['high'])}]"
+            parts = (row["task"], row["algorithm"], row["source"], str(row["runs"]), f"{row['env_steps']:,}")
+            lines.append(f"| {' | '.join(parts)} | {number(row['published'])} | {ours} | {row['worse']} |")
     return "\n".join(lines)
 
 

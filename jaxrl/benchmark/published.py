@@ -10,6 +10,8 @@ from jaxrl.benchmark.cells import cell
 from jaxrl.benchmark.data import Benchmark, estimates_at
 from jaxrl.results.tables import Table
 
+FEWER = 0.03  # share by which environment steps that count as equal may be fewer
+
 __all__ = ["PUBLISHED", "Published", "beside_published"]
 
 
@@ -51,6 +53,10 @@ def beside_published(benchmark: Benchmark, task: str | None = None, *, confidenc
     others are returns of trained policies. Those of the benchmark are greedy returns after training for as many steps,
     interpolated between two evaluations, or after all steps of the cell if it has fewer, which `our_steps` shows.
 
+    The column `worse` says whether ours is worse after equally many steps, or up to 3 % fewer: "yes" if the published
+    return is above our interval, "unclear" if it is in the interval above our interquartile mean, otherwise "no"; and
+    "shorter" where our training has fewer steps, so that the two cannot be compared.
+
     Args:
       benchmark: Data of the benchmark.
       task: Task of the rows; None for all.
@@ -68,7 +74,10 @@ def beside_published(benchmark: Benchmark, task: str | None = None, *, confidenc
             at = min(row.env_steps, int(result.metrics["env_step"][-1]))
             value, low, high, _, count = estimates_at(result, at, confidence)
             theirs = (row.task, row.algorithm, row.source, row.runs, row.env_steps, row.value)
-            rows.append((*theirs, at, count, value, low, high))
+            worse = "no" if row.value <= value else "unclear" if row.value <= high else "yes"
+            if at < (1 - FEWER) * row.env_steps:
+                worse = "shorter"
+            rows.append((*theirs, at, count, value, low, high, worse))
     columns = (
         "task",
         "algorithm",
@@ -81,6 +90,7 @@ def beside_published(benchmark: Benchmark, task: str | None = None, *, confidenc
         "iqm",
         "low",
         "high",
+        "worse",
     )
     title = f"published returns, and interquartile means of the benchmark with {confidence:.0%} intervals"
     return Table(title, columns, tuple(rows), 3, decimals={"published": 1})

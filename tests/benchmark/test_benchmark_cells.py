@@ -338,6 +338,19 @@ def test_published_returns_are_of_cells_and_beside_ours_after_as_many_steps(
     theirs = [Published("Ours", "a2c", "delayed-choice", steps, 1.5, 2) for steps in (1_260, 10**9)]
     monkeypatch.setattr("jaxrl.benchmark.published.PUBLISHED", (*theirs, *PUBLISHED))
     between, behind = beside_published(load(tmp_path)).to_pandas().to_dict("records")
+    assert behind["worse"] == "shorter"
+    last, high = (load(tmp_path).table().to_pandas()[name].item() for name in ("iqm", "high"))
+    assert last < high
+    for value, steps, worse in (
+        (last, 2_400, "no"),
+        (high, 2_400, "unclear"),
+        (high + 0.01, 2_400, "yes"),
+        (high + 0.01, 2_474, "yes"),  # 3 % more
+        (high + 0.01, 2_475, "shorter"),
+    ):
+        row = Published("Theirs", "a2c", "delayed-choice", steps, value, 1)
+        monkeypatch.setattr("jaxrl.benchmark.published.PUBLISHED", (row,))
+        assert beside_published(load(tmp_path)).to_pandas()["worse"].tolist() == [worse]
     kept = load(tmp_path).result("a2c", "delayed-choice")
     steps, values = kept.metrics["env_step"].values, kept.values("return")[0]
     after = int(np.searchsorted(steps, 1_260))
