@@ -113,7 +113,9 @@ def _best(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> p
         for share in settings.shares:
             values, at = ends(benchmark, task, share)
             best = max(values, key=lambda name: float(iqm(values[name])))
-            row = {"task": task, "env_steps": at, "algorithms": len(values), "best": best}
+            settings_from = benchmark.result(best, task).metrics.attrs["settings_from"]
+            origin = "defaults" if settings_from == "defaults" else "preset"
+            row = {"task": task, "env_steps": at, "algorithms": len(values), "best": best, "settings": origin}
             rows.append(row | {"iqm": float(iqm(values[best])), "not told apart": ", ".join(alike(values, best))})
     return pandas.DataFrame(rows)
 

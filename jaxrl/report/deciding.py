@@ -63,9 +63,9 @@ def decide(
 ) -> SequentialComparison:
     """Train algorithms in blocks of seeds until every pair on every task is decided, or has all its seeds.
 
-    No two algorithms share a seed. Returns of one program with equal seeds would depend on each other, and an exchange
-    of the algorithms of single runs would not keep this dependence; equal seeds of different programs have nothing in
-    common.
+    No two algorithms share a seed. Returns with equal seeds would depend on each other, by all random numbers in one
+    program and by those of evaluations in different ones, and an exchange of the algorithms of single runs would not
+    keep this dependence.
 
     Args:
       contestants: Algorithms.

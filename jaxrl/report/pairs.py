@@ -61,7 +61,9 @@ def chance_of(ours: Sequence[Scores], theirs: Sequence[Scores], direction: int, 
     """Probability that our run is better than theirs, ties counting one half, as a mean over tasks.
 
     Lines of one program that were trained on equal seeds are compared in pairs of runs with the same seed, of which
-    neither failed. Equal seeds of different algorithms, environments or configurations have nothing in common.
+    neither failed. Equal seeds of different algorithms, environments or configurations are not paired: the keys of an
+    evaluation depend on the seed and the iteration alone, so that they may share first states and noise, but not by
+    design. They are treated as independent, which is conservative where this correlation is positive.
 
     Args:
       ours, theirs: Scores of both on each task, in one order.

@@ -114,6 +114,7 @@ def test_a_small_run_writes_the_tables(tmp_path: Path) -> None:
     tables = {file.stem: pandas.read_csv(file) for file in (tmp_path / "study").glob("*.csv")}
     assert {name: len(table) for name, table in tables.items()} == {"best": 4, "seeds": 1, "tuning": 1, "ranks": 1}
     last = tables["best"].iloc[-1]
+    assert last["settings"] == "defaults"  # there is no preset on this task
     assert last["iqm"] == 1.0 and last["best"] == "ppo" and "a2c" in last["not told apart"].split(", ")
     assert tables["seeds"]["fewest"].item() == SEEDS[0]
     assert tables["tuning"][["optimism", "regret", "best chosen"]].values.tolist() == [[0.0, 0.0, 1.0]]
