@@ -82,8 +82,8 @@ class Comparison:
           `failed` that of the others, and `steps` the number of environment steps of the training, of all tasks.
           `p_value` is that of the hypothesis that the runs of a line and of the baseline that did not fail have one
           distribution of values, by permutations, corrected by Holm's method for the number of lines compared with the
-          baseline in this table; tables of several tasks are not corrected for the number of tasks. Values of a task whose optimum is known for a line have the columns `optimum`, `gap` and
-          `gap_percent` of `Result.table`.
+          baseline in this table; tables of several tasks are not corrected for the number of tasks. Values of a task
+          whose optimum is known for a line have the columns `optimum`, `gap` and `gap_percent` of `Result.table`.
 
         Raises:
           ValueError: There is no such task.
