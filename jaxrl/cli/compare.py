@@ -12,7 +12,7 @@ from jaxrl.cli.dataclass_options import WholeNumber
 from jaxrl.cli.named_runs import named_sources
 from jaxrl.cli.parsing import CommandError, Trust
 from jaxrl.report.comparing import compare
-from jaxrl.report.saving import check_place
+from jaxrl.report.saving import check_place, is_picture, steps_to_each
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,9 @@ class Compare:
     """Values that count as 0 and as 1 on each task, such as cartpole=9.5:500; or benchmark, where 0 is the return of
     random actions, and 1 the optimum if it is known, otherwise the best of the benchmark; by default, with several
     tasks, the values of the lowest and the highest run."""
+    level: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[LEVEL|TASK=LEVEL ...]")] = ()
+    """Value of the metric, such as 475, or for each of several tasks, such as cartpole=475: a table of the environment
+    steps after which half of the runs have reached it is added, and with --out the file steps.csv."""
     confidence: float = 0.95
     """Confidence level of all intervals."""
     trust: Trust = False
@@ -97,15 +100,17 @@ class Compare:
             confidence=self.confidence,
             trust=self.trust,
         )
-        print(comparison)
+        level = levels(self.level)
+        steps = {} if level is None else steps_to_each(comparison, level)
+        print(comparison, *steps.values(), sep="\n\n")
         if self.out is not None:
-            print(f"\nWrote {comparison.save(self.out)}.")
+            print(f"\nWrote {comparison.save(self.out, level=None if is_picture(self.out) else level)}.")
         return 0
 
     def _decide(self, training: dict[str, Any]) -> int:
         """Train algorithms until pairs are decided, and print the decisions."""
-        if self.normalise or self.trust or self.to:
-            flag = "normalise" if self.normalise else "trust" if self.trust else "to"
+        if self.normalise or self.trust or self.to or self.level:
+            flag = "normalise" if self.normalise else "trust" if self.trust else "to" if self.to else "level"
             raise CommandError(f"--{flag} has no effect with --until decided; leave it out")
         if not self.tasks:
             raise CommandError("--until decided takes --tasks with the environments to train on, such as cartpole")
@@ -126,6 +131,20 @@ class Compare:
         if self.out is not None:
             print(f"\nWrote {self.out}.")
         return 128 + decided.stopped_by_signal if decided.stopped_by_signal else 0
+
+
+def levels(words: Sequence[str]) -> float | dict[str, float] | None:
+    """One level, or levels by task; None without any."""
+    values = {}
+    for word in words:
+        task, _, number = word.rpartition("=")
+        try:
+            values[task] = float(number)
+        except ValueError:
+            raise CommandError(f"--level takes a number, such as 475, or TASK=LEVEL, got {word}") from None
+    if "" in values and len(words) > 1:
+        raise CommandError(f"--level takes one number, or TASK=LEVEL for each task, got {' '.join(words)}")
+    return values.get("", values or None)
 
 
 def references(words: Sequence[str]) -> dict[str, tuple[float, float]]:

@@ -227,21 +227,24 @@ class Comparison:
 
         return draw_profiles(self, path, ax)
 
-    def save(self, path: str | Path) -> Path:
+    def save(self, path: str | Path, *, level: float | Mapping[str, float] | None = None) -> Path:
         """Write figures (.png, .pdf, .svg) and tables (.csv) into a directory, or the learning curves into one file.
 
         Args:
           path: Directory, new or with an earlier comparison alone; or the name of a picture.
+          level: Value of the metric, or values by the names of tasks, whose table of `steps_to` is written to
+            `steps.csv`; None for no such table.
 
         Returns:
           The path.
 
         Raises:
           FileExistsError: The directory holds other files.
+          ValueError: A level is of no task, or is passed with the name of a picture.
         """
         from jaxrl.report.saving import save
 
-        return save(self, Path(path))
+        return save(self, Path(path), level)
 
     def normalised(self, task: str, values: np.ndarray) -> np.ndarray:
         """Values on the scale of a task's references; as they are without any."""

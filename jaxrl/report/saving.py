@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,24 +11,30 @@ from envs.files import replacing, writing
 from jaxrl.report.compared import Compared
 from jaxrl.report.pictures import draw_curves, draw_profiles
 from jaxrl.results.plotting.style import require_picture
+from jaxrl.results.tables import Table
 from jaxrl.results.text_tables import spreadsheet_cell
 
 if TYPE_CHECKING:
     import pandas
 
 FORMATS = ("png", "pdf", "svg")
-FIGURES, TABLES = ("curves", "profiles"), ("table", "tasks", "matrix", "differences")
+FIGURES, TABLES = ("curves", "profiles"), ("table", "tasks", "matrix", "differences", "steps")
 NAMES = frozenset([f"{name}.{suffix}" for name in FIGURES for suffix in FORMATS] + [f"{name}.csv" for name in TABLES])
 
-__all__ = ["check_place", "save"]
+__all__ = ["check_place", "is_picture", "save", "steps_to_each"]
 
 
-def save(comparison: Compared, path: Path) -> Path:
+def save(comparison: Compared, path: Path, level: float | Mapping[str, float] | None = None) -> Path:
     """Write a directory, or a figure with the learning curves; see `Comparison.save`."""
     check_place(path)
-    if _is_picture(path):
+    steps = {} if level is None else steps_to_each(comparison, level)
+    if is_picture(path):
+        if steps:
+            raise UserValueError(f"level takes effect only with a directory as path, got {str(path)!r}")
         draw_curves(comparison, path)
         return path
+    import pandas
+
     for suffix in FORMATS:
         draw_curves(comparison, path / f"curves.{suffix}")
         draw_profiles(comparison, path / f"profiles.{suffix}", None)
@@ -35,17 +42,35 @@ def save(comparison: Compared, path: Path) -> Path:
         "table": comparison.table().to_pandas(),
         "differences": comparison.differences.to_pandas(),
     }
-    if len(comparison.tasks) > 1:
-        import pandas
-
-        each = {task: comparison.table(task).to_pandas() for task in comparison.tasks}
-        tables["tasks"] = pandas.concat(each, names=["task"]).reset_index("task")
+    several = comparison.tasks if len(comparison.tasks) > 1 else []
+    for name, each in {"tasks": {task: comparison.table(task) for task in several}, "steps": steps}.items():
+        if each:
+            frames = {task: table.to_pandas() for task, table in each.items()}
+            tables[name] = pandas.concat(frames, names=["task"]).reset_index("task")
     if comparison.direction:
         matrix = comparison.matrix().to_dataframe().reset_index()
         tables["matrix"] = matrix[matrix["name"] != matrix["than"]]
     for name, frame in tables.items():
         _write(frame, path / f"{name}.csv")
     return path
+
+
+def steps_to_each(comparison: Compared, level: float | Mapping[str, float]) -> dict[str, Table]:
+    """The tables of `Comparison.steps_to`, by task.
+
+    Args:
+      comparison: Comparison.
+      level: Value to reach, or values by the names of tasks.
+
+    Raises:
+      ValueError: One level is passed for several tasks, a task is unknown, or a level is not finite.
+    """
+    if isinstance(level, Mapping):
+        return {task: comparison.steps_to(each, task) for task, each in level.items()}
+    if len(comparison.tasks) > 1:
+        tasks = ", ".join(comparison.tasks)
+        raise UserValueError(f"level takes a value for each of {tasks}, such as {{{comparison.tasks[0]!r}: {level}}}")
+    return {comparison.tasks[0]: comparison.steps_to(level)}
 
 
 def check_place(path: Path) -> None:
@@ -55,7 +80,7 @@ def check_place(path: Path) -> None:
       ValueError: The name has another suffix, or the path is a file.
       FileExistsError: The directory holds other files.
     """
-    if _is_picture(path):
+    if is_picture(path):
         require_picture(path)
         return
     if path.exists() and not path.is_dir():
@@ -66,7 +91,8 @@ def check_place(path: Path) -> None:
         raise ExistsError(f"{path} holds other files, such as {others[0]}; choose a new directory.")
 
 
-def _is_picture(path: Path) -> bool:
+def is_picture(path: Path) -> bool:
+    """Whether a path is that of a picture rather than of a directory."""
     return bool(path.suffix) and not path.is_dir()
 
 

@@ -545,7 +545,11 @@ def test_the_command_prints_the_comparison_and_writes_the_three_formats(runs, co
     frame = comparison.table().to_pandas()
     pandas.testing.assert_frame_equal(pandas.read_csv(out / "table.csv"), frame, rtol=1e-12)
     assert len(pandas.read_csv(out / "matrix.csv")) == 6
-    assert comparison.save(out) == out  # again
+    assert comparison.save(out) == out and not (out / "steps.csv").exists()  # again
+    assert comparison.save(out, level=200) == out
+    frame = pandas.read_csv(out / "steps.csv").set_index("task")
+    assert frame["median"].tolist() == comparison.steps_to(200).to_pandas()["median"].tolist()
+    assert set(frame.index) == {"cartpole"}
     (out / "thesis.txt").touch()
     assert cli.main(["compare", *paths, "--out", str(out)]) == 2 and not capsys.readouterr().out  # before it computes
     with pytest.raises(FileExistsError, match=r"holds other files, such as thesis\.txt; choose a new directory"):
@@ -560,6 +564,27 @@ def test_the_command_takes_names_and_tasks(runs, on_tasks, tmp_path, capsys):
     words = [f"{name}={folder / name}" for folder in (runs, tmp_path) for name in ("dqn", "ppo")]
     assert cli.main(["compare", *words, "--normalise", "cartpole=0:500", "acrobot=-500:0"]) == 0
     assert "normalised return over 2 tasks" in capsys.readouterr().out
+    at_levels = ["--level", "cartpole=100", "acrobot=-89.5", "--out", str(tmp_path / "out")]
+    assert cli.main(["compare", *words, *at_levels]) == 0
+    printed = capsys.readouterr().out
+    assert "until return on cartpole is 100" in printed and "until return on acrobot is -89.5" in printed
+    steps = pandas.read_csv(tmp_path / "out" / "steps.csv")
+    assert steps["task"].tolist() == ["cartpole"] * 2 + ["acrobot"] * 2 and steps["name"].tolist() == ["dqn", "ppo"] * 2
+    paths = [str(runs / name) for name in ("dqn", "ppo")]
+    assert cli.main(["compare", *paths, "--level", "-100", "--out", str(tmp_path / "curves.png")]) == 0
+    assert "until return on cartpole is -100" in capsys.readouterr().out
+    for level, sentence in (
+        (["x"], "--level takes a number, such as 475, or TASK=LEVEL, got x"),
+        (["1", "2"], "--level takes one number, or TASK=LEVEL for each task, got 1 2"),
+        (["1"], "level takes a value for each of cartpole, acrobot, such as {'cartpole': 1.0}"),
+        (["cartpol=1"], "task is 'cartpol'; did you mean 'cartpole'?"),
+        (["cartpole=nan"], "level takes a finite value of return, got nan"),
+    ):
+        assert cli.main(["compare", *words, "--level", *level]) == 2
+        out, error = capsys.readouterr()
+        assert sentence in error and not out
+    with pytest.raises(ValueError, match=r"^level takes effect only with a directory as path, got .*\.png'$"):
+        jaxrl.compare(dict(zip("ab", paths, strict=True))).save(tmp_path / "curves.png", level=1.0)
     expected = {name: [str(runs / name), str(tmp_path / name)] for name in ("dqn", "ppo")}
     assert named_sources(words) == expected
     (folder := tmp_path / "lr=1").mkdir()

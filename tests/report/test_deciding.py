@@ -320,6 +320,7 @@ def test_the_command_passes_its_options_and_prints_the_decisions(monkeypatch, ca
         ("ppo a2cc --until decided --tasks cartpole", "There is no algorithm 'a2cc'; did you mean 'a2c'?"),
         ("ppo a2c --until decided", "--until decided takes --tasks with the environments to train on"),
         ("ppo a2c --max-seeds 8", "--max-seeds has an effect only with --until decided; leave it out"),
+        ("ppo a2c --until decided --tasks cartpole --level 1", "--level has no effect with --until decided"),
         ("ppo a2c --until decided --tasks cartpole --trust", "--trust has no effect with --until decided"),
     ],
 )
