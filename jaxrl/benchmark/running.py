@@ -110,10 +110,9 @@ def verify(
             break
         last, both = int(stored.metrics["env_step"][-1]), (stored, again)
         old, new = (estimates_at(result, last, confidence) for result in both)
-        failed = [int(result.failed_runs().sum()) for result in both]
-        returns = [
-            [np.append(returns_at(result, last), [-np.inf] * count)] for result, count in zip(both, failed, strict=True)
-        ]
+        sound = [returns_at(result, last) for result in both]
+        failed = [len(result.seeds) - len(values) for result, values in zip(both, sound, strict=True)]
+        returns = [[np.append(values, [-np.inf] * count)] for values, count in zip(sound, failed, strict=True)]
         p_values.append(improvement_p_value(*returns))
         inside = "yes" if old[1] <= new[0] <= old[2] else "no"
         rows.append((each.environment, each.algorithm, *old[:3], *new[:3], inside, *failed))
