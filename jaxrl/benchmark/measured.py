@@ -57,7 +57,7 @@ def measured(directory: Path, *, trust: bool = False) -> dict[str, Measured]:
         lines = content.decode("utf-8").splitlines()
         rows = [line for line in lines if not line.startswith(SEAL)]
         if rows == lines and not trust:
-            raise ValueError("it has no checksum")
+            raise ResultError("it has no checksum")
         return {
             task: Measured(task, int(episodes), float(random), float(error), float(optimum) if optimum else None)
             for task, episodes, random, error, optimum in list(csv.reader(rows))[1:]
