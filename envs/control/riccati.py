@@ -22,6 +22,8 @@ __all__ = [
 ]
 
 DEVIATIONS = 5.0  # of an action from its mean, within which it counts as always
+_LEAST_WEIGHT = 2e-292  # smaller weights count as 0: their products with matrices lose their precision
+_ROUNDING = 1e-9  # of a matrix, relative to its norm
 
 
 class Problem(NamedTuple):
@@ -62,7 +64,10 @@ class Law(NamedTuple):
 
 
 class Infinite(NamedTuple):
-    """The solution over an infinite horizon: value matrix `[n, n]`, gain `[m, n]` and expected cost."""
+    """The solution over an infinite horizon: value matrix `[n, n]`, gain `[m, n]` and expected cost.
+
+    The gain does not stabilise states that grow and cost nothing.
+    """
 
     value: np.ndarray
     gain: np.ndarray
@@ -74,8 +79,10 @@ def precommitted(problem: Problem, weights: np.ndarray) -> Law:
 
     Args:
       problem: Problem.
-      weights: Weights `[T]` of the costs at each step, Gamma(0), ..., Gamma(T - 1), at least 0.
+      weights: Weights `[T]` of the costs at each step, Gamma(0), ..., Gamma(T - 1), at least 0; below 2e-292 they count
+        as 0.
     """
+    weights = np.where(np.asarray(weights) < _LEAST_WEIGHT, 0.0, weights)
     gains = np.zeros((len(weights), *problem.b.T.shape))
     value = np.zeros_like(problem.a)
     for time in reversed(range(len(weights))):
@@ -108,6 +115,9 @@ def sophisticated(problem: Problem, curve: np.ndarray) -> Law:
 def infinite_horizon(problem: Problem, discount: float) -> Infinite:
     """The solution under an exponential discount and without a last step, by the algebraic Riccati equation.
 
+    Of the solutions of this equation it is the least one that is not negative, the limit of long horizons. States that
+    cost nothing and grow without inputs have other solutions too: they are left out of the equation.
+
     Args:
       problem: Problem whose state is observed.
       discount: Discount factor gamma, from 0 to 1.
@@ -121,9 +131,12 @@ def infinite_horizon(problem: Problem, discount: float) -> Infinite:
         raise UserValueError(
             "discount is 1, under which noise has an infinite cost over an infinite horizon; it takes a number below 1."
         )
-    root = np.sqrt(discount)
+    root, free = np.sqrt(discount), growing_for_free(problem, discount)
     try:
-        value = sla.solve_discrete_are(root * problem.a, root * problem.b, problem.q, problem.r, s=problem.s)
+        if free is None:
+            value = sla.solve_discrete_are(root * problem.a, root * problem.b, problem.q, problem.r, s=problem.s)
+        else:
+            value = _value_beyond(problem, root, free)
     except np.linalg.LinAlgError:
         raise UserValueError(
             f"discount is {discount}, under which no linear law has a finite cost over an infinite horizon; it takes "
@@ -148,6 +161,50 @@ def unstabilised(a: np.ndarray, b: np.ndarray) -> complex | None:
             if np.linalg.svd(shifted, compute_uv=False)[-1] <= 1e-6 * np.linalg.norm(shifted):
                 return complex(eigenvalue) if np.iscomplexobj(eigenvalue) else float(eigenvalue)
     return None
+
+
+def growing_for_free(problem: Problem, discount: float) -> np.ndarray | None:
+    """An orthonormal basis `[n, k]` of states that cost nothing without inputs, if some grow; None otherwise.
+
+    The inputs are those beyond the ones that minimise the cost of a step. States grow if their costs would not vanish
+    under the discount: the pair of the discounted dynamics and the costs is not detectable.
+
+    Args:
+      problem: Problem whose state is observed.
+      discount: Discount factor gamma, from 0 to 1.
+    """
+    a, q = _without_cross_term(problem)
+    free = _null_space(q, float(np.linalg.norm(problem.q)))
+    while free.shape[1]:
+        moved = a @ free
+        kept = _null_space(moved - free @ (free.T @ moved), float(np.linalg.norm(a)))
+        if kept.shape[1] == free.shape[1]:
+            break
+        free = free @ kept
+    growth = np.sqrt(discount) * np.abs(np.linalg.eigvals(free.T @ a @ free))
+    return free if np.max(growth, initial=0.0) >= 1 - 1e-6 else None
+
+
+def _value_beyond(problem: Problem, root: float, free: np.ndarray) -> np.ndarray:
+    """The value of the states across those that cost nothing, which form a problem of their own."""
+    a, q = _without_cross_term(problem)
+    rest = sla.null_space(free.T)
+    if not rest.shape[1]:
+        return np.zeros_like(a)
+    own = sla.solve_discrete_are(root * rest.T @ a @ rest, root * rest.T @ problem.b, rest.T @ q @ rest, problem.r)
+    return rest @ own @ rest.T
+
+
+def _without_cross_term(problem: Problem) -> tuple[np.ndarray, np.ndarray]:
+    """A and Q of the problem whose inputs are those beyond -R^-1 S' x."""
+    gain = sla.solve(problem.r, problem.s.T, assume_a="pos")
+    return problem.a - problem.b @ gain, _symmetric(problem.q - problem.s @ gain)
+
+
+def _null_space(matrix: np.ndarray, scale: float) -> np.ndarray:
+    """An orthonormal basis of the vectors that a matrix maps to 0, up to rounding relative to a scale."""
+    _, sizes, rows = np.linalg.svd(matrix)
+    return rows[np.count_nonzero(sizes > _ROUNDING * scale) :].T
 
 
 def _best_gain(problem: Problem, value: np.ndarray, weight: float) -> np.ndarray:

@@ -11,6 +11,7 @@ from envs.control.riccati import (
     Infinite,
     Law,
     Problem,
+    growing_for_free,
     infinite_horizon,
     precommitted,
     reach_of,
@@ -87,11 +88,19 @@ def best_stationary_over_rates(problem: Problem, rates: np.ndarray, weights: np.
       The gain, its cost, and the mean over the nodes of its value matrices.
 
     Raises:
-      ValueError: No gain keeps the cost at every node finite, or a rate is not below 1.
+      ValueError: No gain keeps the cost at every node finite, some states grow and cost nothing, a rate is not below 1,
+        or the weights are not one of each rate, at least 0, with the sum 1.
     """
     rates, weights = np.asarray(rates, np.float64), np.asarray(weights, np.float64)
-    if np.any(rates >= 1) or np.any(rates < 0):
+    if rates.ndim != 1 or not rates.size or not np.all((rates >= 0) & (rates < 1)):
         raise UserValueError(f"rates are {rates}; each takes a number from 0 to below 1.")
+    if weights.shape != rates.shape or not np.all(weights >= 0) or abs(np.sum(weights) - 1) > 1e-6:
+        raise UserValueError(f"weights are {weights}; they take a number of at least 0 for each rate, with the sum 1.")
+    if growing_for_free(problem, float(np.max(rates))) is not None:
+        raise UserValueError(
+            "problem has states that grow and cost nothing, where one gain at all steps has no known optimum; it takes "
+            "a Q that sees all states that grow."
+        )
     firsts = [infinite_horizon(problem, rate).gain for rate in {float(np.max(rates)), float(np.median(rates))}]
     starting = problem.spread + np.outer(problem.mean, problem.mean)
 

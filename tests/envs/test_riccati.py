@@ -13,6 +13,7 @@ from envs.control import riccati
 from envs.control.riccati import Problem
 from envs.control.stationary_gains import best_stationary, best_stationary_over_rates
 
+RATES = np.array([0.5, 0.9]), np.array([0.5, 0.5])
 HYPERBOLIC = 1 / (1 + 0.3 * np.arange(12))
 CURVES = {
     "none": np.ones(12),
@@ -90,6 +91,55 @@ def test_long_horizons_have_the_cost_of_scipys_equation(discount: float) -> None
     for law in (riccati.precommitted(problem, curve), riccati.sophisticated(problem, curve)):
         assert law.cost == pytest.approx(cost, rel=1e-9)
         np.testing.assert_allclose(law.gains[0], riccati.infinite_horizon(problem, discount).gain, rtol=1e-9)
+
+
+def rotated(problem: Problem, seed: int = 0) -> Problem:
+    """The problem in other coordinates of the state, which changes no cost."""
+    turn = np.linalg.qr(np.random.default_rng(seed).normal(size=problem.a.shape))[0]
+    a, q, noise, spread = (turn @ each @ turn.T for each in (problem.a, problem.q, problem.noise, problem.spread))
+    return problem._replace(a=a, b=turn @ problem.b, q=q, s=turn @ problem.s, noise=noise, spread=spread)
+
+
+def free_of(a: Any, q: Any, b: Any, noise: float = 0.1) -> Problem:
+    a, q, b = (np.array(each, np.float64) for each in (a, q, b))
+    n, m = b.shape
+    return Problem(a, b, q, np.eye(m), np.zeros((n, m)), noise * np.eye(n), np.zeros(n), np.eye(n))
+
+
+FREE = {
+    "grows": (free_of([[2]], [[0]], [[1]]), 0.9),
+    "grows beside a cost": (free_of([[2, 0.3], [0, 1.1]], np.diag([0, 1]), [[0.5], [1]]), 0.9),
+    "stays": (free_of([[1, 0.1], [0, 1]], np.diag([0, 1]), [[0], [1]], noise=0), 1.0),
+    "drifts": (free_of([[1, 1], [0, 1]], np.zeros((2, 2)), [[0], [1]], noise=0), 1.0),
+    "turns": (free_of([[0, 1.2, 0.1], [-1.2, 0, 0], [0, 0, 0.9]], np.diag([0, 0, 1]), [[1], [0], [1]]), 0.95),
+    "grows as its inputs move it": (free_of([[2]], [[0.25]], [[1]])._replace(s=np.array([[0.5]])), 0.9),
+}
+
+
+@pytest.mark.parametrize("turned", [False, True], ids=["plain", "rotated"])
+@pytest.mark.parametrize("name", FREE)
+def test_states_that_grow_and_cost_nothing_are_not_stabilised(name: str, turned: bool) -> None:
+    """Long horizons approach the infinite one from below; a law that stabilises costs more."""
+    problem, discount = FREE[name]
+    steps = 400 if discount < 1 else 60
+    cost = riccati.precommitted(problem, discount ** np.arange(steps)).cost
+    infinite = riccati.infinite_horizon(rotated(problem) if turned else problem, discount)
+    assert infinite.cost == pytest.approx(cost, rel=1e-9, abs=1e-12)
+
+
+def test_a_state_that_costs_little_is_stabilised() -> None:
+    problem = free_of([[2]], [[1e-6]], [[1]])
+    cost = riccati.precommitted(problem, 0.9 ** np.arange(400)).cost
+    assert riccati.infinite_horizon(problem, 0.9).cost == pytest.approx(cost, rel=1e-9)
+    assert cost > 2
+
+
+def test_weights_that_vanish_within_an_episode_have_an_optimum() -> None:
+    """5e-4 ** 95 = 3e-314 is subnormal, and its products with matrices are not exact."""
+    problem = problem_of(13)
+    for discount in (5e-4, 3e-7):
+        cost = riccati.precommitted(problem, discount ** np.arange(100)).cost
+        assert cost == pytest.approx(riccati.precommitted(problem, discount ** np.arange(20)).cost, rel=1e-12)
 
 
 def test_without_noise_and_discount_too() -> None:
@@ -286,6 +336,17 @@ def test_reach_is_five_deviations_of_the_largest_action() -> None:
         (
             lambda p: best_stationary_over_rates(p, np.array([0.5, 1.0]), np.array([0.5, 0.5])),
             "rates are .*each takes a number from 0 to below 1",
+        ),
+        (
+            lambda p: best_stationary_over_rates(p, np.array([0.5, np.nan]), np.array([0.5, 0.5])),
+            "rates are .*each takes a number from 0 to below 1",
+        ),
+        (lambda p: best_stationary_over_rates(p, np.array([0.5]), np.array([0.5, 0.5])), "weights are .* each rate"),
+        (lambda p: best_stationary_over_rates(p, np.array([0.5, 0.9]), np.array([0.5, 0.4])), "with the sum 1"),
+        (lambda p: best_stationary_over_rates(p, np.array([0.5, 0.9]), np.array([-0.5, 1.5])), "at least 0"),
+        (
+            lambda p: best_stationary_over_rates(p._replace(a=2 * np.eye(3), q=0 * p.q, s=0 * p.s), *RATES),
+            "problem has states that grow and cost nothing",
         ),
     ],
 )
