@@ -22,6 +22,7 @@ __all__ = [
     "check_limit",
     "check_number",
     "check_positive",
+    "check_whole",
     "described",
     "each_setting",
     "in_interval",
@@ -141,6 +142,14 @@ def check_at_least(params: Params, **least: float) -> None:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values >= bound) & (values < math.inf))][:1]:
             raise UserValueError(f"env.{name} must be at least {bound} and finite, got {wrong}")
+
+
+def check_whole(params: Params, *names: str) -> None:
+    """Raise an error unless an environment's parameters are whole numbers; each may have an axis of settings."""
+    for name in names:
+        values = np.atleast_1d(np.asarray(getattr(params, name)))
+        for wrong in values[values != np.floor(values)][:1]:
+            raise UserValueError(f"env.{name} must be a whole number, got {wrong}")
 
 
 def each_setting(params: Params, axes: Mapping[str, int]) -> list[Any]:

@@ -246,7 +246,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
           The mean return of an episode, per agent if there are several; None (the default) if it is not known.
 
         Raises:
-          ValueError: There is no such kind, or the discount is invalid.
+          ValueError: There is no such kind, or the discount or a parameter is invalid.
         """
         del params, discount
         check_optimum_kind(kind)
@@ -333,6 +333,19 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
           ValueError: A parameter is invalid; the message has its name, its range and its value.
         """
         del params
+
+    def checked_params(self, params: Params = None) -> Any:
+        """The parameters, or the defaults for None, after `check_params`.
+
+        Args:
+          params: Parameters, concrete; None for the defaults.
+
+        Raises:
+          ValueError: A parameter is invalid.
+        """
+        params = self.default_params if params is None else params
+        self.check_params(params)
+        return params
 
     @in_own_settings
     def step(  # pyright: ignore[reportIncompatibleVariableOverride] -- gymnax's is compiled as it is defined

@@ -8,6 +8,8 @@ from envs.pytrees import DiscountLike, Number
 
 __all__ = ["at", "is_exponential", "of"]
 
+_ROUNDING = 1e-6  # of a curve in float32
+
 
 def at(curve: npt.ArrayLike, delays: Number) -> np.ndarray:
     """Values of Gamma at given delays.
@@ -34,15 +36,16 @@ def of(discount: DiscountLike, steps: int) -> np.ndarray:
     """Gamma(0), ..., Gamma(steps - 1) of a discount.
 
     Args:
-      discount: None for no discounting, a number from 0 to 1, a curve `[>= steps]`, or an object with `curve(horizon)`,
-        such as a discount of `jaxrl`.
+      discount: None for no discounting, a number from 0 to 1, a curve `[>= steps]` that starts at 1, or an object with
+        `curve(horizon)`, such as a discount of `jaxrl`.
       steps: Number of values, at least 1.
 
     Returns:
       float64 `[steps]`.
 
     Raises:
-      ValueError: The number is out of range, the curve is too short, or the discount is something else.
+      ValueError: The number is out of range, the curve is too short, does not start at 1 or has values that are
+        negative or not finite, or the discount is something else.
     """
     if discount is None:
         return np.ones(steps)
@@ -52,7 +55,14 @@ def of(discount: DiscountLike, steps: int) -> np.ndarray:
         raise UserValueError(
             f"discount is {discount!r}; it takes None, a number from 0 to 1, a curve, or an object with curve(horizon)."
         )
-    return np.float64(table) ** np.arange(steps) if table.ndim == 0 else at(table, np.arange(steps))
+    if table.ndim == 0:
+        return np.float64(table) ** np.arange(steps)
+    values = at(table, np.arange(steps))
+    if not abs(values[0] - 1) <= _ROUNDING:
+        raise UserValueError(f"discount must start at Gamma(0) = 1, got a curve that starts at {values[0]:.6g}.")
+    for step in np.flatnonzero(~((values >= 0) & np.isfinite(values)))[:1]:
+        raise UserValueError(f"discount must be finite and not negative, got {values[step]:.6g} at t = {step}.")
+    return values
 
 
 def is_exponential(curve: npt.ArrayLike) -> bool:
@@ -62,4 +72,5 @@ def is_exponential(curve: npt.ArrayLike) -> bool:
       curve: Discount curve `[n]`, Gamma(0) = 1, Gamma(1), ...
     """
     table = np.asarray(curve, np.float64)
-    return bool(np.all(np.abs(table - np.power(table[1] if len(table) > 1 else 1.0, np.arange(len(table)))) <= 1e-6))
+    powers = np.power(table[1] if len(table) > 1 else 1.0, np.arange(len(table)))
+    return bool(np.all(np.abs(table - powers) <= _ROUNDING))

@@ -165,10 +165,22 @@ class LinearQuadratic(base.Environment):
           u = -F y.
 
         Raises:
-          ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
+          ValueError: There is no such kind, or the discount or a parameter is invalid.
         """
-        params = self.default_params if params is None else params
-        return stationary_gains.best_law(_problem(params), discount, int(params.max_steps_in_episode), kind)
+        problem = self.problem(params)
+        steps = int((self.default_params if params is None else params).max_steps_in_episode)
+        return stationary_gains.best_law(problem, discount, steps, kind)
+
+    def problem(self, params: LinearQuadraticParams | None = None) -> riccati.Problem:
+        """The task as a linear-quadratic problem in float64, for the functions of `riccati` and `stationary_gains`.
+
+        Args:
+          params: Parameters, concrete; None for the defaults.
+
+        Raises:
+          ValueError: A parameter is invalid.
+        """
+        return _problem(self.checked_params(params))
 
     def draw(self, ax: "Axes", state: LinearQuadraticState, params: LinearQuadraticParams) -> None:
         """A bar for each number of the state, relative to its standard deviation at the start."""

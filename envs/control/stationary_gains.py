@@ -37,15 +37,10 @@ def best_law(
       starts: Number of random starts of the stationary one, see `best_stationary`.
 
     Raises:
-      ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
+      ValueError: There is no such kind, or the discount is invalid.
     """
     base.check_optimum_kind(kind)
     curve = discount_curves.of(discount, steps)
-    if not np.all(curve >= 0):
-        raise UserValueError(
-            f"discount of a linear-quadratic task must not be negative, got {curve[~(curve >= 0)][0]:.6g}; "
-            "a negative cost has no optimum."
-        )
     if kind == "stationary":
         return best_stationary(problem, curve, starts)
     return precommitted(problem, curve) if kind == "precommitted" else sophisticated(problem, curve)

@@ -146,7 +146,7 @@ class LeverGame(Pair):
           ValueError: Too many beliefs can be reached for an exact computation.
         """
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         steps = min(int(params.num_steps), int(params.max_steps_in_episode))
         curve = discount_curves.of(discount, steps)
         payoffs = np.asarray(self._payoffs(params), np.float64)

@@ -126,7 +126,7 @@ class DelayedChoice(base.Environment):
         All kinds are equal, because the first step decides alone.
         """
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         steps = int(params.num_steps)
         values = self.values(discount_curves.of(discount, steps), params)
         return float(np.max(values)) if int(params.max_steps_in_episode) >= steps else 0.0

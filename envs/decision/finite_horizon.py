@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least
+from envs.arguments import check_at_least, check_whole
 from envs.decision import dynamic_programming
 from envs.decision.dynamic_programming import FiniteProblem, Plan
 from envs.pytrees import DiscountLike, Number, Params, State
@@ -28,8 +28,9 @@ class FiniteHorizon(base.Environment):
     shows_time: bool = True
 
     def check_params(self, params: Params) -> None:
-        """Reject a number of steps below 1."""
+        """Reject a number of steps below 1, and one or a time limit that is not whole."""
         check_at_least(params, num_steps=1)
+        check_whole(params, "num_steps", "max_steps_in_episode")
 
     def weights(self, params: Params = None, discount: DiscountLike = None) -> np.ndarray:
         """The weights Gamma(t) of the rewards of an episode, float64 `[T]`, of `num_steps` or the time limit if less.
@@ -37,7 +38,7 @@ class FiniteHorizon(base.Environment):
         Args:
           params, discount: See `envs.Environment.optimum`.
         """
-        return discount_curves.of(discount, horizon(self.default_params if params is None else params))
+        return discount_curves.of(discount, horizon(self.checked_params(params)))
 
     def _simplest(self, kind: base.OptimumKind, params: Params, discount: DiscountLike) -> base.OptimumKind:
         """The kind, or "precommitted" for the sophisticated one under an exponential discount, which is equal."""

@@ -115,7 +115,7 @@ class Fishery(FiniteHorizon):
         the stock of the start is below the escapements.
         """
         solve = getattr(escapement, self._simplest(kind, params, discount))
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         return solve(_fish(params), self.weights(params, discount))
 
     def optimum(

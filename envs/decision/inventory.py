@@ -120,7 +120,7 @@ class Inventory(FiniteStates):
 
     def problem(self, params: InventoryParams | None = None) -> FiniteProblem:
         """States are stocks, the lowest first; see `FiniteStates.problem`."""
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         return inventory_problem.problem(params, self.capacity, self._least, self.max_demand)
 
     def return_range(self, params: InventoryParams) -> tuple[Any, Any]:

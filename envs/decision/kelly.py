@@ -96,7 +96,7 @@ class Kelly(FiniteHorizon):
         Args:
           params: Parameters, concrete; None for the defaults.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         win = float(params.win_probability)
         return float(np.clip(win - (1 - win) / float(params.odds), 0, float(params.max_share)))
 
@@ -105,7 +105,7 @@ class Kelly(FiniteHorizon):
     ) -> float:
         """The mean growth of a bet of the best share times the sum of the weights; see `envs.Environment.optimum`."""
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         share, win = self.best_share(params), float(params.win_probability)
         growth = win * np.log1p(float(params.odds) * share) + (1 - win) * np.log1p(-share)
         return float(growth * self.weights(params, discount).sum())

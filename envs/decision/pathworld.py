@@ -147,7 +147,7 @@ class Pathworld(base.Environment):
         All kinds are equal, because the first step decides alone.
         """
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         values = self.estimates(discount_curves.of(discount, int(self._lengths[-1]) + 1))
         in_time = self._lengths < int(params.max_steps_in_episode)
         return float(np.max(np.where(in_time, values * self.survival(self._lengths, float(params.mean_hazard)), 0.0)))

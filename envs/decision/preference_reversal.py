@@ -190,7 +190,7 @@ class PreferenceReversal(base.Environment):
         choices wait. A reward after the time limit counts as 0. See `envs.Environment.optimum`.
         """
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         values = self.values(discount_curves.of(discount, int(params.later_step) + 1), params)
         limit = int(params.max_steps_in_episode)
         if limit <= int(params.later_step):

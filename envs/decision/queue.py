@@ -112,7 +112,7 @@ class Queue(FiniteStates):
 
     def problem(self, params: QueueParams | None = None) -> FiniteProblem:
         """States are numbers of jobs in the order of `np.ndindex`; see `FiniteStates.problem`."""
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         costs, rates = (np.asarray(each, np.float64) for each in (params.costs, params.rates))
         size = tuple(number + 1 for number in self.jobs)
         jobs = np.array(list(np.ndindex(size)))

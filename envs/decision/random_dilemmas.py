@@ -115,7 +115,7 @@ class RandomDilemmas(base.Environment):
         All kinds are equal, because the first step decides alone.
         """
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         delays = np.arange(int(params.max_delay))
         curve = np.asarray(discount_curves.of(discount, len(delays)), np.float64)
         weights = np.where(delays < int(params.max_steps_in_episode), curve, 0.0)

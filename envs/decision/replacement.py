@@ -113,7 +113,7 @@ class Replacement(FiniteStates):
 
     def problem(self, params: ReplacementParams | None = None) -> FiniteProblem:
         """States are levels of wear; see `FiniteStates.problem`."""
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         size, last = self.num_levels, self.num_levels - 1
         wear = np.arange(size)
         cost = float(params.replacement_cost) + float(params.failure_cost) * (wear == last)

@@ -113,7 +113,7 @@ class River(FiniteStates):
 
     def problem(self, params: RiverParams | None = None) -> FiniteProblem:
         """States are positions; see `FiniteStates.problem`."""
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         size, states = self.num_positions, np.arange(self.num_positions)
         rewards = np.zeros((size, 2))
         rewards[0, DRIFT], rewards[-1, SWIM] = float(params.bank_reward), float(params.source_reward)

@@ -126,7 +126,7 @@ class Stopping(FiniteHorizon):
 
         The stationary one is the best of all functions of the offer, of which the best ones have a threshold.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         return float(params.max_offer) * _value(self.weights(params, discount), self.thresholds(params, discount, kind))
 
     def return_range(self, params: StoppingParams) -> tuple[Any, Any]:

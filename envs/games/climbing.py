@@ -136,7 +136,7 @@ class ClimbingGame(base.Environment):
         All kinds are equal, because no action changes a later reward.
         """
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         steps = min(int(params.num_steps), int(params.max_steps_in_episode))
         chosen = itertools.combinations_with_replacement(range(NUM_ACTIONS), self.num_agents)
         counts = [np.bincount(actions, minlength=NUM_ACTIONS) for actions in chosen]

@@ -137,7 +137,7 @@ class Autoencode(base.Environment):
 
     def _weights(self, params: AutoencodeParams | None, discount: DiscountLike) -> np.ndarray:
         """The value of a right answer at each card, the last one first, up to the time limit."""
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         steps = min(2 * self.num_cards - 1, int(params.max_steps_in_episode))
         return discount_curves.of(discount, steps)[self.num_cards - 1 :] / self.num_cards
 

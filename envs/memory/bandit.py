@@ -218,7 +218,7 @@ class BanditEpisode(base.Environment):
 
     def _setting(self, params: BanditEpisodeParams | None, discount: DiscountLike) -> tuple[float, float, np.ndarray]:
         """The prior, and Gamma at each pull up to the time limit."""
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         steps = min(int(params.num_pulls), int(params.max_steps_in_episode))
         return float(params.alpha), float(params.beta), discount_curves.of(discount, steps)
 

@@ -175,7 +175,7 @@ class Battleship(base.Environment):
             return None
         if self.num_cells > 16 or (self.num_cells > 9 and len(self.ships) > 1):
             return None
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         curve = discount_curves.of(discount, min(self.num_cells, int(params.max_steps_in_episode)))
         if kind == "sophisticated" and not discount_curves.is_exponential(curve):
             return None
@@ -214,7 +214,7 @@ class Battleship(base.Environment):
         Args:
           params, discount: See `optimum`.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         curve = discount_curves.of(discount, min(self.num_targets, int(params.max_steps_in_episode)))
         return float(np.sum(curve) / self.num_targets)
 

@@ -151,7 +151,7 @@ class Concentration(base.Environment):
         Args:
           params, discount: See `envs.Environment.optimum`.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         curve = discount_curves.of(discount, min(self.num_cards, int(params.max_steps_in_episode)))
         return float(2 / self.num_cards * np.sum(curve[1::2]))
 

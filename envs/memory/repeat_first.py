@@ -135,7 +135,7 @@ class RepeatFirst(base.Environment):
 
     def _weights(self, params: RepeatFirstParams | None, discount: DiscountLike) -> np.ndarray:
         """The value of a right answer at each step up to the time limit."""
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         steps = min(self.num_cards, int(params.max_steps_in_episode))
         return discount_curves.of(discount, steps) / (self.num_cards - 1)
 

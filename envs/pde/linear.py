@@ -130,15 +130,15 @@ class LinearField(Field):
           u = -F y.
 
         Raises:
-          ValueError: There is no such kind, the discount is invalid, or it has values that are negative.
+          ValueError: There is no such kind, or the discount or a parameter is invalid.
         """
         base.check_optimum_kind(kind)
-        params = self.default_params if params is None else params
-        steps = int(params.max_steps_in_episode)
+        problem = self.problem(params)
+        steps = int((self.default_params if params is None else params).max_steps_in_episode)
         curve = discount_curves.of(discount, steps)
         if kind == "sophisticated" and np.array_equal(curve, curve[min(1, steps - 1)] ** np.arange(steps)):
             kind = "precommitted"  # equal under an exponential discount, and fast
-        return best_law(self.problem(params), curve, steps, kind, starts=0)
+        return best_law(problem, curve, steps, kind, starts=0)
 
     def basis(self, params: Params = None) -> np.ndarray:
         """Orthonormal waves that matter, `[N, r]`: a field, flattened, has the coordinates basis' field.
@@ -163,7 +163,7 @@ class LinearField(Field):
         Args:
           params: Parameters, concrete; None for the defaults.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         n, basis = self.num_modes, self.basis(params)
         a, b = self._held_in(basis, params)
         waves = 2 * np.pi * np.arange(n // 2 + 1) * float(params.smoothness)

@@ -525,6 +525,11 @@ def test_pictures_show_the_state(name: str) -> None:
         (lambda: _checked("kelly", win_probability=1.5), r"env.win_probability must lie in \[0, 1\], got 1.5"),
         (lambda: _checked("inventory", mean_demand=0.0), "env.mean_demand must be above 0 and finite, got 0"),
         (lambda: _checked("replacement", wear_probability=2.0), r"env.wear_probability must lie in \[0, 1\], got 2"),
+        (lambda: _checked("stopping", num_steps=2.5), r"env.num_steps must be a whole number, got 2\.5"),
+        (
+            lambda: _checked("fishery", max_steps_in_episode=np.array([3, 2.5])),
+            r"env.max_steps_in_episode must be a whole number, got 2\.5",
+        ),
         (
             lambda: _checked("queue", rates=np.ones(2)),
             r"env.rates must have a number for each of 3 classes, got \(2,\)",
@@ -534,6 +539,48 @@ def test_pictures_show_the_state(name: str) -> None:
 def test_refusals(make: Callable[[], Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         make()
+
+
+INVALID = {
+    "river": {"advance": 1.5},
+    "inventory": {"mean_demand": 0.0},
+    "stopping": {"max_offer": -1.0},
+    "replacement": {"wear_probability": 2.0},
+    "kelly": {"win_probability": 1.5},
+    "queue": {"rates": np.ones(2)},
+    "fishery": {"growth_rate": 2.0},
+    "lq/scalar": {"R": -np.eye(1)},
+    "lq/chain-of-masses": {"R": -np.eye(2)},
+    "pde/wave": {"wave_speed": -1.0},
+    "pde/convection-diffusion-reaction": {"dt": -1.0},
+    "memory/bandit": {"alpha": -1.0},
+}
+
+
+@pytest.mark.parametrize("name", INVALID)
+def test_optima_and_policies_of_invalid_parameters_are_refused(name: str) -> None:
+    env: Any = envs.make(name)
+    params = env.default_params.replace(**INVALID[name])
+    with pytest.raises(ValueError, match=r"^env\.") as stated:
+        env.check_params(params)
+    of_policy = [each for each in ("plan", "law", "thresholds", "best_share", "problem") if hasattr(env, each)]
+    for method in ("optimum", *of_policy):
+        with pytest.raises(ValueError, match=r"^env\.") as refused:
+            getattr(env, method)(params)
+        assert str(refused.value) == str(stated.value)
+
+
+@pytest.mark.parametrize("name", ["fishery", "kelly", "stopping", "inventory", "lq/scalar", "pathworld"])
+def test_curves_that_are_no_discounts_have_no_optimum(name: str) -> None:
+    env, ones = envs.make(name), np.ones(200)
+    for curve, message in (
+        (0.99 * ones, r"^discount must start at Gamma\(0\) = 1, got a curve that starts at 0\.99\.$"),
+        (np.nan * ones, r"starts at nan"),
+        (np.where(np.arange(200) == 1, -0.5, 1), r"^discount must be finite and not negative, got -0\.5 at t = 1\.$"),
+        (np.where(np.arange(200) == 1, np.inf, 1), r"^discount must be finite and not negative, got inf at t = 1\.$"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            env.optimum(discount=curve)
 
 
 def _checked(name: str, **values: Any) -> None:

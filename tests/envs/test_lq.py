@@ -206,8 +206,11 @@ def changed(**values: Any) -> Callable[[], None]:
         (lambda: Plant("x", ONE, ONE, ONE, ONE, num_steps=0), "num_steps must be a whole number of at least 1, got 0"),
         (
             lambda: LinearQuadratic("scalar").optimum(discount=np.where(np.arange(100) == 3, -0.5, 1.0)),
-            "discount of a linear-quadratic task must not be negative, got -0.5",
+            "discount must be finite and not negative, got -0.5 at t = 3",
         ),
+        (lambda: LinearQuadratic(Plant("x", ONE, ONE, ONE, -ONE)).optimum(), "env.R must be positive definite"),
+        (lambda: LinearQuadratic(Plant("x", ONE, ONE, ONE, -ONE)).law(), "env.R must be positive definite"),
+        (lambda: LinearQuadratic(Plant("x", ONE, ONE, ONE, -ONE)).problem(), "env.R must be positive definite"),
         (changed(max_action=0.0), "env.max_action must be above 0 and finite, got 0.0"),
         (changed(R=np.array([[[1.0]], [[-1.0]]])), "env.R must be positive definite"),
         (lambda: LinearQuadratic("skalar"), "plant is 'skalar'.*scalar"),

@@ -287,7 +287,11 @@ CENTRED = devices.actuators(devices.evenly(8), 64)
         (lambda: Wave(num_modes=63), "num_modes must be even, got 63"),
         (lambda: Wave(num_modes=4), "num_modes must be a whole number from 8 to 4096, got 4"),
         (lambda: Wave(num_sensors=0), "num_sensors must be a whole number of at least 1, got 0"),
-        (lambda: Wave().optimum(discount=-np.ones(100)), "must not be negative, got -1"),
+        (lambda: Wave().optimum(discount=1 - np.arange(100.0)), "must be finite and not negative, got -1 at t = 2"),
+        (
+            lambda: Wave().optimum(dataclasses.replace(Wave().default_params, wave_speed=-1.0)),
+            r"env\.wave_speed must be at least 0",
+        ),
         (lambda: devices.sensors([0.1, np.nan], 64), "places take finite numbers along one axis"),
         (lambda: devices.actuators([0.1], 64, width=0.0), r"width must lie in \(0\.0, inf\), got 0\.0"),
     ],
