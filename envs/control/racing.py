@@ -29,7 +29,7 @@ _SPLINE = CubicSpline(
 _PLACES = np.arange(NUM_POINTS) * NUM_KNOTS / NUM_POINTS
 # From knots to points of the track and to its directions there, `[NUM_POINTS, NUM_KNOTS]`.
 _POINTS, _DIRECTIONS = np.float32(_SPLINE(_PLACES)), np.float32(_SPLINE(_PLACES, 1))
-_OFF_TRACK = -3.0
+_FAILURE = -3.0
 
 
 @struct.dataclass
@@ -54,9 +54,10 @@ class RacingParams(base.EnvParams):
       max_turn: Largest change of the heading in a step, in rad.
       grip: Acceleration to a side that the tyres hold, which limits the change of the heading to grip dt / speed.
       start_speed: Speed at the start.
-      least_speed: Speed below which the episode terminates.
+      least_speed: Speed below which the episode terminates with -3.
       width: Distance between the borders.
-      roughness: Largest share by which a knot is closer to the centre than 1, in [0, 1).
+      roughness: Largest share by which a knot is closer to the centre than 1, in [0, 1). Above 0.5 a track may lead
+        back around the origin, where it cannot be driven.
       dt: Time of a step.
       max_steps_in_episode: Time limit, in steps.
     """
@@ -74,13 +75,16 @@ class RacingParams(base.EnvParams):
 
 @dataclass(frozen=True)
 class Racing(base.Environment):
-    """A step pays the distance that it drives; a lap, leaving the track (for -3) or standing still terminates.
+    """A step pays the distance driven. A lap terminates; for -3, so do leaving the track, low speed and steps back.
+
+    A step is one back if it does not bring the car further around the origin, counterclockwise as the track leads.
 
     The middle of the track is a periodic cubic spline through 20 knots, at equal angles around the origin and random
     distances. The car sees the longest of 19 rays over 60 degrees, its neighbours, and its speed.
 
     Source: dynamics and sensors of MicroRacer, Asperti and Del Brutto (2022), with borders as closed polygons of 160
-    sides instead of a bitmap; the distribution of the tracks, the speed at the start and the width are of this package.
+    sides instead of a bitmap, and laps counterclockwise; the distribution of the tracks, the speed at the start and the
+    width are of this package.
     """
 
     @property
@@ -133,10 +137,12 @@ class Racing(base.Environment):
         half = NUM_POINTS // 2
         passed = state.passed + (point - state.point + half) % NUM_POINTS - half
         off = jnp.min(squared) > jnp.square(params.width / 2)
-        terminated = off | (speed < params.least_speed) | (passed >= NUM_POINTS)
-        reward = jnp.where(off, _OFF_TRACK, speed * params.dt)
+        back = state.place[0] * place[1] - state.place[1] * place[0] <= 0  # around the origin
+        fails = off | back | (speed < params.least_speed)
+        laps = (passed >= NUM_POINTS) & ~fails
+        reward = jnp.where(fails, _FAILURE, speed * params.dt)
         state = RacingState(state.time + 1, state.track, place, heading, speed, point, passed)
-        return _observe(state), state, reward, terminated, {"metrics": {"laps": (passed >= NUM_POINTS) & ~off}}
+        return _observe(state), state, reward, fails | laps, {"metrics": {"laps": laps}}
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:

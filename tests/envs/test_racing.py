@@ -77,7 +77,8 @@ def test_steps_are_those_of_the_car() -> None:
         np.testing.assert_allclose(after.place, place, rtol=0, atol=2e-6)
         np.testing.assert_allclose(obs[4], faster, rtol=1e-6)
         off = distance_to(place, np.asarray(state.track[0], np.float64)) > 0.04
-        assert bool(terminated) == off and float(reward) == pytest.approx(-3 if off else faster * 0.04, abs=1e-6)
+        fails = off or np.cross([*state.place, 0], [*place, 0])[2] <= 0
+        assert bool(terminated) == fails and float(reward) == pytest.approx(-3 if fails else faster * 0.04, abs=1e-6)
 
 
 def test_the_observation_is_the_longest_ray_and_its_neighbours() -> None:
@@ -111,11 +112,42 @@ def test_a_lap_pays_its_length_and_terminates() -> None:
         assert float(rewards[index, : end + 1].sum()) == pytest.approx(length, rel=0.05)  # corners are cut
 
 
+@pytest.mark.parametrize("turns", ["back", "in circles"])
+def test_turning_pays_less_than_leaving_costs(turns: str) -> None:
+    """A slow car that turns to drive back along the middle line, or on a circle: it ends as soon as it goes back."""
+
+    def drive(state: Any, _: None) -> Any:
+        behind = state.track[0][(state.point - 3) % NUM_POINTS] - state.place
+        error = jnp.arctan2(behind[1], behind[0]) - state.heading
+        error = error - 2 * jnp.pi * jnp.round(error / (2 * jnp.pi))
+        wheel = error if turns == "back" else jnp.ones(())
+        _, state, reward, terminated, info = ENV.step_env(KEYS[0], state, jnp.stack([0.0 * wheel, wheel]), PARAMS)
+        return state, (reward, terminated, info["metrics"]["laps"])
+
+    slow = STATES.replace(speed=0.3 * STATES.speed)
+    rewards, terminated, laps = jax.jit(jax.vmap(lambda state: jax.lax.scan(drive, state, None, 20)[1]))(slow)
+    for index in range(16):
+        end = int(np.argmax(terminated[index]))
+        assert 2 <= end < 10 and float(rewards[index, end]) == -3 and not laps[index, end]
+        assert float(rewards[index, : end + 1].sum()) < -2.9
+
+
+def test_tracks_lead_around_the_origin() -> None:
+    """No step along a track counts as one back, also of rougher ones."""
+    keys = jax.random.split(jax.random.key(1), 200)
+    for roughness in (PARAMS.roughness, 0.5):
+        params = PARAMS.replace(roughness=roughness)
+        tracks = jax.jit(jax.vmap(lambda key, params=params: ENV.reset_env(key, params)[1].track[0]))(keys)
+        points = np.asarray(tracks, np.float64)
+        after = np.roll(points, -1, axis=1)
+        assert np.all(points[..., 0] * after[..., 1] > points[..., 1] * after[..., 0])
+
+
 def test_leaving_and_standing_still_terminate() -> None:
     _, _, reward, terminated, info = STEP(state_of(0, speed=2.0, heading=0.0), jnp.zeros(2))
     assert bool(terminated) and float(reward) == -3 and not bool(info["metrics"]["laps"])
     _, _, reward, terminated, _ = STEP(state_of(0, speed=0.052), jnp.array([-1.0, 0.0]))
-    assert bool(terminated) and 0 < float(reward) < 0.01
+    assert bool(terminated) and float(reward) == -3
     _, _, _, terminated, _ = STEP(state_of(0, speed=0.06), jnp.array([-1.0, 0.0]))
     assert not bool(terminated)
 

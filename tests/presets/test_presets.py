@@ -303,7 +303,7 @@ def test_a_preset_serves_an_environment_of_ones_own():
 
 # Numbers of steps below which no episode of a task ends, whose time limit is longer: those of CartPole and Breakout are
 # the shortest ones, the others suffice. A car needs 0.85 / 0.07 steps, its way to the goal by its highest speed; on a
-# track, 5 steps in the sharpest turn stay within half of its width.
+# track, after 2 steps in the sharpest turn, 0.71 rad, it still goes on around the origin.
 LEAST_STEPS = {
     "stopping": 1,
     "cartpole": 8,
@@ -318,7 +318,7 @@ LEAST_STEPS = {
     "jumanji/Game2048-v1": 8,
     "brax/ant": 8,
     "brax/inverted_pendulum": 3,
-    "racing": 6,
+    "racing": 3,
 }
 OF_2022 = tuned("egocentric", "polar-velocity")
 ALL_PRESETS = [
