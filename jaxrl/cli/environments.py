@@ -30,7 +30,8 @@ def environments_text() -> str:
         [
             *plain_lines(aligned([_COLUMNS, *rows], right)),
             "",
-            "limit: steps of an episode; optimum: best expected return of an episode, - where it is not known exactly;",
+            "limit: steps of an episode; optimum: best expected return of an episode, - where it is not known exactly,",
+            "or <= and an upper bound;",
             "bar: return that counts as solved; each under the default parameters, as are the sizes of observations",
             "and actions, of one agent. The optimum of a bandit depends on its instance; jaxrl bandit reports regret.",
             "An environment that downloads data when it is made has no sizes here.",
@@ -51,15 +52,16 @@ def optima_text(discount: str | None = None) -> str:
     for name in envs.names():
         env = None if name in DOWNLOADED else envs.make(name)
         optima = [_optimum(name, env, curve, kind) for kind in OPTIMUM_KINDS] if env is not None else []
-        if any(value is not None for value in optima):
-            rows.append((name, *("-" if value is None else f"{value:g}" for value in optima)))
+        if any(value != "-" for value in optima):
+            rows.append((name, *optima))
     return "\n".join(
         [
             *plain_lines(aligned([("name", *OPTIMUM_KINDS), *rows], [False, True, True, True])),
             "",
             f"Best expected return of an episode under the default parameters, discounted by {discount or 'nothing'}:",
             "precommitted, of all policies; stationary, of those of the observation alone or of a class of the task;",
-            "sophisticated, of the policy that no change of a single step improves; - where it is not known exactly.",
+            "sophisticated, of the policy that no change of a single step improves; - where it is not known exactly,",
+            "or <= and an upper bound where one is known.",
         ]
     )
 
@@ -89,18 +91,21 @@ def _row(name: str) -> tuple[str, ...]:
         return (name, *["-"] * (len(_COLUMNS) - 1))
     env = envs.make(name)
     params, row = env.default_params, ROWS.get(name)
-    known = ("-" if value is None else f"{value:g}" for value in (_optimum(name, env), row and row.bar))
-    steps = str(int(np.max(limit(env, params))))
-    return (name, _space(env.observation_space(params)), _space(env.action_space(params)), steps, *known)
+    bar = "-" if row is None or row.bar is None else f"{row.bar:g}"
+    spaces_of = (_space(env.observation_space(params)), _space(env.action_space(params)))
+    return (name, *spaces_of, str(int(np.max(limit(env, params)))), _optimum(name, env), bar)
 
 
-def _optimum(
-    name: str, env: Environment, discount: DiscountLike = None, kind: OptimumKind = "precommitted"
-) -> float | None:
+def _optimum(name: str, env: Environment, discount: DiscountLike = None, kind: OptimumKind = "precommitted") -> str:
+    """The optimum as text: as a bound of the precommitted one where this alone is known, "-" where nothing is."""
     row = ROWS.get(name)
     if row is not None and row.optimum is not None:
-        return row.optimum if discount is None else None
-    return optimum_of(env, None, discount, kind)
+        return f"{row.optimum:g}" if discount is None else "-"
+    value = optimum_of(env, None, discount, kind)
+    if value is not None:
+        return f"{value:g}"
+    most = env.bound(None, discount) if kind == "precommitted" else None
+    return "-" if most is None else f"<= {most:g}"
 
 
 def _space(space: spaces.Space) -> str:

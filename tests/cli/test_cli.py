@@ -467,13 +467,15 @@ def test_envs_lists_names_that_make_takes(capsys: pytest.CaptureFixture[str]):
 
 
 def test_envs_lists_optima_under_a_discount(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
-    listed = ("cartpole", "pendulum", "preference-reversal", "memory/t-maze", "lq/scalar", "bandit/bernoulli")
+    tasks = ("cartpole", "pendulum", "preference-reversal", "memory/t-maze", "memory/concentration", "lq/scalar")
+    listed = (*tasks, "bandit/bernoulli")
     monkeypatch.setattr(envs, "names", lambda library=None: listed)
     assert cli.main(["envs", "--optimum"]) == 0
     table, note = capsys.readouterr().out.strip().split("\n\n")
     rows = {row.split()[0]: row.split()[1:] for row in table.splitlines()}
     assert rows.pop("name") == ["precommitted", "stationary", "sophisticated"] and "discounted by nothing" in note
-    assert list(rows) == ["cartpole", "preference-reversal", "memory/t-maze", "lq/scalar"]
+    assert list(rows) == ["cartpole", "preference-reversal", "memory/t-maze", "memory/concentration", "lq/scalar"]
+    assert rows["memory/concentration"] == ["<=", "1", "-", "-"] and "an upper bound where one is known" in note
     assert rows["cartpole"] == ["500"] * 3 and rows["memory/t-maze"] == ["1", "0.5", "1"]
     assert cli.main(["envs", "--optimum", "--discount", "hyperbolic:k=0.01"]) == 0
     table, note = capsys.readouterr().out.strip().split("\n\n")
