@@ -1,4 +1,4 @@
-"""Random-policy stepping of the physical control tasks and of fields, and of gym-electric-motor where it is installed.
+"""Random-policy stepping of the control tasks and small problems, and of gym-electric-motor where it is installed.
 
     python bench/physical.py [--tasks motor/dc lander] [--num-envs 64 1024] [--steps 250000] [--rounds 7]
                              [--gem PYTHON | --no-peers]
@@ -24,11 +24,14 @@ if __name__ == "__main__":  # a script's folder is first on the path, where envs
 from bench.envs import NUM_STEPS, calls_of, in_one_program, measure, ours
 from bench.report import Report, benchmark_parser, ratios, spread
 from bench.sides import add_peers, find_peer
+from envs.registry import ROWS
 
 TASKS = (
     *("cartpole", "cartpole-swing-up", "acrobot-continuous", "reacher", "lander", "lander-continuous", "racing"),
     *("quadrotor/hover", "quadrotor/tracking"),
     *("pde/convection-diffusion-reaction", "pde/wave", "pde/burgers", "pde/kuramoto-sivashinsky"),
+    *(name for name in ROWS if name.startswith("lq/")),
+    *("fishery", "inventory", "kelly", "queue", "replacement", "river", "stopping"),
 )
 MOTORS = {
     "motor/dc": "Cont-CC-PermExDc-v0",
@@ -64,7 +67,7 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true", help="measure ours alone")
     arguments = parser.parse_args()
     arguments.gem = None if arguments.no_peers else find_peer(parser, "gem", arguments.gem)
-    report = Report(parser, arguments, "random-policy steps of physical control tasks, in millions a second")
+    report = Report(parser, arguments, "random-policy steps of control tasks and small problems, in millions a second")
     columns = {
         "task": "",
         "N": ",d",
