@@ -147,7 +147,7 @@ ROWS: dict[str, Row] = {
     "probe/observation-dependent": Row("envs.probes", "ObservationDependent", optimum=0.0),
     "probe/delayed-reward": Row("envs.probes", "DelayedReward", optimum=1.0),
     "probe/action-dependent": Row("envs.probes", "ActionDependent", optimum=1.0),
-    "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent", optimum=1.0),
+    "probe/action-and-observation-dependent": Row("envs.probes", "ActionAndObservationDependent", optimum=0.75),
     "probe/only-terminates": Row("envs.probes", "OnlyTerminates", optimum=3.0),
     "probe/only-truncates": Row("envs.probes", "OnlyTruncates", optimum=1.0),
 }

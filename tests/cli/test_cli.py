@@ -12,6 +12,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import xarray
 
@@ -485,6 +488,26 @@ def test_envs_lists_optima_under_a_discount(capsys: pytest.CaptureFixture[str], 
     assert cli.main(["envs", "--discount", "0.9"]) == 2 and cli.main(["envs", "brax", "--optimum"]) == 2
     errors = capsys.readouterr().err
     assert "add --optimum" in errors and "not those of 'brax'" in errors
+
+
+def test_optima_of_probes_are_mean_returns_of_their_best_actions():
+    from envs.registry import ROWS
+
+    for name in (name for name in ROWS if name.startswith("probe/")):
+        env: Any = envs.make(name)
+        params, best = env.default_params, env.best_actions()
+        returns = []
+        for key in jax.random.split(jax.random.key(0), 16):
+            obs, state = env.reset_env(key, params)
+            total, ended = 0.0, False
+            while not ended:
+                at = int(np.argmax((env.observations() == np.asarray(obs)).all(axis=1)))
+                action = 0 if best is None else best[at]
+                obs, state, reward, terminated, _ = env.step_env(key, state, jnp.int32(action), params)
+                total, ended = total + float(reward), bool(terminated) or bool(env.is_truncated(state, params))
+            returns.append(total)
+        assert np.ptp(returns) == 0 or set(returns) in ({-1.0, 1.0}, {0.5, 1.0}), name
+        assert ROWS[name].optimum == pytest.approx((np.min(returns) + np.max(returns)) / 2), name
 
 
 def test_bars_are_those_of_the_results():
