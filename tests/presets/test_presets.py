@@ -51,7 +51,7 @@ BOUNDS = {
     "lander-continuous": {"return": 205.0},
     "quadrotor/hover": {"return": 380.0},
     "quadrotor/tracking": {"return": 375.0},
-    "racing": {"return": 4.6},
+    "racing": {"return": 2.9},
     "reacher": {"return": -6.0},
     "motor/dc": {"return": -2.5},
     "acrobot-continuous": {"return": -105.0},
