@@ -15,7 +15,7 @@ from envs.base import spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.pytrees import Action, Observation, Params, State
 from envs.spelling import near
-from envs.wrappers.observations import space_of
+from envs.wrappers.observations import FlattenObservation, TransformObservation, space_of
 from envs.wrappers.wrapper import Wrapper, WrapperState, agents_of, observation_of
 
 # Part of an observation: a name of a dictionary, whose entry it is; names, whose entries are a dictionary; a function.
@@ -175,18 +175,28 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
       actor_sees: Input of the actor: "all"; "auto", all but entries with "privileged" in their names; or a part.
       critic_sees: Input of the critic: "own", that of the actor; "all"; "global" or "privileged", that of the actor and
         in addition the environment's `global_observation` or `privileged`; a part, and that alone; or "auto", entries
-        that "auto" hides from the actor or the part that `asymmetric_observation` keeps for critics, and otherwise
-        "own".
+        with "privileged" in their names that "auto" or names hide from the actor, or the part that
+        `asymmetric_observation` keeps for critics, and otherwise "own".
 
     Raises:
-      TypeError, ValueError: Observations have no such part, or `actor_sees="auto"` would hide all of them.
+      TypeError, ValueError: Observations have no such part, `actor_sees="auto"` would hide all of them, or a wrapper
+        changes observations of which another part was chosen before.
     """
     env, made = seen_from(env), env
     space = env.observation_space(env.default_params)
+    seen_before = _seen_within(env)
+    if seen_before is not None and (actor_sees not in ACTOR_WORDS or critic_sees not in CRITIC_WORDS):
+        raise UserValueError(
+            f"actor_sees and critic_sees choose parts of the observations of {seen_before.inner.name}, of which the "
+            f"actor sees a part inside of {env.name} already; wrap {seen_before.inner.name} itself in place of the "
+            "environment of an algorithm"
+        )
     for name, part, words in (("actor_sees", actor_sees, ACTOR_WORDS), ("critic_sees", critic_sees, CRITIC_WORDS)):
         if part not in words:
             _check_part(name, part, space, env.name, words)
     parts, view = _parts(env, actor_sees, critic_sees)
+    if actor_sees != "all" and not callable(actor_sees):
+        _warn_of_flattened(env, parts[0])
     if parts == (None, None):
         return env, view
     seen = SeenEnvironment(env, *parts)
@@ -198,8 +208,25 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
 
 
 def seen_from(env: base.Environment) -> base.Environment:
-    """Environment from which `seen_by` made a `SeenEnvironment`; other environments as they are."""
-    return env.inner if isinstance(env, SeenEnvironment) else env
+    """Environment from which `seen_by` made a `SeenEnvironment`, also inside wrappers that keep observations.
+
+    Other environments are returned as they are.
+    """
+    if isinstance(env, SeenEnvironment):
+        return env.inner
+    if isinstance(env, Wrapper) and vars(type(env)).get("keeps_observations", False):
+        inner = seen_from(env.inner)
+        return env if inner is env.inner else dataclasses.replace(env, inner=inner)
+    return env
+
+
+def _seen_within(env: base.Environment) -> SeenEnvironment | None:
+    """The outermost `SeenEnvironment` at any depth of wrappers; None without one."""
+    while isinstance(env, Wrapper):
+        if isinstance(env, SeenEnvironment):
+            return env
+        env = env.inner
+    return None
 
 
 def seen_like(env: base.Environment, trained: base.Environment) -> base.Environment:
@@ -207,10 +234,10 @@ def seen_like(env: base.Environment, trained: base.Environment) -> base.Environm
 
     Args:
       env: Environment; with the observations from which `trained` was made, it is seen in the same way. Other values
-        are returned as they are.
+        are returned as they are, and so are environments of algorithms inside wrappers.
       trained: Environment of the training.
     """
-    if not isinstance(env, base.Environment) or isinstance(env, SeenEnvironment):
+    if not isinstance(env, base.Environment) or _seen_within(env) is not None:
         return env
     if isinstance(trained, SeenEnvironment) and observation_of(env) == observation_of(trained.inner):
         return dataclasses.replace(trained, inner=env)
@@ -231,8 +258,13 @@ def _parts(env: base.Environment, actor_sees: Part, critic_sees: Part) -> tuple[
                 f"{', '.join(map(repr, privileged))}; 'all' shows them, and so do their names"
             )
         actor = _one(others)
-    if critic_sees == "auto" and privileged and actor_sees != "all":
-        return (actor, _one(privileged)), "apart"
+    if callable(actor) or actor_sees == "all":
+        hidden = ()  # a function may have used the privileged entries
+    else:
+        shown = (actor,) if isinstance(actor, str) else actor or ()
+        hidden = tuple(name for name in privileged if name not in shown)
+    if critic_sees == "auto" and hidden:
+        return (actor, _one(hidden)), "apart"
     if critic_sees == "auto" and env.privileged_space(env.default_params) is not None:
         return (actor, None), "apart"
     if critic_sees in ("auto", "own") or (critic_sees == "all" and actor is None):
@@ -273,6 +305,50 @@ def _report(env: base.Environment, actor: Part | None, critic: Part | None) -> N
         RuntimeWarning,
         stacklevel=7,
     )
+
+
+def _warn_of_flattened(env: base.Environment, actor: Part | None) -> None:
+    """Warn of entries with "privileged" in their names that become numbers of the actor's input unnamed.
+
+    These are entries of dictionaries inside the observation, and those of an observation that `flatten_observation`
+    has changed. Entries that a field of a configuration names are not among them.
+    """
+    space: Any = env.observation_space(env.default_params)
+    if actor is not None:
+        chosen: Any = (actor,) if isinstance(actor, str) else actor
+        space = spaces.Dict({name: space.spaces[name] for name in chosen})
+    if isinstance(space, spaces.Dict):
+        names = [each for name, part in space.spaces.items() for each in _privileged_names(part, f"{name}.")]
+    else:
+        names = _privileged_names(space)
+    while isinstance(env, Wrapper) and not isinstance(env, TransformObservation | AsymmetricObservation):
+        if isinstance(env, FlattenObservation):
+            names += _privileged_names(env.inner.observation_space(env.inner.default_params))
+        env = env.inner
+    if names:
+        listed = ", ".join(map(repr, names))
+        warnings.warn(
+            f"the actor sees {listed} of the observations, because actor_sees='auto' and names choose among the "
+            "entries of a dictionary, not among those inside of an entry or of a vector; a function of an observation "
+            "hides them, and actor_sees='all' shows them without this warning",
+            RuntimeWarning,
+            stacklevel=7,
+        )
+
+
+def _privileged_names(space: Any, path: str = "") -> list[str]:
+    """Names of entries with "privileged" in their names, at any depth of a space, joined by dots."""
+    if isinstance(space, spaces.Tuple):
+        parts = {str(index): part for index, part in enumerate(space.spaces)}
+    elif isinstance(space, spaces.Dict):
+        parts = space.spaces
+    else:
+        return []
+    names = []
+    for name, part in parts.items():
+        named = f"{path}{name}"
+        names += [named] if "privileged" in name else _privileged_names(part, f"{named}.")
+    return names
 
 
 def _check_part(name: str, part: Any, space: spaces.Space, env_name: str, words: tuple[str, ...] = ()) -> None:

@@ -16,7 +16,7 @@ import envs
 import jaxrl
 from envs.base import spaces
 from envs.choices import ChoiceShape
-from envs.wrappers.asymmetric import seen_like
+from envs.wrappers.asymmetric import SeenEnvironment, seen_like
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.allowed_modules import NotAllowedError
 from jaxrl.algorithms.contract import policy_shapes
@@ -59,6 +59,21 @@ def own_part(obs: Any) -> Any:
 def first_two(obs: Any) -> Any:
     """Part of an observation of numbers."""
     return obs[:2]
+
+
+def named(value: Any) -> str:
+    """Name of a row."""
+    return value.__name__ if callable(value) else str(value)
+
+
+def noisy(env: Any) -> Any:
+    """Environment with noise on observations."""
+    return envs.wrappers.observation_noise(env, 0.1)
+
+
+def varied(env: Any) -> Any:
+    """Environment with drawn parameters."""
+    return envs.wrappers.randomise(env, {"length": jaxrl.Uniform(0.25, 1.0)})
 
 
 UNNAMED: Any = lambda obs: obs[:1]  # noqa: E731
@@ -245,6 +260,69 @@ def test_privileged_entries_go_to_the_critic_unless_all_is_asked_for(name: str) 
     assert everything.env == Beacon()
 
 
+@pytest.mark.parametrize(
+    ("actor_sees", "critic_sees", "view"),
+    [
+        ("state", "privileged_state", "apart"),
+        (("state", "privileged_state"), None, "own"),
+        (("privileged_state",), None, "own"),
+        (whole, None, "own"),
+    ],
+    ids=named,
+)
+def test_by_default_a_critic_sees_no_less_than_an_actor_with_privileged_entries(
+    actor_sees: Any, critic_sees: Any, view: str
+) -> None:
+    env, of_critic = seen_by(Beacon(), actor_sees, "auto")
+    assert isinstance(env, SeenEnvironment)
+    assert (env.critic_sees, of_critic) == (critic_sees, view)
+
+
+class Nested(Beacon):
+    """The task with its observation inside of a dictionary."""
+
+    def observation_space(self, params: Any) -> Any:
+        return spaces.Dict({"robot": super().observation_space(params)})
+
+    def _observe(self, state: Any, params: Any) -> Any:
+        return {"robot": super()._observe(state, params)}
+
+
+FLATTENED: dict[str, tuple[Any, str]] = {
+    "inside of an entry": (Nested(), "robot.privileged_state"),
+    "in a vector": (envs.wrappers.flatten_observation(Beacon()), "privileged_state"),
+    "in a vector in a wrapper": (
+        envs.wrappers.time_limit(envs.wrappers.flatten_observation(Nested()), 5),
+        "robot.privileged_state",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLATTENED)
+def test_privileged_entries_are_never_flattened_in_silence(name: str) -> None:
+    env, entry = FLATTENED[name]
+    with pytest.warns(
+        RuntimeWarning, match=f"^the actor sees '{entry}' of the observations, because actor_sees='auto'"
+    ):
+        assert seen_by(env, "auto", "auto") == (env, "own")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seen_by(env, "all", "auto") == (env, "own")
+        for hiding in (envs.wrappers.asymmetric_observation(env, first), envs.wrappers.flatten_observation(HIDDEN)):
+            assert seen_by(hiding, "auto", "auto")[0] == hiding
+    if isinstance(env, Nested):
+        with pytest.warns(RuntimeWarning, match=f"^the actor sees '{entry}'"):
+            seen_by(env, ("robot",))
+
+
+def first(obs: Any) -> Any:
+    """The first leaf."""
+    return jax.tree.leaves(obs)[0]
+
+
+HIDDEN = envs.wrappers.asymmetric_observation(Beacon(), "state")
+
+
 def test_an_algorithm_without_a_critic_hides_privileged_entries() -> None:
     sentence = (
         "^on beacon the actor sees 'state' of the observations, and nothing else; actor_sees of the configuration"
@@ -290,11 +368,6 @@ def test_policies_of_results_take_the_observation_of_the_actor_alone(tmp_path: P
         np.testing.assert_allclose(exported(np.zeros(2, np.float32)), action, rtol=0, atol=1e-6)
 
 
-def named(value: Any) -> str:
-    """Name of a row."""
-    return value.__name__ if callable(value) else str(value)
-
-
 SEES = ("auto", "all", "own", "privileged", "state", ("privileged_state",), whole)
 
 
@@ -322,6 +395,32 @@ def test_an_environment_of_the_users_is_seen_as_in_training(tmp_path: Path) -> N
     of_names = jaxrl.ppo(Beacon(), ALGORITHMS["ppo"][1])
     assert seen_like(Beacon(), of_names.env) == of_names.env
     assert seen_like(Beacon(num_agents=2), envs.make("cartpole")) == Beacon(num_agents=2)
+
+
+def doubled(obs: Any) -> Any:
+    """Observation of the same shape, with other numbers."""
+    return 2 * obs
+
+
+@pytest.mark.parametrize("wrapped", [lambda env: envs.wrappers.time_limit(env, 9), noisy, varied], ids=named)
+def test_what_the_actor_sees_is_applied_once_inside_of_wrappers(wrapped: Any) -> None:
+    seen, _ = seen_by(envs.make("cartpole"), doubled)
+    assert seen_like(wrapped(seen), seen) == wrapped(seen)
+
+
+def test_another_configuration_on_a_wrapped_environment_of_an_algorithm() -> None:
+    cartpole = envs.make("cartpole")
+    seen, _ = seen_by(cartpole, doubled)
+    limited = envs.wrappers.time_limit(cartpole, 9)
+    for actor_sees in (doubled, first_two, "all"):
+        assert seen_by(envs.wrappers.time_limit(seen, 9), actor_sees) == seen_by(limited, actor_sees)
+    assert seen_by(noisy(seen), "auto") == (noisy(seen), "own")
+    sentence = (
+        r"^actor_sees and critic_sees choose parts of the observations of \S*cartpole\S*, of which the actor sees a"
+    )
+    for sees in ((doubled, "own"), ("auto", first_two)):
+        with pytest.raises(ValueError, match=sentence):
+            seen_by(noisy(seen), *sees)
 
 
 def hidden(obs: Any) -> Any:

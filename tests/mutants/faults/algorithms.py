@@ -266,6 +266,14 @@ FAULTS = (
         f"{ASYMMETRIC}::test_privileged_entries_go_to_the_critic_unless_all_is_asked_for[td3]",
     ),
     Fault(
+        "the-critic-sees-less-than-the-actor",
+        "envs/wrappers/asymmetric.py",
+        "hidden = tuple(name for name in privileged if name not in shown)",
+        "hidden = privileged",
+        f"{ASYMMETRIC}::test_by_default_a_critic_sees_no_less_than_an_actor_with_privileged_entries"
+        "[('state', 'privileged_state')-None-own]",
+    ),
+    Fault(
         "facts-of-the-first-step-after-the-last",
         "jaxrl/learning/replay.py",
         "next_critic_obs=jax.tree.map(last_of, buffer.next_critic_obs)",
