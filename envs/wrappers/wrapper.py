@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -31,6 +31,7 @@ __all__ = [
     "params_for",
     "registered_name",
     "whole_number",
+    "with_defaults",
 ]
 
 
@@ -273,8 +274,38 @@ def _outwards(env: base.Environment, params: Params) -> Any:
     inner, own = _outwards(env.inner, params), env.default_params
     if jax.tree.structure(own) == jax.tree.structure(env.inner.default_params):  # no parameters of its own
         return inner
-    kept = {"max_steps_in_episode": inner.max_steps_in_episode} if isinstance(env, ParamsWrapper) else {}
-    return own.replace(inner=inner, **kept)
+    if not isinstance(env, ParamsWrapper):
+        return own.replace(inner=inner)
+    limit_of_all = inner.max_steps_in_episode  # in place of the inner one, which has no effect
+    inner = inner.replace(max_steps_in_episode=own.inner.max_steps_in_episode)
+    return own.replace(inner=inner, max_steps_in_episode=limit_of_all)
+
+
+def with_defaults(env: base.Environment, params: Params, usual: Params, kept: Collection[str] = ()) -> Any:
+    """Parameters with the defaults of an environment in place of the defaults of another one.
+
+    Args:
+      env: Environment.
+      params: Parameters of the other one as those of `env`, see `params_for`.
+      usual: Default parameters of the other one, likewise.
+      kept: Paths of parameters that are kept in any case, such as "gravity"; "inner." before them has no effect.
+
+    Returns:
+      The default of `env` for every number of `params` that is equal to `usual`, and all others as they are.
+    """
+    own = env.default_params
+    if not jax.tree.structure(params) == jax.tree.structure(usual) == jax.tree.structure(own):
+        return params
+    names = {name.rpartition("inner.")[2] for name in kept}
+
+    def chosen(path: Any, value: Any, usual: Any, own: Any) -> Any:
+        named = jax.tree_util.keystr(path, simple=True, separator=".").rpartition("inner.")[2] in names
+        array = np.asarray(value)
+        if named or not np.array_equal(array, np.asarray(usual).astype(array.dtype)):
+            return value
+        return np.asarray(own, array.dtype) if hasattr(value, "dtype") else own
+
+    return jax.tree.map_with_path(chosen, params, usual, own)
 
 
 def agents_of(env: base.Environment) -> tuple[int, ...]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from envs.base import Environment
 from envs.crowd.crowd import Crowd
@@ -21,7 +22,7 @@ from envs.settings import in_own_settings
 from envs.wrappers.asymmetric import seen_from
 from envs.wrappers.randomising import Randomise
 from envs.wrappers.time import TimeLimit
-from envs.wrappers.wrapper import Wrapper, params_for
+from envs.wrappers.wrapper import Wrapper, params_for, with_defaults
 from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.actor import memories
 from jaxrl.pytrees import EnvParams, Memory, Observation
@@ -123,23 +124,47 @@ def crowd_of(env: Environment) -> Crowd | None:
 
 
 def params_in(env: Environment, policy: TrainedPolicy) -> Any:
-    """The parameters of a policy's training, adapted to an environment.
+    """The parameters of a policy's training at its end, adapted to an environment.
 
     Args:
-      env: Environment of the policy, or another crowd if that is a crowd.
+      env: Environment of the policy, or another one.
       policy: Policy with the parameters.
 
     Returns:
-      The parameters, through the wrappers of both environments; in another crowd all agents are present, and
-      another scenario keeps its own values and is longer by its last time of entry.
+      The parameters, through the wrappers of both environments, see `adapted`; a curriculum is at its end.
     """
-    return adapted(env, policy.algo.env, policy.env_params)
+    return at_end(env, adapted(env, policy.algo.env, policy.env_params, policy.setting), policy.training_env_steps)
 
 
-def adapted(env: Environment, trained: Environment, params: EnvParams) -> Any:
-    """The parameters of a training in `trained`, adapted to another environment as in `params_in`."""
+def at_end(env: Environment, params: EnvParams, env_steps: int | None) -> Any:
+    """The parameters that a curriculum has after so many environment steps of training; None for no change."""
+    return params if env_steps is None else jax.device_get(env.params_at(params, np.float32(env_steps)))
+
+
+def adapted(env: Environment, trained: Environment, params: EnvParams, swept: Collection[str] = ()) -> Any:
+    """The parameters of a training, adapted to another environment.
+
+    Args:
+      env: Environment.
+      trained: Environment of the training.
+      params: Parameters of the training; None for the defaults.
+      swept: Coordinates of the training, of which those such as "env.gravity" are parameters that it has set.
+
+    Returns:
+      The parameters, through the wrappers of both environments. In another environment, parameters that the training
+      left at their defaults have the defaults of `env`. In another crowd all agents are present, and another scenario
+      keeps its own values and is longer by its last time of entry.
+    """
     if params is None:
         return env.default_params
+    if env == trained:
+        return params
+    kept = [path.removeprefix("env.") for path in swept if path.startswith("env.")]
+    here, usual = (_through_wrappers(env, trained, each) for each in (params, trained.default_params))
+    return with_defaults(env, here, usual, kept)
+
+
+def _through_wrappers(env: Environment, trained: Environment, params: EnvParams) -> Any:
     while isinstance(env, Crowd) and isinstance(trained, Wrapper):
         params, trained = trained.inner_params(params), trained.inner
     if not (isinstance(env, Crowd) and isinstance(trained, Crowd)):

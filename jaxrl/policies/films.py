@@ -14,6 +14,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.files import writing
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
+from jaxrl.policies.crowds import at_end
 from jaxrl.policies.rendering import render
 from jaxrl.pytrees import Policy
 from jaxrl.results.policy import TrainedPolicy
@@ -102,7 +103,8 @@ class Films:
             with writing(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             file = folder / f"env-step-{env_step}.gif"
-            render(self._algo.env, policy, file, env_params=self._params(setting), fps=self._fps)
+            env = self._algo.env
+            render(env, policy, file, env_params=at_end(env, self._params(setting), env_step), fps=self._fps)
             yield setting, file
 
     def _params(self, setting: int) -> Any:

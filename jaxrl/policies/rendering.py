@@ -51,9 +51,9 @@ def render(
         For a page or a picture the function is traced.
       path: File to write; an existing file is replaced. `.mp4` or `.gif` is a film; for a crowd, `.html` is a page
         to play in a browser (`envs.crowd.player.page`) and `.png` shows all paths (`envs.crowd.rendering.paths`).
-      env_params: Parameters of the environment; None for those with which a policy of `result.policy`
-        was trained, otherwise the defaults. In another crowd, the parameters of the scenario are those of that
-        scenario, and all agents are present.
+      env_params: Parameters of the environment; None for those with which a policy of `result.policy` was trained,
+        as in `jaxrl.evaluate`, otherwise the defaults. In another crowd, the parameters of the scenario are those of
+        that scenario, and all agents are present.
       num_steps: Number of steps to play, over several episodes if necessary; None plays one episode. A page or a
         picture shows the start of one episode.
       seed: Random seed of the episodes.

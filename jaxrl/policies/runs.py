@@ -15,7 +15,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.asymmetric import seen_like
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import random_key
-from jaxrl.policies.crowds import adapted
+from jaxrl.policies.crowds import adapted, at_end
 from jaxrl.policies.playing import check_fit
 from jaxrl.pytrees import EnvParams, Policy
 from jaxrl.results.dataset import UNKNOWN, ResultError
@@ -82,7 +82,8 @@ def runs_of(policy: Policy, env: Environment | None, env_params: EnvParams, key:
       policy: Trained policy, or a result with many.
       env: Environment; None for that of the training.
       env_params: Parameters of the environment for all runs; None for those of each run's training, with a curriculum
-        at its end; or values by name, every combination of which is a point of further axes.
+        at its end, of which those that the training left at their defaults have the defaults of `env`; or values by
+        name, every combination of which is a point of further axes.
       key: Seed, from which each run derives its random numbers by its own seed; or a random key for all runs.
 
     Raises:
@@ -107,7 +108,10 @@ def runs_of(policy: Policy, env: Environment | None, env_params: EnvParams, key:
     check_fit(env, algo.env)
     values = _values(env_params)
     if env_params is None or values:
-        each = [_at_end(env, adapted(env, algo.env, params), trained.env_steps) for params in trained.env_params]
+        each = [
+            at_end(env, adapted(env, algo.env, params, trained.coords), trained.env_steps)
+            for params in trained.env_params
+        ]
     else:
         each = [env_params] * len(trained.env_params)
     sweep = grid(_NoHParams(), values) if values else None
@@ -140,7 +144,7 @@ def _of_policy(policy: TrainedPolicy) -> _Trained:
     known = policy.setting if policy.seed is None else {**policy.setting, "seed": policy.seed}
     coords: dict[str, Any] = {name: ((), value) for name, value in known.items()}
     params, seeds = [policy.env_params], [policy.seed or 0]
-    return _Trained(policy.algo, policies, np.zeros(1, bool), seeds, params, policy.env_steps, {}, coords)
+    return _Trained(policy.algo, policies, np.zeros(1, bool), seeds, params, policy.training_env_steps, {}, coords)
 
 
 def _of_result(result: Result) -> _Trained:
@@ -174,11 +178,6 @@ def _values(env_params: EnvParams) -> dict[str, Sequence[Any]]:
         if str(name).startswith("env."):
             raise UserValueError(f"env_params takes names without 'env.', such as {name[4:]!r}, got {name!r}.")
     return {f"env.{name}": values for name, values in env_params.items()}
-
-
-def _at_end(env: Environment, params: EnvParams, env_steps: int | None) -> EnvParams:
-    """The parameters at the end of a training, which a curriculum has changed."""
-    return params if env_steps is None else jax.device_get(env.params_at(params, np.float32(env_steps)))
 
 
 def _words(key: int | jax.Array, seeds: Sequence[int]) -> np.ndarray:

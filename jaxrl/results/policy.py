@@ -94,7 +94,9 @@ class TrainedPolicy:
       setting: Coordinates of the run within the sweep, `{path: value}`.
       seed: Seed of the run, or None where the policy does not come from a result.
       env_params: Parameters of the environment in training; None for the defaults.
-      env_steps: Number of environment steps of the training, None where it is not known.
+      env_steps: Number of environment steps before the policy, None where it is not known.
+      training_env_steps: Number of environment steps of the whole training, which is longer than `env_steps` for the
+        policy of a best evaluation; a curriculum of the environment is at this step where the policy is evaluated.
     """
 
     def __init__(
@@ -105,6 +107,7 @@ class TrainedPolicy:
         seed: int | None = None,
         env_params: EnvParams = None,
         env_steps: int | None = None,
+        training_env_steps: int | None = None,
     ) -> None:
         self.algo = algo
         self.params = params
@@ -112,6 +115,7 @@ class TrainedPolicy:
         self.seed = seed
         self.env_params = env_params
         self.env_steps = env_steps
+        self.training_env_steps = env_steps if training_env_steps is None else training_env_steps
 
         env, usual = algo.env, algo.env.default_params
         first = partial(first_observation, env)
@@ -120,7 +124,8 @@ class TrainedPolicy:
         self._memory_shape = jax.eval_shape(algo.actor.initial_memory, params)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TrainedPolicy, (self.algo, self.params, self.setting, self.seed, self.env_params, self.env_steps)
+        steps = self.env_steps, self.training_env_steps
+        return TrainedPolicy, (self.algo, self.params, self.setting, self.seed, self.env_params, *steps)
 
     if not TYPE_CHECKING:  # or type checkers would take any attribute
 

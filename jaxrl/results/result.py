@@ -263,11 +263,13 @@ class Result:
         policies = self._best().policy if kept == "best" else self.policies
         params = jax.tree.map(lambda leaf: leaf[setting, run], policies)
         env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
-        env_steps = int(self.metrics["env_step"].values[-1]) if self.metrics.attrs.get("policies") != "best" else None
+        training_env_steps = int(self.metrics["env_step"].values[-1])
+        env_steps = training_env_steps if self.metrics.attrs.get("policies") != "best" else None
         iterations = self._best().iteration if kept == "best" else self.iterations
         if iterations is not None:
             env_steps = int(iterations[setting, run]) * self.algo.env_steps_per_iteration
-        return TrainedPolicy(self.algo, params, self.settings[setting], seeds[run], env_params, env_steps)
+        labels = self.settings[setting], seeds[run]
+        return TrainedPolicy(self.algo, params, *labels, env_params, env_steps, training_env_steps)
 
     def save(self, path: str | Path, force: bool = False) -> Path:
         """Write a run directory: `metrics.nc`, `metrics.csv`, `policies.npz`, `config.json`.

@@ -147,6 +147,7 @@ def test_parameters_of_a_training_are_those_of_another_environment(name: str) ->
     assert gravity_of(params) == 12.0
     there = params_for(other, trained, params)
     assert jax.tree.structure(there) == jax.tree.structure(other.default_params)
+    other.check_params(there)
     assert gravity_of(there) == 12.0
     assert int(there.max_steps_in_episode) == 50
 

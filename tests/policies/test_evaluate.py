@@ -1,19 +1,26 @@
 """Evaluation in Python has the numbers of training and of `evaluate_result`, under any parameters."""
 
+import pickle
+from pathlib import Path
 from typing import Any
 
 import agents
 import jax
 import numpy as np
 import pytest
-from untrained import LRS, SEEDS, SMALL, cartpole_result, policy_of
+from PIL import Image
+from untrained import LRS, SEEDS, SMALL, cartpole_result, filled, policy_of
 
 import envs
 import jaxrl
 from envs.errors import UserError
+from jaxrl.policies.crowds import params_in
 from jaxrl.policies.runs import runs_of
+from jaxrl.results.best import Best
+from jaxrl.results.dataset import metrics_dataset
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
+from jaxrl.sweeps.batching import batched_env_params
 
 AXES = ("eval.gravity", "eval.max_steps_in_episode")
 EPISODES = 4  # a power of two, by which sums of rewards are divided exactly
@@ -84,9 +91,56 @@ def test_a_curriculum_is_at_its_end() -> None:
 
     policy = policy_of(jaxrl.ppo(Later(), jaxrl.PPOConfig(**SMALL)))
     unknown = runs_of(policy, None, None, 0).env_params.gravity
-    policy.env_steps = 100
+    policy.training_env_steps = 100
     np.testing.assert_allclose(runs_of(policy, None, None, 0).env_params.gravity, unknown + 100)
     np.testing.assert_allclose(runs_of(policy, None, Later().default_params, 0).env_params.gravity, unknown)
+
+
+def test_parameters_left_at_their_defaults_are_those_of_another_environment(tmp_path: Path) -> None:
+    cartpole = envs.make("cartpole")
+    limited, policy = envs.wrappers.time_limit(cartpole, 3), policy_of(jaxrl.ppo(cartpole, jaxrl.PPOConfig(**SMALL)))
+    np.testing.assert_array_equal(jaxrl.evaluate(policy, limited, 2)["length"], 3)
+    assert jaxrl.collect(policy, limited, episodes=2).sizes["step"] == 3
+    with Image.open(jaxrl.render(limited, policy, tmp_path / "film.gif")) as film:
+        assert getattr(film, "n_frames", 1) <= 4  # equal frames are one
+    noisy = envs.wrappers.observation_noise(limited, 0.0)
+    np.testing.assert_array_equal(jaxrl.evaluate(policy, noisy, 2)["length"], 3)
+    policy.env_params = jax.tree.map(np.float32, cartpole.default_params.replace(max_steps_in_episode=np.int32(5)))
+    np.testing.assert_array_equal(jaxrl.evaluate(policy, limited, 2)["length"], 5)
+    np.testing.assert_array_equal(jaxrl.evaluate(policy, noisy, 2)["length"], 5)
+
+
+def result_of(algo: Any, sweep: dict[str, Any]) -> Result:
+    """A result as of two settings and 32 steps, and best policies of the first iteration."""
+    settings, policies = jaxrl.grid(algo.hparams, sweep), filled(algo, 2, 1)
+    metrics = metrics_dataset({"return": np.zeros((2, 1, 1))}, seeds=[3], env_steps=[32], sweep=settings)
+    params = batched_env_params(algo.env, None, settings)
+    best = Best(policies, np.ones((2, 1), np.int32), *[np.zeros((2, 1), np.float32)] * 3)
+    return Result(metrics, policies, algo, settings.hparams, params, best=best)
+
+
+def test_swept_parameters_are_kept_in_another_environment() -> None:
+    algo = jaxrl.ppo(envs.make("memory/t-maze"), jaxrl.PPOConfig(**SMALL))
+    result, longer = result_of(algo, {"env.length": [5, 20]}), envs.make("memory/t-maze", length=40)
+    for each, lengths in ((result, [5, 20]), (result.policy(**{"env.length": 20}), [20]), (policy_of(algo), [40])):
+        assert runs_of(each, longer, None, 0).env_params.length.ravel().tolist() == lengths
+    assert params_in(longer, policy_of(algo)).length == 40
+
+
+def test_a_policy_of_the_best_evaluation_meets_the_end_of_a_curriculum() -> None:
+    varied = envs.wrappers.randomise(envs.make("cartpole"), {"length": jaxrl.Uniform(0.25, 1.0)})
+    result = result_of(jaxrl.ppo(varied, jaxrl.PPOConfig(**SMALL)), {"env.widening_env_steps": [32.0, 64.0]})
+    of_best = result.with_policies("best")
+    for each in (result, of_best):
+        assert runs_of(each, None, None, 0).env_params.width.ravel().tolist() == [1.0, 0.5]
+    for each in (result.policy(kept="best", **LATER), of_best.policy(**LATER)):
+        policy = pickle.loads(pickle.dumps(each))
+        assert (policy.env_steps, policy.training_env_steps) == (8, 32)
+        assert runs_of(policy, None, None, 0).env_params.width.ravel().tolist() == [0.5]
+        assert params_in(varied, policy).width == 0.5
+
+
+LATER: Any = {"env.widening_env_steps": 64.0}
 
 
 def test_failed_runs_are_nan(result: Result) -> None:

@@ -2,17 +2,22 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import jax
 import numpy as np
 import pytest
 from linear_task import LinearTask
 from PIL import Image
+from untrained import filled
 
 import envs
 import jaxrl
 from jaxrl.cli.main import main
+from jaxrl.policies import rendering
 from jaxrl.policies.films import Films
+from jaxrl.results.policy import TrainedPolicy
 from jaxrl.runtime.programs import compilations
 
 SMALL: dict[str, Any] = {"num_envs": 2, "num_steps": 8, "hidden": (4,)}
@@ -130,6 +135,30 @@ def test_the_shell_writes_films_and_resumes_them(tmp_path: Path, capsys: pytest.
     assert "--film-every takes --out as well: films are written there" in capsys.readouterr().err
     assert main([*args, "--env-steps", "32", "--film-every", "-1", "--out", str(tmp_path / "y")]) == 2
     assert "--film-every takes a number of evaluations, 0 or more, but got -1" in capsys.readouterr().err
+
+
+def test_a_film_shows_the_draws_of_its_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    varied = envs.wrappers.randomise(ENV, {"length": jaxrl.Uniform(0.25, 1.0)})
+    algo, widths = jaxrl.ppo(varied, jaxrl.PPOConfig(**SMALL)), list[float]()
+
+    def play(env: Any, player: Any, params: Any, num_steps: Any, seed: int) -> Any:
+        widths.append(float(params.width))
+        return iter([env.reset_env(jax.random.key(0), params)[1]])
+
+    monkeypatch.setattr(rendering, "_play", play)
+    params = varied.default_params.replace(widening_env_steps=64.0)
+    described = SimpleNamespace(
+        algo=algo, settings=[{}], seeds=[0], env_params=jax.tree.map(lambda leaf: np.asarray(leaf)[None], params)
+    )
+    films: Any = Films(tmp_path)
+    films.check(SimpleNamespace(description=lambda: described, eval_steps=[16, 80]))
+    first = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    for env_step in (16, 80):
+        list(films.policies(env_step, first, lambda: filled(algo, 1, 1)))
+    policy = TrainedPolicy(algo, filled(algo), env_params=params, env_steps=16, training_env_steps=48)
+    jaxrl.render(varied, policy, tmp_path / "alone.gif")
+    jaxrl.render(varied, policy, tmp_path / "alone.gif", env_params=params)
+    assert widths == [0.25, 1.0, 0.75, 1.0]
 
 
 def test_an_environment_is_checked_before_anything_is_compiled(tmp_path: Path) -> None:
