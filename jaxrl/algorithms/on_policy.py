@@ -175,7 +175,7 @@ class OnPolicy(NamedTuple):
             rewards=init_reward_scale((self.num_envs, *self.agents)) if scaled else None,
             start=nothing_before(carry, burn_in, self.agents) if burn_in else (),
             critic_observations=init_statistics(self.critic_shape) if normalised and self.view != "own" else None,
-            levels=init_levels(self.config.num_levels, first_keys(reset_key, self.num_envs))
+            levels=init_levels(self.config.num_levels, first_keys(reset_key, self.num_envs), self.agents)
             if self.learns_levels
             else None,
         )

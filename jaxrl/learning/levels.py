@@ -5,6 +5,7 @@ starting positions, and the parameters of `envs.wrappers.randomise`. A buffer of
 of any environment, and a level is played again by a reset with its key.
 """
 
+import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import chex
@@ -42,7 +43,8 @@ class Playing(NamedTuple):
       place: Place of the level in the buffer when it was drawn, or `NEW`, int32.
       total: Sum over steps and agents of positive advantages, or of values.
       count: Number of steps of agents.
-      gain: Sum of the rewards, a mean over agents.
+      gain: Sum of the rewards, a mean over all places of agents, each from the agent's first active step on.
+      took_part: Whether each agent has taken part, bool `[num_envs, *A]`; `()` for a single agent.
     """
 
     words: jax.Array
@@ -50,6 +52,7 @@ class Playing(NamedTuple):
     total: jax.Array
     count: jax.Array  # pyright: ignore[reportIncompatibleMethodOverride]
     gain: jax.Array
+    took_part: Any = ()
 
 
 class Levels(NamedTuple):
@@ -82,18 +85,20 @@ class Drawn(NamedTuple):
     places: jax.Array
 
 
-def init_levels(num_levels: int, keys: jax.Array) -> Levels:
+def init_levels(num_levels: int, keys: jax.Array, agents: tuple[int, ...] = ()) -> Levels:
     """Empty buffer, and the levels of the first episodes.
 
     Args:
       num_levels: Number of levels that the buffer holds, static.
       keys: Keys of the first resets, `[num_envs]`.
+      agents: Axes of the agents of one environment, static; `()` for a single agent.
     """
     chex.assert_rank(keys, 1, custom_message="keys")
     words = jax.random.key_data(keys)
     num_envs, size = words.shape
     zeros = jnp.zeros(num_envs)
-    playing = Playing(words, jnp.full(num_envs, NEW, jnp.int32), zeros, zeros, zeros)
+    took_part = jnp.zeros((num_envs, *agents), bool) if agents else ()
+    playing = Playing(words, jnp.full(num_envs, NEW, jnp.int32), zeros, zeros, zeros, took_part)
     empty = jnp.full(num_levels, -jnp.inf)
     return Levels(jnp.zeros((num_levels, size), words.dtype), empty, empty, jnp.ones(num_levels, jnp.int32), playing)
 
@@ -160,7 +165,8 @@ def scored(
 
     An episode counts, with all of its steps, in the rollout in which it ends. The score of a level is the mean over the
     steps, and agents, of all its episodes that end in the rollout: of `max(advantage, 0)`, or of the highest return of
-    an episode on the level so far less the value. An episode on a level that is no longer in the buffer has no effect.
+    an episode on the level so far less the value. Returns are means over the agents that take part in the episode, each
+    from its first active step on. An episode on a level that is no longer in the buffer has no effect.
 
     Args:
       levels: Levels before the rollout.
@@ -183,7 +189,8 @@ def scored(
         done,
         jnp.sum(jnp.where(active, of_score, 0.0), agents),
         jnp.sum(active.astype(jnp.float32), agents),
-        jnp.mean(reward, agents),
+        reward if agents else jnp.mean(reward, agents),
+        active if agents else (),
     )
     words = jnp.concatenate([levels.playing.words[:, None], jax.random.key_data(drawn.keys)], 1)
     place = jnp.concatenate([levels.playing.place[:, None], drawn.places], 1)
@@ -230,24 +237,33 @@ def _sums_of_levels(playing: Playing, steps: PyTree, num_slots: int) -> tuple[_S
     """
     shape = (len(playing.place), num_slots)
     slots = jnp.arange(num_slots)
+    agents = tuple(range(1, steps[3].ndim - 1))
     start = _Sums(*[jnp.zeros(shape)] * 3, best=jnp.full(shape, -jnp.inf))
 
     def one_step(loop: PyTree, step: Any) -> tuple[Any, None]:
-        sums, slot, (total, count, gain) = loop
-        done, of_score, present, reward = step
+        sums, slot, (total, count, gain, took_part) = loop
+        done, of_score, present, reward, active = step
+        if agents:
+            took_part = took_part | active
+            reward = jnp.mean(jnp.where(took_part, reward, 0.0), agents)
         total, count, gain = total + of_score, count + present, gain + reward
+        of_people = math.prod(took_part.shape[1:]) / jnp.maximum(jnp.sum(took_part, agents), 1) if agents else 1.0
+        whole = gain * of_people if agents else gain
         here = done[:, None] & (slots == slot[:, None])
         sums = _Sums(
             jnp.where(here, sums.total + total[:, None], sums.total),
             jnp.where(here, sums.count + count[:, None], sums.count),
             sums.episodes + here,
-            jnp.where(here, jnp.maximum(sums.best, gain[:, None]), sums.best),
+            jnp.where(here, jnp.maximum(sums.best, whole[:, None]), sums.best),
         )
         slot = jnp.where(done, slot % (num_slots - 1) + 1, slot)
         in_progress = jax.tree.map(lambda leaf: jnp.where(done, 0.0, leaf), (total, count, gain))
-        return (sums, slot, in_progress), None
+        if agents:
+            took_part = took_part & ~done.reshape(-1, *[1] * len(agents))
+        return (sums, slot, (*in_progress, took_part)), None
 
-    first = (start, jnp.zeros(shape[0], jnp.int32), (playing.total, playing.count, playing.gain))
+    in_progress = playing.total, playing.count, playing.gain, playing.took_part
+    first = (start, jnp.zeros(shape[0], jnp.int32), in_progress)
     return scan(one_step, first, steps)[0]
 
 

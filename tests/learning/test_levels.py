@@ -53,6 +53,7 @@ class Reference:
         self.kind, self.levels = kind, dict[Words, list[float]]()
         self.playing = [(words, True) for words in first]  # whether the level is new
         self.sums = [[0.0, 0, 0.0] for _ in first]
+        self.rewards: list[dict[int, float]] = [{} for _ in first]  # of the agents that have taken part
         self.ended = self.replayed = 0
 
     def roll(self, pool: list[list[tuple[Words, bool]]], steps: dict[str, np.ndarray]) -> None:
@@ -68,12 +69,15 @@ class Reference:
                         gain = max(float(steps["advantage"][t, env, agent]), 0.0)
                         self.sums[env][0] += gain if self.kind == "positive-value-loss" else float(value)
                         self.sums[env][1] += 1
-                self.sums[env][2] += float(np.mean(steps["reward"][t, env].astype(np.float64)))
+                    if steps["active"][t, env, agent] or agent in self.rewards[env]:
+                        before = self.rewards[env].get(agent, 0.0)
+                        self.rewards[env][agent] = before + float(steps["reward"][t, env, agent])
+                self.sums[env][2] = sum(self.rewards[env].values()) / max(len(self.rewards[env]), 1)
                 if steps["done"][t, env]:
                     episodes.setdefault(self.playing[env], []).append(self.sums[env])
                     self.ended += 1
                     self.replayed += self.playing[env][0] in known
-                    self.playing[env], self.sums[env] = pool[env][used % POOL], [0.0, 0, 0.0]
+                    self.playing[env], self.sums[env], self.rewards[env] = pool[env][used % POOL], [0.0, 0, 0.0], {}
                     used += 1
         self._update(episodes)
 
@@ -104,13 +108,15 @@ def as_words(keys: jax.Array) -> list[Words]:
 def random_steps(draws: np.random.Generator) -> dict[str, np.ndarray]:
     shape = NUM_STEPS, NUM_ENVS, 2
     steps = {name: draws.normal(size=shape).astype(np.float32) for name in ("advantage", "value", "reward")}
-    return steps | {"active": draws.random(shape) < 0.8, "done": draws.random(shape[:2]) < 0.1}
+    active = draws.random(shape) < 0.8
+    active[:, 0, 1] = False  # an empty place
+    return steps | {"active": active, "done": draws.random(shape[:2]) < 0.1}
 
 
 @pytest.mark.parametrize("kind", ["positive-value-loss", "max-return"])
 def test_scores_and_buffer_are_those_of_a_dictionary(kind: Any) -> None:
     draws, first = np.random.default_rng(1), jax.random.split(jax.random.key(0), NUM_ENVS)
-    levels, reference = init_levels(NUM_LEVELS, first), Reference(kind, as_words(first))
+    levels, reference = init_levels(NUM_LEVELS, first, (2,)), Reference(kind, as_words(first))
     dropped, update = 0, quick_jit(lambda levels, drawn, *steps: scored(levels, drawn, kind, *steps))
     for turn in range(25):
         drawn = draw_levels(levels, jax.random.key(turn), POOL, 0.8, 1.0, 0.5)
@@ -129,7 +135,8 @@ def test_scores_and_buffer_are_those_of_a_dictionary(kind: Any) -> None:
             np.testing.assert_allclose([levels.score[index], levels.best[index]], [score, best], rtol=0, atol=1e-5)
             assert levels.age[index] == age
         assert as_words(levels.playing.words) == [level for level, _ in reference.playing]
-        np.testing.assert_allclose(levels.playing.gain, [sums[2] for sums in reference.sums], rtol=0, atol=1e-5)
+        rewards = [sum(of_agents.values()) / 2 for of_agents in reference.rewards]
+        np.testing.assert_allclose(levels.playing.gain, rewards, rtol=0, atol=1e-5)
         assert replayed == pytest.approx(reference.replayed / max(reference.ended, 1))
         dropped += sum(not is_new and level not in reference.levels for level, is_new in reference.playing)
     assert np.all(np.isfinite(levels.score)) and dropped > 0 and np.max(levels.age) > 2

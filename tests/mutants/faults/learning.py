@@ -757,6 +757,13 @@ FAULTS = (
         "tests/learning/test_levels.py::test_chances_are_those_of_ranks_and_ages",
     ),
     Fault(
+        "returns-of-levels-over-all-places",
+        "jaxrl/learning/levels.py",
+        "        whole = gain * of_people if agents else gain\n",
+        "        whole = gain\n",
+        "tests/learning/test_levels.py::test_scores_and_buffer_are_those_of_a_dictionary[max-return]",
+    ),
+    Fault(
         "levels-by-order-in-place-of-rank",
         "jaxrl/learning/levels.py",
         "rank = jnp.argsort(jnp.argsort(-score)) + 1",
@@ -801,8 +808,8 @@ FAULTS = (
     Fault(
         "score-of-the-steps-of-one-rollout",
         "jaxrl/learning/levels.py",
-        "(playing.total, playing.count, playing.gain))",
-        "(0 * playing.total, 0 * playing.count, playing.gain))",
+        "in_progress = playing.total, playing.count, playing.gain, playing.took_part",
+        "in_progress = 0 * playing.total, 0 * playing.count, playing.gain, playing.took_part",
         "tests/learning/test_levels.py::test_scores_and_buffer_are_those_of_a_dictionary",
     ),
     Fault(

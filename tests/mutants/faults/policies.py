@@ -84,10 +84,24 @@ FAULTS = (
     ),
     Fault(
         "curriculum-at-its-start",
-        "jaxrl/policies/runs.py",
+        "jaxrl/policies/crowds.py",
         "return params if env_steps is None else",
         "return params if env_steps is not None else",
         "tests/policies/test_evaluate.py::test_a_curriculum_is_at_its_end",
+    ),
+    Fault(
+        "curriculum-at-the-best-evaluation",
+        "jaxrl/results/result.py",
+        "*labels, env_params, env_steps, training_env_steps)",
+        "*labels, env_params, env_steps)",
+        "tests/policies/test_evaluate.py::test_a_policy_of_the_best_evaluation_meets_the_end_of_a_curriculum",
+    ),
+    Fault(
+        "defaults-of-the-training-in-another-world",
+        "envs/wrappers/wrapper.py",
+        '        return np.asarray(own, array.dtype) if hasattr(value, "dtype") else own\n',
+        "        return value\n",
+        "tests/policies/test_evaluate.py::test_parameters_left_at_their_defaults_are_those_of_another_environment",
     ),
     Fault(
         "nan-observations-of-lists",
