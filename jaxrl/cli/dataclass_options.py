@@ -18,6 +18,7 @@ from jaxrl.cli.parsing import WHOLE_NUMBER, CommandError, option_words, whole_nu
 from jaxrl.discounts.parsing import Discount, as_discount
 from jaxrl.importing import name_of
 from jaxrl.learning.composites import Composite, as_composite
+from jaxrl.learning.network_config import without_effect
 from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.sweeps.paths import numbers
 
@@ -89,13 +90,21 @@ def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
 
 
 def config_of(options: Any, config: Any) -> Any:
-    """Configuration from parsed options, of the type of `config`; None for an algorithm without one."""
+    """Configuration from parsed options, of the type of `config`; None for an algorithm without one.
+
+    If the options change the memory, fields that they leave as they are, and that have no effect with that memory, have
+    their defaults.
+    """
     if config is None:
         return None
     # A field whose option was left as it is keeps its function, of which the option has the name.
     values = {name: getattr(config, name) for name in vars(options.config)}
     same = {name: value for name, value in values.items() if _option_value(value) == getattr(options.config, name)}
-    return type(config)(**{**vars(options.config), **same})
+    values = {**vars(options.config), **same}
+    if "memory" in values and values["memory"] != config.memory:
+        unused = {*without_effect(values["memory"])} & same.keys()
+        values = {name: value for name, value in values.items() if name not in unused}
+    return type(config)(**values)
 
 
 def _option_type(kind: Any) -> Any:

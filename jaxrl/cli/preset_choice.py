@@ -14,6 +14,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.dataclass_options import config_of, hparam_leaves, option, refuse_gamma, split, static_fields
 from jaxrl.cli.parsing import CommandError, option_words, parse
 from jaxrl.importing import imported
+from jaxrl.learning.network_config import without_effect
 from jaxrl.presets import registry as presets
 from jaxrl.presets.preset import Preset
 from jaxrl.tuning.space import parse_space
@@ -67,7 +68,7 @@ class Start(NamedTuple):
     def configured(self, options: Any) -> tuple[Algorithm, dict[str, list[Any]]]:
         """The algorithm with the configuration and the hyper-parameters of parsed options.
 
-        Hyper-parameters of the preset without effect under this configuration are left out.
+        Fields and hyper-parameters of the preset without effect under this configuration are left out.
 
         Returns:
           Algorithm; hyper-parameters that have several values in the options.
@@ -105,6 +106,7 @@ class Start(NamedTuple):
         """Origin of the settings, values of a preset that were left out, and the option for another origin."""
         if self.preset is not None:
             unused = [name for name in self.preset.hparams if getattr(algo.hparams, name) is None]
+            unused += self._unused_fields(algo.config)
             has = "has" if len(unused) == 1 else "have"
             without = f" without its {' and '.join(unused)}, which {has} no effect here" if unused else ""
             return f"{self.preset.origin}{without} (--no-preset starts from the defaults)"
@@ -115,6 +117,12 @@ class Start(NamedTuple):
         if no_preset or original == self.name:
             return f"defaults of {self.name}"
         return f"defaults of {self.name} (--preset {original} starts from the {preset.origin})"
+
+    def _unused_fields(self, config: Any) -> list[str]:
+        """Fields of the preset that another memory has made useless."""
+        before, fields = getattr(self.preset, "config", None), getattr(config, "__dataclass_fields__", ())
+        names = without_effect(config.memory) if "memory" in fields else ()
+        return [name for name in names if name in fields and getattr(before, name) != getattr(config, name)]
 
 
 def parse_started(

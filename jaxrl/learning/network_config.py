@@ -40,7 +40,7 @@ from jaxrl.learning.recurrent import Heads, RecurrentActorCritic, RecurrentNetwo
 from jaxrl.learning.relation import POOLINGS, RelationActorCritic
 from jaxrl.pytrees import Action, Observation, PyTree
 
-__all__ = ["NetworkConfig"]
+__all__ = ["NetworkConfig", "without_effect"]
 
 # The fields that only some networks have.
 _OWN = {
@@ -53,6 +53,7 @@ _OWN = {
 }
 _EXAMPLES = {"channels": (16, 32), "strides": (2, 1)}
 _ENCODERS = ("cnn", "mlp", "flat")
+_OF_WINDOW = ("memory_window", "memory_layers", "memory_heads")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -335,7 +336,7 @@ class NetworkConfig(Settings):
 
     def _check_window(self) -> None:
         """Reject fields of the window of "gtrxl" that are wrong, or have no effect on another memory."""
-        for name in ("memory_window", "memory_layers", "memory_heads"):
+        for name in _OF_WINDOW:
             value = getattr(self, name)
             check_count(name, value, 2 if name == "memory_window" else 1)
             if self.memory != "gtrxl" and value != NetworkConfig.__dataclass_fields__[name].default:
@@ -511,6 +512,13 @@ class NetworkConfig(Settings):
                 else f"network={kind!r}"
             )
             raise UserValueError(f"{name} has no effect on {where}, got {getattr(self, name)!r}; leave it out")
+
+
+def without_effect(memory: str) -> tuple[str, ...]:
+    """Names of fields of configurations that have no effect with a kind of memory, such as "none"."""
+    if memory == "none":
+        return ("memory_size", "memory_hidden", *_OF_WINDOW, "sequence_length", "burn_in")
+    return () if memory == "gtrxl" else _OF_WINDOW
 
 
 def _checked_encoders(encoders: Any) -> tuple[str, ...]:

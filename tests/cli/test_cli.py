@@ -1,5 +1,6 @@
 """The command line: one sentence for bad input, help texts that name every option, and one complete workflow."""
 
+import dataclasses
 import json
 import operator
 import os
@@ -430,6 +431,30 @@ def test_values_of_a_preset_without_effect_are_left_out(capsys: pytest.CaptureFi
     asked_for = asked(["evolve", "cartpole", "--config.strategy", "cmaes", "--env-steps", "9"], "train")
     assert asked_for.algo.hparams.lr is None and asked_for.algo.hparams.std == 0.1
     assert "preset of evolve on cartpole without its lr, which has no effect here (" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "environment", "left_out"),
+    [
+        ("dqn", "memory/chain", "memory_size and sequence_length"),
+        ("sac", "memory/pendulum", "memory_size and memory_hidden"),
+        ("ppo", "memory/chain", "memory_size"),
+    ],
+)
+def test_without_its_memory_a_preset_has_no_fields_of_memories(
+    algorithm: str, environment: str, left_out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from jaxrl.cli.train import asked
+
+    config: Any = asked([algorithm, environment, "--config.memory", "none"], "train").algo.config
+    names = left_out.split(" and ")
+    assert config.memory == "none"
+    assert all(getattr(config, name) == type(config).__dataclass_fields__[name].default for name in names)
+    have = "has" if len(names) == 1 else "have"
+    assert f" without its {left_out}, which {have} no effect here (" in capsys.readouterr().out
+    kept: Any = asked([algorithm, environment, "--config.memory", "lru"], "train").algo.config
+    assert kept == dataclasses.replace(jaxrl.preset(algorithm, environment).config, memory="lru")
+    assert "no effect" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "submit", "envs", "version"])

@@ -99,13 +99,14 @@ def test_a_curriculum_is_at_its_end() -> None:
 def test_parameters_left_at_their_defaults_are_those_of_another_environment(tmp_path: Path) -> None:
     cartpole = envs.make("cartpole")
     limited, policy = envs.wrappers.time_limit(cartpole, 3), policy_of(jaxrl.ppo(cartpole, jaxrl.PPOConfig(**SMALL)))
+    policy.env_params = jax.tree.map(lambda leaf: leaf[0], batched_env_params(cartpole, None, None))
     np.testing.assert_array_equal(jaxrl.evaluate(policy, limited, 2)["length"], 3)
     assert jaxrl.collect(policy, limited, episodes=2).sizes["step"] == 3
     with Image.open(jaxrl.render(limited, policy, tmp_path / "film.gif")) as film:
         assert getattr(film, "n_frames", 1) <= 4  # equal frames are one
     noisy = envs.wrappers.observation_noise(limited, 0.0)
     np.testing.assert_array_equal(jaxrl.evaluate(policy, noisy, 2)["length"], 3)
-    policy.env_params = jax.tree.map(np.float32, cartpole.default_params.replace(max_steps_in_episode=np.int32(5)))
+    policy.env_params = policy.env_params.replace(max_steps_in_episode=np.int32(5))
     np.testing.assert_array_equal(jaxrl.evaluate(policy, limited, 2)["length"], 5)
     np.testing.assert_array_equal(jaxrl.evaluate(policy, noisy, 2)["length"], 5)
 
