@@ -52,7 +52,8 @@ def randomise(
     Raises:
       TypeError: `env` is not an environment, `parameters` is neither a mapping nor a function, or a distribution has no
         method `sample`.
-      ValueError: `env` has no such parameter, or refuses a value that can be drawn.
+      ValueError: `env` has no such parameter, or refuses a value: a bound of a distribution with `low` and `high`, or
+        one of 256 draws.
     """
     named = isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters)
     if not named and not callable(parameters):
@@ -118,7 +119,11 @@ class Randomise(ParamsWrapper):
 
     @in_own_settings
     def _check_draws(self) -> None:
-        """Reject names that are no parameters, and values that the inner environment refuses."""
+        """Reject names that are no parameters, and values that the inner environment refuses.
+
+        The values are 256 draws and, of distributions with `low` and `high`, these bounds. Without them, values that
+        are drawn more seldom are not checked.
+        """
         params = self.inner.default_params
         shapes: Any = jax.eval_shape(self._draw, jax.random.key(0))
         if not isinstance(shapes, dict) or not shapes:

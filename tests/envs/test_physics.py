@@ -198,6 +198,13 @@ def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["gravity_scale", "friction_scale", "gear_scale"])
+def test_negative_factors_are_refused(name: str, pendulum: Any):
+    with pytest.raises(ValueError, match=rf"^env\.{name} must be at least 0 and finite, got -\d"):
+        envs.wrappers.randomise(pendulum, {name: jaxrl.Uniform(-1.0, 0.0)})
+    pendulum.check_params(pendulum.default_params.replace(**{name: np.zeros(2)}))
+
+
 @pytest.mark.parametrize(
     ("package", "do", "extra"),
     [

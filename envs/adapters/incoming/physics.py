@@ -11,6 +11,7 @@ from flax import struct
 
 from envs import base
 from envs.adapters.incoming.suite import SuiteEnvironment, Transition
+from envs.arguments import check_at_least
 from envs.base import spaces
 from envs.settings import own_settings
 
@@ -58,6 +59,10 @@ class PhysicsEnvironment(SuiteEnvironment):
     def default_params(self) -> PhysicsParams:
         """The task's own numbers and time limit."""
         return PhysicsParams(max_steps_in_episode=self.time_limit)
+
+    def check_params(self, params: PhysicsParams) -> None:
+        """Reject negative factors, which would reverse forces or actuators."""
+        check_at_least(params, gravity_scale=0, friction_scale=0, gear_scale=0)
 
     @property
     def metric_rules(self) -> Mapping[str, base.MetricRule]:
