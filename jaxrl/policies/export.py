@@ -22,7 +22,16 @@ from envs.files import replacing
 from envs.settings import in_own_settings
 from envs.spelling import near
 from jaxrl.learning.rollout import first_observation
-from jaxrl.policies.export_program import MEMORY, NEXT_MEMORY, Program, greedy_program, named, named_parameters, spec_of
+from jaxrl.policies.export_program import (
+    MEMORY,
+    NEXT_MEMORY,
+    Program,
+    greedy_program,
+    kind_of_memory,
+    named,
+    named_parameters,
+    spec_of,
+)
 from jaxrl.policies.load_exported import KEY, PROGRAM, SUFFIXES, format_of, needs_extra, open_exported, spec_file
 from jaxrl.pytrees import Policy, PyTree
 from jaxrl.results.checksums import CHECKSUM, UNSEALED, checksum_of_file, sealed, sealed_json
@@ -234,8 +243,9 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
         exported = open_exported(file, spec, policy.algo)
     function, agents = jax.jit(program.function), check_abstractly(env)
     memory, expected_memory = exported.initial_memory(_NUM_CHECKED, *agents), policy.initial_memory(_NUM_CHECKED)
+    kind = kind_of_memory(policy.algo)
     for _ in range(2 if policy.remembers else 1):  # the second call uses the memory that the first returned
-        arguments = {"obs": obs, "mask": mask, MEMORY: dict(named("", expected_memory))}
+        arguments = {"obs": obs, "mask": mask, MEMORY: dict(named(kind, expected_memory))}
         expected = function(*(arguments[name] for name in program.names))
         acted = policy(obs, mask=mask, memory=expected_memory)
         expected["action"], expected_memory = acted if policy.remembers else (acted, ())
@@ -244,7 +254,7 @@ def _compare(policy: TrainedPolicy, program: Program, file: Path, spec: Mapping[
         if policy.remembers:
             memory = got[MEMORY]
             del expected[NEXT_MEMORY]
-            expected[MEMORY] = dict(named(MEMORY, expected_memory))
+            expected[MEMORY] = dict(named(f"{MEMORY}.{kind}".rstrip("."), expected_memory))
         difference = max(map(_difference, jax.tree.leaves(got), jax.tree.leaves(expected)))
         if not difference <= TOLERANCES[spec["format"]]:
             raise ResultError(

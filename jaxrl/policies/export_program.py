@@ -54,7 +54,7 @@ def greedy_program(algo: Algorithm, params: Params) -> Program:
       algo: Algorithm with the actor of the policy.
       params: Parameters for `algo.actor`, concrete.
     """
-    actor = algo.actor
+    actor, kind = algo.actor, kind_of_memory(algo)
     start = actor.initial_memory(params)
     shapes = _symbolic_arguments(algo, start)
 
@@ -62,13 +62,13 @@ def greedy_program(algo: Algorithm, params: Params) -> Program:
         by_name = dict(zip(shapes, arguments, strict=True))
         mask = by_name.get("mask")
         # By name, because another process may not know the classes of the memory's pytree.
-        leaves = [by_name[MEMORY][name] for name, _ in named("", start)]
+        leaves = [by_name[MEMORY][name] for name, _ in named(kind, start)]
         memory = jax.tree.unflatten(jax.tree.structure(start), leaves)
         scores, memory = actor.scores(params, memory, by_name["obs"], mask)
         action, _, memory = actor.choose(None, scores, memory, True, mask)
         if MEMORY not in by_name:
             return {ACTION: action, **scores}
-        return {ACTION: action, **scores, NEXT_MEMORY: dict(named("", memory))}
+        return {ACTION: action, **scores, NEXT_MEMORY: dict(named(kind, memory))}
 
     arguments = tuple(shapes.values())
     return Program(function, tuple(shapes), arguments, jax.eval_shape(function, *arguments), start)
@@ -89,10 +89,20 @@ def _symbolic_arguments(algo: Algorithm, start: PyTree) -> dict[str, Any]:
     if mask is not None:
         shapes["mask"] = jax.tree.map(lambda leaf: batched(leaf, len(agents)), mask)
     if jax.tree.leaves(start):
-        shapes[MEMORY] = {name: batched(jnp.asarray(leaf), 0) for name, leaf in named("", start)}
+        named_leaves = named(kind_of_memory(algo), start)
+        shapes[MEMORY] = {name: batched(jnp.asarray(leaf), 0) for name, leaf in named_leaves}
         if len(shapes[MEMORY]) < len(jax.tree.leaves(start)):
             raise ResultError("The policy's memory cannot be named by its paths: a name in it has a dot.")
     return shapes
+
+
+def kind_of_memory(algo: Algorithm) -> str:
+    """Kind of the memory of jaxrl's own networks, the first part of the names of its leaves; empty for other memories.
+
+    Files of version 0.1.0 have names without it.
+    """
+    kind = getattr(algo.config, "memory", "none")
+    return "" if kind == "none" else kind
 
 
 def named(prefix: str, tree: PyTree) -> list[tuple[str, Any]]:
@@ -127,7 +137,8 @@ def spec_of(policy: TrainedPolicy, program: Program, file_format: str) -> dict[s
         origin = {"algorithm": None, UNKNOWN: str(error).rstrip("."), "name": algo.name}
     env_params = algo.env.default_params if policy.env_params is None else policy.env_params
     inputs = [pair for name, tree in zip(program.names, program.arguments, strict=True) for pair in named(name, tree)]
-    memory = {name: np.asarray(leaf).tolist() for name, leaf in named(MEMORY, program.start)}
+    path = f"{MEMORY}.{kind_of_memory(algo)}".rstrip(".")
+    memory = {name: np.asarray(leaf).tolist() for name, leaf in named(path, program.start)}
     return to_json(
         {
             "format": file_format,
@@ -152,12 +163,13 @@ def _port(name: str, leaf: PyTree) -> dict[str, Any]:
 
 
 def _normalisation(params: Params) -> dict[str, str]:
-    """The parameters that are running statistics, and their use; empty without normalisation."""
+    """The actor's parameters that are running statistics, and their use; empty without normalisation."""
 
     def is_statistics(node: PyTree) -> bool:
         return isinstance(node, RunningStatistics)
 
-    return {path: FORMULA for path, node in leaves(params, is_statistics) if is_statistics(node)}
+    statistics = [path for path, node in leaves(params, is_statistics) if is_statistics(node)]
+    return {path: FORMULA for path in statistics if path != "critic_observations"}
 
 
 def _space(space: Any) -> dict[str, Any]:

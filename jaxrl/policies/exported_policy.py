@@ -72,9 +72,14 @@ class ExportedPolicy:
         Args:
           memory: Memory that the last call returned.
           ended: Whether the episode has ended, bool with the leading axes of the memory, or the first of them.
+
+        Raises:
+          ValueError: The memory is not of this policy.
         """
-        after = {}
-        for name, first in self.initial_memory().items():
+        after, initial = {}, self.initial_memory()
+        if set(memory) != set(initial):
+            raise UserValueError(f"memory has {', '.join(memory)}; this policy takes {', '.join(initial)}.")
+        for name, first in initial.items():
             leaf = np.asarray(memory[name])
             over = np.asarray(ended)
             after[name] = np.where(over.reshape((*over.shape, *[1] * (leaf.ndim - over.ndim))), first, leaf)

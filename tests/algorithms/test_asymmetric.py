@@ -368,6 +368,13 @@ def test_policies_of_results_take_the_observation_of_the_actor_alone(tmp_path: P
         np.testing.assert_allclose(exported(np.zeros(2, np.float32)), action, rtol=0, atol=1e-6)
 
 
+def test_the_description_of_a_file_has_the_statistics_of_the_actor_alone(tmp_path: Path) -> None:
+    algo = ALGORITHMS["ppo"][0](Beacon(), ALGORITHMS["ppo"][1])
+    params = jax.tree.map(np.abs, filled(algo))
+    file = jaxrl.export_policy(TrainedPolicy(algo, params, {}, 0), tmp_path / "policy.safetensors")
+    assert list(jaxrl.load_exported(file, algo).spec["normalisation"]) == ["observations"]
+
+
 SEES = ("auto", "all", "own", "privileged", "state", ("privileged_state",), whole)
 
 

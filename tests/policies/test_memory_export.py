@@ -18,7 +18,7 @@ from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.cli import main as cli
 from jaxrl.learning.exploration import network_memory
 from jaxrl.policies.export import FORMATS, export_policy
-from jaxrl.policies.load_exported import load_exported
+from jaxrl.policies.load_exported import load_exported, open_exported
 from jaxrl.results.policy import TrainedPolicy
 
 MEMORIES = {
@@ -131,7 +131,7 @@ def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_
     params = jax.tree.map(lambda leaf: np.asarray(draws.uniform(0.1, 1, leaf.shape), leaf.dtype), policy_shapes(algo))
     policy = TrainedPolicy(algo, params, {}, 0)
     exported = load_exported(export_policy(policy, tmp_path / f"policy.{file_format}"), allow="remembering")
-    assert [port["name"] for port in exported.spec["inputs"]] == ["obs", *(f"memory.{name}" for name in names)]
+    assert [port["name"] for port in exported.spec["inputs"]] == ["obs", *(f"memory.{kind}.{name}" for name in names)]
     memory, copied = policy.initial_memory(3), exported.initial_memory(3)
     for obs in draws.uniform(size=(4, 3, 4)).astype(np.float32):
         response = exported.respond(obs, memory=copied)
@@ -141,8 +141,40 @@ def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_
         ended = np.array([False, True, False])
         memory, copied = policy.remembered(memory, ended), exported.remembered(response["memory"], ended)
         for name in names:
-            np.testing.assert_allclose(copied[f"memory.{name}"], memory[name], rtol=0, atol=4e-5)
-            assert np.any(copied[f"memory.{name}"][0] != 0) and not np.any(copied[f"memory.{name}"][1])
+            np.testing.assert_allclose(copied[f"memory.{kind}.{name}"], memory[name], rtol=0, atol=4e-5)
+            own_memory = copied[f"memory.{kind}.{name}"]
+            assert np.any(own_memory[0] != 0) and not np.any(own_memory[1])
+
+
+def test_a_memory_of_another_kind_is_refused(tmp_path: Path) -> None:
+    def exported_of(kind: Any) -> Any:
+        algo = jaxrl.ppo(Repeat(), jaxrl.PPOConfig(num_envs=4, num_steps=4, hidden=(6,), memory=kind, memory_size=5))
+        params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), policy_shapes(algo))
+        return load_exported(export_policy(TrainedPolicy(algo, params), tmp_path / f"{kind}.safetensors"), algo)
+
+    gated, minimal, obs = exported_of("gru"), exported_of("mingru"), np.zeros(4, np.float32)
+    memory = minimal(obs, memory=minimal.initial_memory())[1]
+    with pytest.raises(ValueError, match=r"^obs, .* give obs, memory\.mingru\.hidden; .* obs, memory\.gru\.hidden"):
+        gated(obs, memory=memory)
+    with pytest.raises(ValueError, match=r"^memory has memory\.mingru\.hidden; this policy takes memory\.gru\.hidden"):
+        gated.remembered(memory, False)
+
+
+def test_a_file_of_a_memory_without_its_kind_is_read(tmp_path: Path) -> None:
+    algo = jaxrl.ppo(Repeat(), jaxrl.PPOConfig(num_envs=4, num_steps=4, hidden=(6,), memory="lstm", memory_size=5))
+    draws = np.random.default_rng(5)
+    params = jax.tree.map(lambda leaf: np.asarray(draws.uniform(0.1, 1, leaf.shape), leaf.dtype), policy_shapes(algo))
+    file, obs = tmp_path / "policy.safetensors", draws.uniform(size=(3, 4)).astype(np.float32)
+    exported = load_exported(export_policy(TrainedPolicy(algo, params), file), algo)
+    earlier = open_exported(file, json.loads(json.dumps(exported.spec).replace("memory.lstm.", "memory.")), algo)
+    responses = []
+    for each in (exported, earlier):
+        memory = each.respond(obs, memory=each.initial_memory(3))["memory"]
+        responses.append(each.respond(obs, memory=each.remembered(memory, np.zeros(3, bool))))
+    assert [*responses[1]["memory"]] == ["memory.cell", "memory.hidden"]
+    for one, other in zip(*(response["memory"].values() for response in responses), strict=True):
+        np.testing.assert_array_equal(one, other)
+    np.testing.assert_array_equal(responses[0]["logits"], responses[1]["logits"])
 
 
 SMALL: dict[str, Any] = {
@@ -177,7 +209,7 @@ def test_a_policy_that_learned_from_sequences_acts_from_a_file(name: str, file_f
     exported = load_exported(
         export_policy(policy, tmp_path / f"policy.{file_format}"), allow=["remembering", "linear_task"]
     )
-    assert [port["name"] for port in exported.spec["inputs"]][1:] == [f"memory.{each}" for each in names]
+    assert [port["name"] for port in exported.spec["inputs"]][1:] == [f"memory.gru.{each}" for each in names]
     memory, copied = policy.initial_memory(3), exported.initial_memory(3)
     size = algo.env.observation_space(algo.env.default_params).shape[0]
     for obs in draws.uniform(size=(4, 3, size)).astype(np.float32):
