@@ -30,7 +30,7 @@ class Critics:
 
         Args:
           critics: Parameters.
-          obs: Observations, `[*B, n]`.
+          obs: What critics see of observations, `[*B, n]`.
           action: Actions, `[*B, 2]`; None for all choices.
           memory: Memories of the critics before the observations, `[C, *B, size]`; None without a memory.
         """
@@ -60,8 +60,8 @@ class Critics:
             """Errors of each part of an action by each critic, `[D, C, B, *A, K]`."""
             memory = batch.before_critics(critics, self.critics)
             if not self.discrete:
-                return np.array([self.values(critics, batch.obs, batch.action, memory) - goal])
-            values = self.values(critics, batch.obs, memory=memory)
+                return np.array([self.values(critics, batch.seen, batch.action, memory) - goal])
+            values = self.values(critics, batch.seen, memory=memory)
             return np.array([self.env.taken(of_critic, batch.action) - goal for of_critic in values]).swapaxes(0, 1)
 
         def loss(critics: Any) -> float:

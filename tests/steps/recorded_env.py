@@ -210,6 +210,20 @@ class RecordedEnv(Environment):
         return Tables(*rows)
 
 
+@dataclass(frozen=True)
+class InformedEnv(RecordedEnv):
+    """A `RecordedEnv` with privileged facts, two numbers of each agent that are not of the scale of observations."""
+
+    def privileged(self, state: RecordedState, params: RecordedParams) -> jax.Array:
+        del params
+        return jnp.asarray(facts(self.agents), jnp.float32)[state.place]
+
+
+def facts(agents: tuple[int, ...]) -> Array:
+    """Privileged facts by place, `[PLACES, *A, OBS]`, exact in float32."""
+    return 4 * np.roll(tables(agents).obs, 1, axis=0) + 2
+
+
 @dataclass
 class Steps:
     """Steps of every environment, with the names of a transition of jaxrl; leaves `[T, N, ...]`."""
@@ -224,6 +238,8 @@ class Steps:
     mask: Array | None
     raw_action: Array
     next_mask: Array | None
+    critic_obs: Array | None = None
+    next_critic_obs: Array | None = None
 
     @property
     def done(self) -> Array:
@@ -302,6 +318,11 @@ class Walk:
         return tables(self.env.agents).obs[self.place]
 
     @property
+    def facts(self) -> Array | None:
+        """Privileged facts here, `[N, *A, OBS]`; None in an environment without them."""
+        return facts(self.env.agents)[self.place] if isinstance(self.env, InformedEnv) else None
+
+    @property
     def mask(self) -> Array | None:
         """Allowed choices here, those of all parts one after another, `[N, *A, sum(sizes)]`."""
         here = tables(self.env.agents)
@@ -310,7 +331,7 @@ class Walk:
 
     def take(self, raw: Array) -> Steps:
         """One step of every environment without a reset; leaves `[N, ...]`."""
-        at, here, obs, mask = tables(self.env.agents), self.place, self.obs, self.mask
+        at, here, obs, mask, known = tables(self.env.agents), self.place, self.obs, self.mask, self.facts
         if self.env.discrete:
             choice, paid = np.sum(self.env.chosen(raw), axis=0) % ACTIONS, 0.0
         else:
@@ -332,6 +353,8 @@ class Walk:
             mask=mask,
             raw_action=raw,
             next_mask=self.mask,
+            critic_obs=known,
+            next_critic_obs=self.facts,
         )
 
     def assert_at(self, state: Any) -> None:

@@ -27,6 +27,7 @@ class Batch:
       last: Times of the last steps of the windows, `[B]`.
       index: Indices of the transitions in the list of priorities, `[B]`; with a memory, times and environments of the
         first steps of the sequences, `[W, 2]`.
+      seen, next_seen: What critics see of the observations, `[B, *A, n]`.
       policy: Sequences whose steps the rows are, as the policy sees them; None without a memory.
       critics: The same as each critic sees them.
     """
@@ -42,6 +43,8 @@ class Batch:
     weight: Array
     last: Array
     index: Array
+    seen: Array
+    next_seen: Array
     policy: Sequences | None = None
     critics: list[Sequences] | None = None
 
@@ -81,7 +84,9 @@ class Replay:
         self.env: RecordedEnv = algo.env
         self.config, self.nodes = algo.config, nodes
         self.walk = Walk(self.env, jax.random.split(reset_key, self.config.num_envs))
-        self.statistics = Statistics(self.config.normalise_observation, hparams.observation_clip)
+        self.statistics, self.of_facts = (
+            Statistics(self.config.normalise_observation, hparams.observation_clip) for _ in range(2)
+        )
         self.leaves, self.largest = np.zeros(self.config.buffer_size), 1.0
         if self.prioritised:
             self.alpha, self.beta = float(hparams.priority_alpha), float(hparams.priority_beta)
@@ -122,6 +127,8 @@ class Replay:
         first = len(self.steps.reward) if hasattr(self, "steps") else 0
         self.steps = self.steps.and_then(new) if first else new
         self.statistics.add(new.obs, new.active)
+        if new.critic_obs is not None:
+            self.of_facts.add(new.critic_obs, new.active)
         self.opened(range(first, first + num_steps))
 
     def recalled(self, policy: Any, seen: Array) -> Array | None:
@@ -131,6 +138,11 @@ class Replay:
 
     def seen_by_critics(self, critics: Any, new: Steps) -> None:
         """Record the memories of critics along new steps, if they have one."""
+
+    def known(self, obs: Array, facts: Array | None) -> Array:
+        """What critics see of observations: these, and the facts if there are any, both normalised."""
+        obs = self.statistics.normalised(obs)
+        return obs if facts is None else np.concatenate([obs, self.of_facts.normalised(facts)], axis=-1)
 
     def opened(self, times: range) -> None:
         """Give new transitions their priority."""
@@ -182,6 +194,10 @@ class Replay:
             return leaf[np.array(lasts), envs]
 
         steps, active = self.steps, first(self.steps.active)
+        facts, next_facts = (
+            None if leaf is None else of(leaf)
+            for of, leaf in ((first, steps.critic_obs), (last, steps.next_critic_obs))
+        )
         return Batch(
             obs=self.statistics.normalised(first(steps.obs)),
             action=first(steps.raw_action),
@@ -194,6 +210,8 @@ class Replay:
             weight=active * weight.reshape(-1, *[1] * len(self.env.agents)),
             last=np.array(lasts),
             index=index,
+            seen=self.known(first(steps.obs), facts),
+            next_seen=self.known(last(steps.next_obs), next_facts),
         )
 
     def _window(self, t: int, env: int, agent: tuple[int, ...], newest: int) -> tuple[Array, Array, int]:
@@ -236,6 +254,10 @@ class Replay:
             np.testing.assert_allclose(statistics.count, len(samples))
             np.testing.assert_allclose(statistics.mean, samples.mean(0), rtol=0, atol=atol)
             np.testing.assert_allclose(statistics.variance, samples.var(0), rtol=0, atol=atol)
+            if kept.critic_obs is not None:
+                samples, statistics = self.of_facts.samples, state.critic_observations
+                np.testing.assert_allclose(statistics.mean, samples.mean(0), rtol=0, atol=4 * atol)
+                np.testing.assert_allclose(statistics.variance, samples.var(0), rtol=0, atol=16 * atol)
         if self.prioritised:
             leaves = np.ravel(state.priorities.leaves)[: len(self.leaves)]
             np.testing.assert_allclose(leaves, self.leaves, rtol=0, atol=atol)

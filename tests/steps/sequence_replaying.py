@@ -49,7 +49,7 @@ class SequenceReplay(Replay):
     def seen_by_critics(self, critics: Any, new: Steps) -> None:
         if critics is None:
             return
-        inputs = self._inputs(self.statistics.normalised(new.obs), new.raw_action)
+        inputs = self._inputs(self.known(new.obs, new.critic_obs), new.raw_action)
         for seen, done in zip(inputs, new.done, strict=True):
             self.of_critics.append(self.now_of_critics)
             each = enumerate(self.now_of_critics)
@@ -116,7 +116,8 @@ class SequenceReplay(Replay):
         times = first + np.arange(length)[:, None]
         inputs = self.statistics.normalised(obs[times, envs])
         if action is not None:
-            inputs = self._inputs(inputs, action[times, envs])
+            facts = None if self.steps.critic_obs is None else self.steps.critic_obs[times, envs]
+            inputs = self._inputs(self.known(obs[times, envs], facts), action[times, envs])
         reset = np.concatenate([np.zeros_like(self.steps.done[:1, envs]), self.steps.done[times[:-1], envs]])
         steps = batch.last - np.tile(first, length - burn_in) - burn_in
         last = steps * len(first) + np.tile(np.arange(len(first)), length - burn_in)

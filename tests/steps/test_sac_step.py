@@ -12,7 +12,7 @@ import pytest
 from critics import Critics
 from float64 import Adam
 from quick_jit import quick_jit
-from recorded_env import RecordedEnv
+from recorded_env import InformedEnv, RecordedEnv
 from replaying import Batch
 from sequence_replaying import MEMORY
 
@@ -41,6 +41,11 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
     "several choices": (RecordedEnv(several=True), {}, {"target_entropy_fraction": 0.4}),
     "discrete crowd": (RecordedEnv(num_agents=2), {"heads": "joint", "num_heads": 3}, {"temperature_lr": 0.1}),
     "memory": (RecordedEnv(discrete=False), {**MEMORY, "replay": "prioritised", "burn_in": 2}, {"priority_eta": 0.7}),
+    "memory, privileged": (
+        InformedEnv(discrete=False),
+        {**MEMORY, "burn_in": 2, "critic_sees": "privileged", "normalise_observation": True},
+        {},
+    ),
     "memory, discrete crowd": (RecordedEnv(num_agents=2), MEMORY, {"target_entropy_fraction": 0.4}),
 }
 
@@ -111,14 +116,14 @@ class SAC(Critics):
         next_noise, noise = (np.asarray(jax.random.normal(each, shape), np.float64) for each in jax.random.split(key))
         after, of_targets = batch.after(self.policy), batch.after_critics(self.targets)
         if self.discrete:
-            lowest = self.env.parts(self.lowest(self.values(self.targets, batch.next_obs, memory=of_targets)), -2)
+            lowest = self.env.parts(self.lowest(self.values(self.targets, batch.next_seen, memory=of_targets)), -2)
             logs = self._logs(self.policy, batch.next_obs, batch.next_mask, after)
             values = [np.sum(np.exp(log)[..., None] * part, axis=-2) for log, part in zip(logs, lowest, strict=True)]
             entropy = np.sum([_entropy(log) for log in logs], axis=0)
             following = np.mean(values, axis=0) + temperature * entropy[..., None] / self.nodes.sizes
         else:
             action, log_prob = self._sampled(self.policy, batch.next_obs, next_noise, after)
-            lowest = self.lowest(self.values(self.targets, batch.next_obs, action, of_targets))
+            lowest = self.lowest(self.values(self.targets, batch.next_seen, action, of_targets))
             following = lowest - temperature * log_prob[..., None] / self.nodes.sizes
         self.learn_values(batch, following)
         of_critics = batch.before_critics(self.critics)
@@ -127,7 +132,7 @@ class SAC(Critics):
             """The loss of a policy, and its entropy."""
             before = batch.before(policy, self.policy)
             if self.discrete:
-                values = self.values(self.critics, batch.obs, memory=of_critics)
+                values = self.values(self.critics, batch.seen, memory=of_critics)
                 lowest = np.min(values @ self.nodes.shares, axis=0)
                 logs = self._logs(policy, batch.obs, batch.mask, before)
                 entropy = np.sum([_entropy(log) for log in logs], axis=0)
@@ -135,7 +140,7 @@ class SAC(Critics):
                 q = np.sum([np.sum(np.exp(log) * part, axis=-1) for log, part in parts], axis=0)
             else:
                 action, log_prob = self._sampled(policy, batch.obs, noise, before)
-                q = np.min(self.values(self.critics, batch.obs, action, of_critics) @ self.nodes.shares, axis=0)
+                q = np.min(self.values(self.critics, batch.seen, action, of_critics) @ self.nodes.shares, axis=0)
                 entropy = -log_prob
             return float64.weighted_mean(-temperature * entropy - q, agents), float64.weighted_mean(entropy, agents)
 

@@ -121,7 +121,7 @@ class TD3(Critics):
             assert np.any(np.abs(noise) > bound)
             action = np.clip(action + np.clip(noise, -bound, bound), -1, 1)
         of_targets = batch.after_critics(self.targets)
-        self.learn_values(batch, self.lowest(self.values(self.targets, batch.next_obs, action, of_targets)))
+        self.learn_values(batch, self.lowest(self.values(self.targets, batch.next_seen, action, of_targets)))
         self.count += 1
         if self.count % self.config.policy_delay:
             return
@@ -130,7 +130,7 @@ class TD3(Critics):
 
         def loss(policy: Any) -> float:
             action = np.tanh(self.outputs(policy, batch.obs, batch.before(policy, self.policy)))
-            first = self.values(self.critics, batch.obs, action, of_critics)[0]
+            first = self.values(self.critics, batch.seen, action, of_critics)[0]
             return -float64.weighted_mean(first @ self.nodes.shares, batch.active.astype(np.float64))
 
         self.policy = self.of_policy(self.policy, float64.gradient(loss, self.policy), self.annealed("policy_lr"))

@@ -281,6 +281,20 @@ FAULTS = (
         f"{ASYMMETRIC}::test_a_batch_has_the_facts_of_its_own_steps[3]",
     ),
     Fault(
+        "facts-in-sequences-by-the-statistics-of-the-actor",
+        "jaxrl/algorithms/off_policy.py",
+        "facts, next_facts = (normalise(statistics, each, clip) for",
+        "facts, next_facts = (normalise(policy.observations, each, clip) for",
+        f"{SAC}[memory, privileged]",
+    ),
+    Fault(
+        "facts-of-memories-without-statistics",
+        "jaxrl/algorithms/off_policy.py",
+        "facts = normalise(of_critic, steps.critic_obs, clip)",
+        "facts = normalise(first, steps.critic_obs, clip)",
+        f"{SAC}[memory, privileged]",
+    ),
+    Fault(
         "statistics-of-the-successors",
         "jaxrl/algorithms/on_policy.py",
         "observations = update_statistics(observations, steps.obs, steps.active",
