@@ -126,6 +126,16 @@ def test_a_trial_equals_a_training_run(first: tuple[SearchResult, Path], algo: A
     assert result.env_steps == sum(trial.env_steps for trial in result.trials)
 
 
+def test_kinds_of_memory_are_searched() -> None:
+    config = jaxrl.PPOConfig(num_envs=2, num_steps=16, num_minibatches=2, hidden=(4,), memory="gru", memory_size=4)
+    algo = jaxrl.ppo(envs.make("memory/chain"), config)
+    result = search(algo, space={"config.memory": Choice(["gru", "lru"])}, trials=5, seeds=1)
+    assert {trial.setting["config.memory"] for trial in result.trials} == {"gru", "lru"}
+    assert result.static_groups == 2
+    assert {trial.state for trial in result.trials} == {"complete"}
+    assert result.incumbent.setting["config.memory"] in ("gru", "lru")
+
+
 def test_trials_of_one_family_of_discounts_have_the_bits_of_training(algo: Algorithm):
     space = {name: SPACE[name] for name in ("lr", "env.length", "config.num_epochs")}
     result = search(algo, space=space, trials=6)

@@ -69,6 +69,18 @@ def test_a_group_keeps_the_hyper_parameters_that_the_search_starts_from(algo: Al
     assert [group.hparams.observation_clip for group in space.groups.values()] == [None, 10.0]
 
 
+def test_kinds_of_memory_are_static_values() -> None:
+    config = jaxrl.DQNConfig(
+        num_envs=2, batch_size=32, buffer_size=64, prefill=32, hidden=(4,), memory="gru", memory_size=4
+    )
+    space = Space(jaxrl.dqn(envs.make("memory/chain"), config), parse_space(["config.memory=gru,lru"]))
+    assert {labels: algo.config.memory for labels, algo in space.groups.items()} == {("gru",): "gru", ("lru",): "lru"}
+    with pytest.raises(
+        ValueError, match=r"^space has config\.memory=none, with which no algorithm .*: memory_size has no"
+    ):
+        Space(space.algo, {"config.memory": Choice(["gru", "none"])})
+
+
 @pytest.mark.parametrize(
     ("space", "error", "sentence"),
     [
