@@ -99,14 +99,14 @@ def crowd_like(
         raise UserValueError(
             f"policy was trained on {policy.algo.env.name}; only the policy of a crowd can walk in another scene."
         )
-    count = int(params_in(env, policy).num_present) if num_agents is None else num_agents
+    count = int(_kept_in(env, policy).num_present) if num_agents is None else num_agents
     check_count("num_agents", count)
     places = env.num_agents if num_agents is None else max(count, (env.num_neighbours or 0) + 1)
     if scenario is None or scenario in (env.scenario, env.name.removeprefix("crowd/")):
         env = dataclasses.replace(env, num_agents=places)
     else:
         env = dataclasses.replace(env, num_agents=places, scenario=scenario, obstacles=None)
-    return env, dataclasses.replace(params_in(env, policy), num_present=count)
+    return env, dataclasses.replace(_kept_in(env, policy), num_present=count)
 
 
 def crowd_of(env: Environment) -> Crowd | None:
@@ -134,6 +134,13 @@ def params_in(env: Environment, policy: TrainedPolicy) -> Any:
       The parameters, through the wrappers of both environments, see `adapted`; a curriculum is at its end.
     """
     return at_end(env, adapted(env, policy.algo.env, policy.env_params, policy.setting), policy.training_env_steps)
+
+
+def _kept_in(env: Crowd, policy: TrainedPolicy) -> Any:
+    """The parameters of a policy's training in a crowd like that of the training, whose time limit it keeps."""
+    if policy.env_params is None:
+        return env.default_params
+    return at_end(env, _through_wrappers(env, policy.algo.env, policy.env_params), policy.training_env_steps)
 
 
 def at_end(env: Environment, params: EnvParams, env_steps: int | None) -> Any:

@@ -99,7 +99,7 @@ def _symbolic_arguments(algo: Algorithm, start: PyTree) -> dict[str, Any]:
 def kind_of_memory(algo: Algorithm) -> str:
     """Kind of the memory of jaxrl's own networks, the first part of the names of its leaves; empty for other memories.
 
-    Files of version 0.1.0 have names without it.
+    Earlier files have names without it.
     """
     kind = getattr(algo.config, "memory", "none")
     return "" if kind == "none" else kind

@@ -115,6 +115,13 @@ def test_crowds_that_cannot_be(policy, scenario, num_agents, sentence):
         crowd_like(policy, scenario, num_agents)
 
 
+def test_a_crowd_elsewhere_has_the_time_limit_of_the_training(policy):
+    limited = envs.wrappers.time_limit(policy.algo.env, 5)
+    trained = TrainedPolicy(ppo(limited, SIZES), policy.params, env_params=limited.default_params)
+    assert crowd_like(trained)[1].max_steps_in_episode == 5
+    assert params_in(policy.algo.env, trained).max_steps_in_episode == 200
+
+
 def test_a_policy_of_crowds_that_vary_walks_and_is_evaluated_without_draws(policy):
     crowd = policy.algo.env
     varied = envs.wrappers.randomise(crowd, {"num_present": jaxrl.Choice([2, 3]), "max_speed": jaxrl.Uniform(1.0, 2.0)})
