@@ -133,7 +133,7 @@ def test_kinds_of_memory_are_searched() -> None:
     assert {trial.setting["config.memory"] for trial in result.trials} == {"gru", "lru"}
     assert result.static_groups == 2
     assert {trial.state for trial in result.trials} == {"complete"}
-    assert result.incumbent.setting["config.memory"] in ("gru", "lru")
+    assert result.incumbent is not None and result.incumbent.setting["config.memory"] in ("gru", "lru")
 
 
 def test_trials_of_one_family_of_discounts_have_the_bits_of_training(algo: Algorithm):
