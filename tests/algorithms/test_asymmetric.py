@@ -308,14 +308,17 @@ def test_privileged_entries_are_never_flattened_in_silence(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert seen_by(env, "all", "auto") == (env, "own")
-        for hiding in (envs.wrappers.asymmetric_observation(env, first_leaf), envs.wrappers.flatten_observation(HIDDEN)):
+        for hiding in (
+            envs.wrappers.asymmetric_observation(env, leaf_alone),
+            envs.wrappers.flatten_observation(HIDDEN),
+        ):
             assert seen_by(hiding, "auto", "auto")[0] == hiding
     if isinstance(env, Nested):
         with pytest.warns(RuntimeWarning, match=f"^the actor sees '{entry}'"):
             seen_by(env, ("robot",))
 
 
-def first_leaf(obs: Any) -> Any:
+def leaf_alone(obs: Any) -> Any:
     """The first leaf."""
     return jax.tree.leaves(obs)[0]
 
