@@ -159,7 +159,7 @@ def unstabilised(a: np.ndarray, b: np.ndarray) -> complex | None:
         if abs(eigenvalue) > 1 + 1e-6:
             shifted = np.concatenate([eigenvalue * np.eye(len(a)) - a, b], axis=1)
             if np.linalg.svd(shifted, compute_uv=False)[-1] <= 1e-6 * np.linalg.norm(shifted):
-                return complex(eigenvalue) if np.iscomplexobj(eigenvalue) else float(eigenvalue)
+                return complex(eigenvalue) if eigenvalue.imag else float(eigenvalue.real)
     return None
 
 

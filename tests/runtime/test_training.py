@@ -331,7 +331,7 @@ def test_the_learning_rate_falls_over_the_whole_run(algo: Algorithm) -> None:
         (
             {"env_params": dataclasses.make_dataclass("CartPoleParams", [])()},
             TypeError,
-            r"must be envs\.control\.cartpole\.CartPoleParams of cartpole, got types\.CartPoleParams",
+            r"must be envs\.control\.cartpole\.CartPoleParams of cartpole, got \w+\.CartPoleParams",
         ),
     ],
 )
