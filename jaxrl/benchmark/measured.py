@@ -63,7 +63,9 @@ def measured(directory: Path, *, trust: bool = False) -> dict[str, Measured]:
             for task, episodes, random, error, optimum in list(csv.reader(rows))[1:]
         }
     except (ValueError, csv.Error) as error:
-        raise ResultError(f"{file} is damaged: {reason(error)}") from None
+        raise ResultError(
+            f"{file} is damaged: {reason(error)}; delete it, and `jaxrl benchmark references` measures them again"
+        ) from None
 
 
 def store_measured(each: Measured, directory: Path) -> None:

@@ -101,7 +101,7 @@ def kind_of_memory(algo: Algorithm) -> str:
 
     Earlier files have names without it.
     """
-    kind = getattr(algo.config, "memory", "none")
+    kind = getattr(algo.config, "memory", "none") if algo.network is None else "none"
     return "" if kind == "none" else kind
 
 

@@ -52,6 +52,25 @@ def test_an_edited_copy_is_not_searched_as_the_original() -> None:
         registry.rebuilt(contrary(), dataclasses.replace(SMALL, num_steps=8))
 
 
+@dataclasses.dataclass
+class Unfrozen:
+    """Configuration without a hash."""
+
+    width: int = 4
+
+
+def of_unfrozen(env: Any, config: Unfrozen | None = None) -> Any:
+    """PPO with a configuration without a hash."""
+    config = Unfrozen() if config is None else config
+    algo = jaxrl.ppo(env, dataclasses.replace(SMALL, hidden=(config.width,)))
+    return algo._replace(config=config, builder=f"{__name__}:of_unfrozen")
+
+
+def test_algorithms_with_a_configuration_without_a_hash_are_described() -> None:
+    described = registry.describe(of_unfrozen(envs.make("cartpole"), Unfrozen(3)))
+    assert described["algorithm"] == f"{__name__}:of_unfrozen" and described["config"] == {"width": 3}
+
+
 def test_descriptions_of_an_algorithm_rebuild_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
     algo, built = jaxrl.ppo(envs.make("cartpole"), dataclasses.replace(SMALL, hidden=(3,))), []
     again = registry.again

@@ -109,7 +109,8 @@ def test_the_references_are_a_known_optimum_or_the_best_cell(benchmark: Benchmar
     with pytest.raises(ValueError, match=r"^task is 'inventory', on which no optimum and no cell is above random"):
         reference(benchmark, "inventory")
     (benchmark.directory / "references.csv").write_text("task\ncartpole,1\n")
-    with pytest.raises(ResultError, match=r"references\.csv is damaged"):
+    remedy = "it has no checksum; delete it, and `jaxrl benchmark references` measures"
+    with pytest.raises(ResultError, match=rf"references\.csv is damaged: {remedy}"):
         reference(benchmark, "cartpole")
 
 

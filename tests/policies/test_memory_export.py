@@ -18,6 +18,7 @@ from jaxrl.algorithms.contract import Algorithm, policy_shapes
 from jaxrl.cli import main as cli
 from jaxrl.learning.exploration import network_memory
 from jaxrl.policies.export import FORMATS, export_policy
+from jaxrl.policies.export_program import kind_of_memory
 from jaxrl.policies.load_exported import load_exported, open_exported
 from jaxrl.results.policy import TrainedPolicy
 
@@ -297,3 +298,9 @@ def test_the_command_line_exports_a_memory(tmp_path: Path, capsys: pytest.Captur
     policy = load_exported(tmp_path / "run" / "policy.onnx")
     _, memory = policy(np.eye(4, dtype=np.float32)[1], memory=policy.initial_memory())
     assert int(policy(np.eye(4, dtype=np.float32)[3], memory=memory)[0]) == 1
+
+
+def test_the_memory_of_a_users_network_has_no_kind() -> None:
+    algo = jaxrl.ppo(chain(), jaxrl.PPOConfig(memory="gru", memory_size=4, num_envs=2, num_steps=4, num_minibatches=1))
+    assert kind_of_memory(algo) == "gru"
+    assert kind_of_memory(algo._replace(network=object())) == ""
