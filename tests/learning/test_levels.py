@@ -188,6 +188,17 @@ def test_an_episode_is_that_of_its_level() -> None:
     assert len(np.unique(starts.drawn["length"])) > 1
 
 
+@pytest.mark.slow
+def test_places_without_people_take_no_part_in_levels() -> None:
+    crowd = envs.make("crowd/circle", num_agents=3)
+    algo = jaxrl.a2c(crowd, jaxrl.A2CConfig(num_envs=2, num_steps=4, hidden=(4,), levels="max-return", num_levels=4))
+    hparams, params = algo.prepare(algo.hparams), crowd.default_params.replace(num_present=2)
+    state = quick_jit(algo.init)(jax.random.key(0), hparams, params)
+    assert not np.any(state.levels.playing.took_part)
+    state, _ = quick_jit(algo.step)(jax.random.key(1), jnp.int32(0), state, hparams, params)
+    np.testing.assert_array_equal(state.levels.playing.took_part, [[True, True, False]] * 2)
+
+
 def test_without_replay_training_is_the_usual_one() -> None:
     algo = agent()
     never = algo._replace(hparams=algo.hparams.replace(level_replay=0.0))
