@@ -110,13 +110,20 @@ def test_a_sentence_on_an_unknown_algorithm_controls_no_terminal(
 
 def test_a_full_standard_output_is_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
     class Full(io.RawIOBase):
+        full = True
+
         def writable(self) -> bool:
             return True
 
-        def write(self, data: object) -> int:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        def write(self, data: Any) -> int:
+            if self.full:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return len(data)
 
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Full()), "utf-8"))
+    stream = io.TextIOWrapper(io.BufferedWriter(Full()), "utf-8")
+    monkeypatch.setattr(sys, "stdout", stream)
     assert exit_status(lambda: print("out") or 0, "jaxrl") == 2
     sentence = "The standard output cannot be written: no space is left on its device."
     assert capsys.readouterr().err == f"jaxrl: {sentence}\n"
+    Full.full = False  # for the rest, which closing writes
+    stream.close()

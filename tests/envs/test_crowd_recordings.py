@@ -189,7 +189,8 @@ def test_agents_that_have_not_entered_count_as_on_the_way() -> None:
 
 
 def test_a_policy_walks_until_the_last_has_entered() -> None:
-    policy: Any = SimpleNamespace(algo=SimpleNamespace(env=Crowd(num_agents=2)), env_params=Crowd().default_params)
+    algo: Any = SimpleNamespace(env=Crowd(num_agents=2))
+    policy: Any = SimpleNamespace(algo=algo, env_params=Crowd().default_params, setting={}, training_env_steps=None)
     assert params_in(Crowd(Recorded([[0, 0, 4, 0]], entries=[1.0]), num_agents=1), policy).max_steps_in_episode == 212
     assert params_in(Crowd("corridor", num_agents=2), policy).max_steps_in_episode == 200
 
