@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -281,31 +281,35 @@ def _outwards(env: base.Environment, params: Params) -> Any:
     return own.replace(inner=inner, max_steps_in_episode=limit_of_all)
 
 
-def with_defaults(env: base.Environment, params: Params, usual: Params, kept: Collection[str] = ()) -> Any:
+def with_defaults(env: base.Environment, params: Params, usual: Params) -> Any:
     """Parameters with the defaults of an environment in place of the defaults of another one.
 
     Args:
       env: Environment.
       params: Parameters of the other one as those of `env`, see `params_for`.
-      usual: Default parameters of the other one, likewise.
-      kept: Paths of parameters that are kept in any case, such as "gravity"; "inner." before them has no effect.
+      usual: Default parameters of the other one, likewise; NaN for each that `params` keeps in any case.
 
     Returns:
-      The default of `env` for every number of `params` that is equal to `usual`, and all others as they are.
+      The default of `env` for every number of `params` that is equal to `usual`, and all others as they are; `params`
+      where `env` rejects this mixture, such as a longer corridor than its time limit allows.
     """
     own = env.default_params
     if not jax.tree.structure(params) == jax.tree.structure(usual) == jax.tree.structure(own):
         return params
-    names = {name.rpartition("inner.")[2] for name in kept}
 
-    def chosen(path: Any, value: Any, usual: Any, own: Any) -> Any:
-        named = jax.tree_util.keystr(path, simple=True, separator=".").rpartition("inner.")[2] in names
-        array = np.asarray(value)
-        if named or not np.array_equal(array, np.asarray(usual).astype(array.dtype)):
+    def chosen(value: Any, usual: Any, own: Any) -> Any:
+        array, default = np.asarray(value), np.asarray(usual)
+        kept = default.dtype.kind == "f" and bool(np.isnan(default).any())
+        if kept or not np.array_equal(array, default.astype(array.dtype)):
             return value
         return np.asarray(own, array.dtype) if hasattr(value, "dtype") else own
 
-    return jax.tree.map_with_path(chosen, params, usual, own)
+    mixture = jax.tree.map(chosen, params, usual, own)
+    try:
+        env.check_params(mixture)
+    except ValueError:
+        return params
+    return mixture
 
 
 def agents_of(env: base.Environment) -> tuple[int, ...]:

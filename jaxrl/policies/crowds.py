@@ -27,6 +27,7 @@ from jaxrl.checks import check_count, check_flag
 from jaxrl.learning.actor import memories
 from jaxrl.pytrees import EnvParams, Memory, Observation
 from jaxrl.results.policy import TrainedPolicy
+from jaxrl.sweeps.paths import leaves
 
 
 @in_own_settings
@@ -159,16 +160,18 @@ def adapted(env: Environment, trained: Environment, params: EnvParams, swept: Co
 
     Returns:
       The parameters, through the wrappers of both environments. In another environment, parameters that the training
-      left at their defaults have the defaults of `env`. In another crowd all agents are present, and another scenario
-      keeps its own values and is longer by its last time of entry.
+      neither changed nor swept have the defaults of `env`; where `env` rejects this mixture, all are those of the
+      training. In another crowd all agents are present, and another scenario keeps its own values and is longer by its
+      last time of entry.
     """
     if params is None:
         return env.default_params
     if env == trained:
         return params
-    kept = [path.removeprefix("env.") for path in swept if path.startswith("env.")]
-    here, usual = (_through_wrappers(env, trained, each) for each in (params, trained.default_params))
-    return with_defaults(env, here, usual, kept)
+    usual = trained.default_params
+    unswept = [np.nan if f"env.{name}" in swept else leaf for name, leaf in leaves(usual)]
+    usual = jax.tree.unflatten(jax.tree.structure(usual), unswept)
+    return with_defaults(env, *(_through_wrappers(env, trained, each) for each in (params, usual)))
 
 
 def _through_wrappers(env: Environment, trained: Environment, params: EnvParams) -> Any:

@@ -48,10 +48,10 @@ def evaluate(
         compared on the same episodes. Or a random key, which all runs share; the key of an evaluation in training gives
         the numbers of that evaluation.
       env_params: Parameters of the environment for all runs; None for those of each run's training, with a curriculum
-        at its end; of these, parameters that the training left at their defaults have the defaults of `env`, such as
-        the time limit of `envs.wrappers.time_limit(...)`. Or values by name, such as `{"gravity": [5.0, 15.0]}`: every
-        combination is evaluated on the same random numbers, and each name is an axis, such as `eval.gravity`;
-        `jaxrl.held_out_table` and `jaxrl.plotting.heat_map` show them.
+        at its end; of these, parameters that the training neither changed nor swept have the defaults of `env`, such
+        as the time limit of `envs.wrappers.time_limit(...)`, unless `env` rejects this mixture. Or values by name, such
+        as `{"gravity": [5.0, 15.0]}`: every combination is evaluated on the same random numbers, and each name is an
+        axis, such as `eval.gravity`; `jaxrl.held_out_table` and `jaxrl.plotting.heat_map` show them.
 
     Returns:
       Dataset of `return`, `length` and the metrics of the environment, each also as `..._sampled`, with the dims of the

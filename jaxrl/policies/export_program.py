@@ -150,6 +150,8 @@ def spec_of(policy: TrainedPolicy, program: Program, file_format: str) -> dict[s
             "normalisation": _normalisation(policy.params),
             "setting": policy.setting,
             "seed": policy.seed,
+            "env_steps": policy.env_steps,
+            "training_env_steps": policy.training_env_steps,
             **origin,
             "env_params": {name: np.asarray(leaf).tolist() for name, leaf in leaves(env_params)},
             "versions": versions(),

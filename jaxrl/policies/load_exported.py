@@ -96,7 +96,8 @@ def load_weights(path: str | Path, *, allow: Allow = (), trust: bool = False) ->
       trust: Whether to read a file that does not match its checksum.
 
     Returns:
-      The policy, with the parameters of the environment in its training.
+      The policy, with its setting, the parameters of the environment in its training and the length of that; files of
+      earlier versions do not state the length, without which a curriculum does not advance.
 
     Raises:
       ResultError: The file is not one of safetensors, is missing or damaged, or its algorithm cannot be built.
@@ -106,9 +107,13 @@ def load_weights(path: str | Path, *, allow: Allow = (), trust: bool = False) ->
     def trained(file: Path, spec: Mapping[str, Any], allow: Allow) -> TrainedPolicy:
         algo, params = _weights(file, spec, None, allow)
         usual = algo.env.default_params
-        recorded = [np.asarray(spec["env_params"][name], np.asarray(leaf).dtype) for name, leaf in leaves(usual)]
+        recorded = [
+            np.asarray(spec["env_params"][name], jax.dtypes.canonicalize_dtype(np.asarray(leaf).dtype))
+            for name, leaf in leaves(usual)
+        ]
         env_params = jax.tree.unflatten(jax.tree.structure(usual), recorded)
-        return TrainedPolicy(algo, params, env_params=env_params, seed=spec.get("seed"))
+        steps = spec.get("env_steps"), spec.get("training_env_steps")  # older files have neither
+        return TrainedPolicy(algo, params, spec.get("setting"), spec.get("seed"), env_params, *steps)
 
     if (file_format := format_of(Path(path))) != "safetensors":
         raise ResultError(f"path takes a .safetensors file, got {path}, of the format {file_format}")

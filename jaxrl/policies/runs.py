@@ -82,8 +82,8 @@ def runs_of(policy: Policy, env: Environment | None, env_params: EnvParams, key:
       policy: Trained policy, or a result with many.
       env: Environment; None for that of the training.
       env_params: Parameters of the environment for all runs; None for those of each run's training, with a curriculum
-        at its end, of which those that the training left at their defaults have the defaults of `env`; or values by
-        name, every combination of which is a point of further axes.
+        at its end, adapted to `env` as in `adapted`; or values by name, every combination of which is a point of
+        further axes.
       key: Seed, from which each run derives its random numbers by its own seed; or a random key for all runs.
 
     Raises:

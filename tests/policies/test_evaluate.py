@@ -14,7 +14,8 @@ from untrained import LRS, SEEDS, SMALL, cartpole_result, filled, policy_of
 import envs
 import jaxrl
 from envs.errors import UserError
-from jaxrl.policies.crowds import params_in
+from jaxrl.policies import load_exported
+from jaxrl.policies.crowds import adapted, params_in
 from jaxrl.policies.runs import runs_of
 from jaxrl.results.best import Best
 from jaxrl.results.dataset import metrics_dataset
@@ -22,6 +23,8 @@ from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.sweeps.batching import batched_env_params
 
+GRIP = {"grip": jaxrl.Uniform(1.0, 2.0)}
+VARIED = envs.wrappers.randomise(envs.make("racing"), GRIP)
 AXES = ("eval.gravity", "eval.max_steps_in_episode")
 EPISODES = 4  # a power of two, by which sums of rewards are divided exactly
 
@@ -99,7 +102,7 @@ def test_a_curriculum_is_at_its_end() -> None:
 def test_parameters_left_at_their_defaults_are_those_of_another_environment(tmp_path: Path) -> None:
     cartpole = envs.make("cartpole")
     limited, policy = envs.wrappers.time_limit(cartpole, 3), policy_of(jaxrl.ppo(cartpole, jaxrl.PPOConfig(**SMALL)))
-    policy.env_params = jax.tree.map(lambda leaf: leaf[0], batched_env_params(cartpole, None, None))
+    policy.env_params = single(cartpole)
     np.testing.assert_array_equal(jaxrl.evaluate(policy, limited, 2)["length"], 3)
     assert jaxrl.collect(policy, limited, episodes=2).sizes["step"] == 3
     with Image.open(jaxrl.render(limited, policy, tmp_path / "film.gif")) as film:
@@ -109,6 +112,11 @@ def test_parameters_left_at_their_defaults_are_those_of_another_environment(tmp_
     policy.env_params = policy.env_params.replace(max_steps_in_episode=np.int32(5))
     np.testing.assert_array_equal(jaxrl.evaluate(policy, limited, 2)["length"], 5)
     np.testing.assert_array_equal(jaxrl.evaluate(policy, noisy, 2)["length"], 5)
+
+
+def single(env: Any) -> Any:
+    """The default parameters of an environment as those of one run."""
+    return jax.tree.map(lambda leaf: leaf[0], batched_env_params(env, None, None))
 
 
 def result_of(algo: Any, sweep: dict[str, Any]) -> Result:
@@ -123,9 +131,44 @@ def result_of(algo: Any, sweep: dict[str, Any]) -> Result:
 def test_swept_parameters_are_kept_in_another_environment() -> None:
     algo = jaxrl.ppo(envs.make("memory/t-maze"), jaxrl.PPOConfig(**SMALL))
     result, longer = result_of(algo, {"env.length": [5, 20]}), envs.make("memory/t-maze", length=40)
-    for each, lengths in ((result, [5, 20]), (result.policy(**{"env.length": 20}), [20]), (policy_of(algo), [40])):
+    unswept = policy_of(algo)
+    unswept.env_params = single(algo.env)
+    for each, lengths in ((result, [5, 20]), (result.policy(**{"env.length": 20}), [20]), (unswept, [40])):
         assert runs_of(each, longer, None, 0).env_params.length.ravel().tolist() == lengths
-    assert params_in(longer, policy_of(algo)).length == 40
+    assert params_in(longer, unswept).length == 40
+
+
+def test_a_mixture_that_the_environment_rejects_is_replaced_by_the_training() -> None:
+    algo = jaxrl.ppo(envs.make("memory/t-maze"), jaxrl.PPOConfig(**SMALL))
+    result, shorter = result_of(algo, {"env.length": [5, 60]}), envs.make("memory/t-maze", length=10)
+    params = runs_of(result, shorter, None, 0).env_params
+    assert (params.length.ravel().tolist(), params.max_steps_in_episode.ravel().tolist()) == ([5, 60], [44, 84])
+    alone = params_in(shorter, result.policy(**{"env.length": 60}))
+    assert (alone.length, alone.max_steps_in_episode) == (60, 84)
+
+
+@pytest.mark.parametrize(("path", "widths"), [("width", (1.0, 0.2)), ("inner.width", (0.5, 0.08))])
+def test_a_swept_parameter_is_not_one_of_the_same_name_inside(path: str, widths: tuple[float, float]) -> None:
+    usual = VARIED.default_params
+    here = usual.replace(width=0.5, inner=usual.inner.replace(width=0.2))
+
+    class Other(type(VARIED)):
+        @property
+        def default_params(self) -> Any:
+            return here
+
+    params = adapted(Other(VARIED.inner, VARIED.parameters), VARIED, usual, [f"env.{path}"])
+    assert (params.width, params.inner.width) == widths
+
+
+def test_a_swept_parameter_inside_a_wrapper_is_not_one_of_the_wrapper() -> None:
+    class Wide(type(envs.make("racing"))):
+        @property
+        def default_params(self) -> Any:
+            return super().default_params.replace(width=0.2)
+
+    params = adapted(envs.wrappers.randomise(Wide(), GRIP), VARIED.inner, VARIED.inner.default_params, ["env.width"])
+    assert (params.width, params.inner.width) == (1.0, 0.08)
 
 
 def test_a_policy_of_the_best_evaluation_meets_the_end_of_a_curriculum() -> None:
@@ -183,3 +226,33 @@ def test_wrong_arguments_are_refused(result: Result, arguments: dict[str, Any], 
 def test_a_policy_keeps_the_length_of_its_training(trained: Result) -> None:
     policy = trained.policy(seed=3)
     assert isinstance(policy, TrainedPolicy) and policy.env_steps == trained.metrics["env_step"].values[-1]
+
+
+def test_exported_weights_meet_the_parameters_of_their_training(tmp_path: Path) -> None:
+    class Heavy(type(envs.make("cartpole"))):
+        @property
+        def default_params(self) -> Any:
+            return super().default_params.replace(gravity=20.0, masspole=0.3)
+
+    result = result_of(jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**SMALL)), {"env.gravity": [9.8, 15.0]})
+    policy = result.policy(kept="best", **{"env.gravity": 9.8})
+    loaded = load_exported.load_weights(jaxrl.export_policy(policy, tmp_path / "policy.safetensors"))
+    assert (loaded.setting, loaded.seed) == (policy.setting, 3) == ({"env.gravity": 9.8}, 3)
+    assert (loaded.env_steps, loaded.training_env_steps) == (8, 32)
+    for each in (policy, loaded):
+        params = params_in(Heavy(), each)
+        assert (params.gravity, params.masspole) == (np.float32(9.8), np.float32(0.3))
+
+
+def test_weights_of_earlier_versions_do_not_state_the_length_of_the_training(
+    trained: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, read = jaxrl.export_policy(trained.policy(seed=3), tmp_path / "policy.safetensors"), load_exported._read_spec
+
+    def without_steps(*args: Any) -> dict[str, Any]:
+        return {name: value for name, value in read(*args).items() if not name.endswith("env_steps")}
+
+    assert load_exported.load_weights(file).training_env_steps == 16
+    monkeypatch.setattr(load_exported, "_read_spec", without_steps)
+    loaded = load_exported.load_weights(file)
+    assert (loaded.env_steps, loaded.training_env_steps) == (None, None)

@@ -104,6 +104,20 @@ FAULTS = (
         "tests/policies/test_evaluate.py::test_parameters_left_at_their_defaults_are_those_of_another_environment",
     ),
     Fault(
+        "a-mixture-that-the-environment-rejects",
+        "envs/wrappers/wrapper.py",
+        "    except ValueError:\n        return params\n",
+        "    except ValueError:\n        return mixture\n",
+        "tests/policies/test_evaluate.py::test_a_mixture_that_the_environment_rejects_is_replaced_by_the_training",
+    ),
+    Fault(
+        "swept-defaults-are-not-kept",
+        "jaxrl/policies/crowds.py",
+        'np.nan if f"env.{name}" in swept else leaf',
+        "leaf",
+        "tests/policies/test_evaluate.py::test_swept_parameters_are_kept_in_another_environment",
+    ),
+    Fault(
         "nan-observations-of-lists",
         "jaxrl/results/observations.py",
         "count = sum(int(np.isnan(leaf).sum())",
