@@ -176,7 +176,8 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
       critic_sees: Input of the critic: "own", that of the actor; "all"; "global" or "privileged", that of the actor and
         in addition the environment's `global_observation` or `privileged`; a part, and that alone; or "auto", entries
         with "privileged" in their names that "auto" or names hide from the actor, or the part that
-        `asymmetric_observation` keeps for critics, and otherwise "own".
+        `asymmetric_observation` keeps for critics, and otherwise "own", with a warning where a function may hide such
+        entries.
 
     Raises:
       TypeError, ValueError: Observations have no such part, `actor_sees="auto"` would hide all of them, or a wrapper
@@ -204,6 +205,8 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
         return made, view
     if actor_sees == "auto" and parts[0] is not None:
         _report(env, *parts)
+    if callable(actor_sees) and critic_sees == "auto" and view == "own":
+        _warn_of_own_critic(env, actor_sees)
     return seen, view
 
 
@@ -305,6 +308,20 @@ def _report(env: base.Environment, actor: Part | None, critic: Part | None) -> N
         RuntimeWarning,
         stacklevel=7,
     )
+
+
+def _warn_of_own_critic(env: base.Environment, actor: Part) -> None:
+    """Warn of entries with "privileged" in their names that a critic does not see because the actor's is a function."""
+    space = env.observation_space(env.default_params)
+    names = tuple(name for name in space.spaces if "privileged" in name) if isinstance(space, spaces.Dict) else ()
+    if names:
+        warnings.warn(
+            f"on {env.name} the critic sees what the actor does, {named_part(actor)}, because actor_sees is a function "
+            f"and critic_sees='auto'; critic_sees={_one(names)!r} shows it {named_part(_one(names))}, as in trainings "
+            "of earlier versions, and critic_sees='own' is without this warning",
+            RuntimeWarning,
+            stacklevel=7,
+        )
 
 
 def _warn_of_flattened(env: base.Environment, actor: Part | None) -> None:

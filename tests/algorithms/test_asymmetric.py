@@ -266,7 +266,7 @@ def test_privileged_entries_go_to_the_critic_unless_all_is_asked_for(name: str) 
         ("state", "privileged_state", "apart"),
         (("state", "privileged_state"), None, "own"),
         (("privileged_state",), None, "own"),
-        (whole, None, "own"),
+        pytest.param(whole, None, "own", marks=pytest.mark.filterwarnings("ignore:on beacon the critic sees")),
     ],
     ids=named,
 )
@@ -276,6 +276,20 @@ def test_by_default_a_critic_sees_no_less_than_an_actor_with_privileged_entries(
     env, of_critic = seen_by(Beacon(), actor_sees, "auto")
     assert isinstance(env, SeenEnvironment)
     assert (env.critic_sees, of_critic) == (critic_sees, view)
+
+
+def test_a_critic_beside_an_actor_with_a_function_is_named() -> None:
+    sentence = (
+        r"^on beacon the critic sees what the actor does, the result of whole, because .*; critic_sees="
+        r"'privileged_state' shows it the entry 'privileged_state', as in .*, and critic_sees='own' is without this"
+    )
+    with pytest.warns(RuntimeWarning, match=sentence):
+        env, _ = seen_by(Beacon(), whole, "auto")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert seen_by(env, whole, "auto") == seen_by(Beacon(), whole, "own") == (env, "own")
+        assert seen_by(Beacon(), whole, "privileged_state")[1] == "apart"
+        assert seen_by(envs.make("cartpole"), first_two, "auto")[1] == "own"
 
 
 class Nested(Beacon):
@@ -381,7 +395,7 @@ def test_the_description_of_a_file_has_the_statistics_of_the_actor_alone(tmp_pat
 SEES = ("auto", "all", "own", "privileged", "state", ("privileged_state",), whole)
 
 
-@pytest.mark.filterwarnings("ignore:on beacon the actor sees:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore:on beacon the (actor|critic) sees:RuntimeWarning")
 @pytest.mark.parametrize("critic_sees", SEES, ids=named)
 @pytest.mark.parametrize("actor_sees", ["auto", "all", "state", whole], ids=named)
 def test_another_configuration_begins_with_the_whole_observation(actor_sees: Any, critic_sees: Any) -> None:
