@@ -12,6 +12,7 @@ from jax.tree_util import keystr
 
 from envs.arguments import check_flag
 from envs.errors import UserValueError
+from envs.wrappers.asymmetric import ACTOR_WORDS
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
@@ -220,7 +221,19 @@ def _require_fit(file: Path, headers: Mapping[str, Header], result: Result, algo
     }
     if (differs := difference_of_headers(headers, expected)) is not None:
         here = f"{algo.name} on {algo.env.name}"
-        raise ResultError(f"{file} is of {origin_of(result)}, and does not fit the algorithm {here}: {differs}.")
+        what = f"{differs}{_hint_of_critic(algo)}"
+        raise ResultError(f"{file} is of {origin_of(result)}, and does not fit the algorithm {here}: {what}.")
+
+
+def _hint_of_critic(algo: Algorithm) -> str:
+    """The remedy where the default critic of earlier versions may have seen privileged entries alone."""
+    actor, critic = (getattr(getattr(algo, "config", None), name, None) for name in ("actor_sees", "critic_sees"))
+    if critic != "auto" or actor in (None, *ACTOR_WORDS):
+        return ""
+    return (
+        "; in earlier versions critic_sees='auto' was the entries with 'privileged' in their names alone: pass algo= "
+        "with critic_sees= these names"
+    )
 
 
 def origin_of(result: Result) -> str:

@@ -28,7 +28,10 @@ from jaxrl.learning.actor import memories
 from jaxrl.learning.asymmetric import Seen, seen_by
 from jaxrl.learning.recurrent import step_over, unroll_over
 from jaxrl.learning.rollout import episode_ends
+from jaxrl.results.dataset import ResultError, metrics_dataset
 from jaxrl.results.policy import TrainedPolicy
+from jaxrl.results.result import Result
+from jaxrl.sweeps.batching import batched_hparams
 
 GAMMA, LAM = 0.9, 0.8
 ON_POLICY: dict[str, Any] = {"num_envs": 4, "num_steps": 16, "num_minibatches": 2, "num_epochs": 1, "hidden": (6,)}
@@ -290,6 +293,22 @@ def test_a_critic_beside_an_actor_with_a_function_is_named() -> None:
         assert seen_by(env, whole, "auto") == seen_by(Beacon(), whole, "own") == (env, "own")
         assert seen_by(Beacon(), whole, "privileged_state")[1] == "apart"
         assert seen_by(envs.make("cartpole"), first_two, "auto")[1] == "own"
+
+
+def test_a_saved_critic_of_privileged_entries_alone_needs_their_names(tmp_path: Path) -> None:
+    both = ("state", "privileged_state")
+    algo, default = (
+        jaxrl.ppo(Beacon(), jaxrl.PPOConfig(**ON_POLICY, actor_sees=both, critic_sees=sees))
+        for sees in ("privileged_state", "auto")
+    )
+    metrics = metrics_dataset({"return": np.zeros((1, 1, 1))}, seeds=[0], env_steps=[8])
+    policies = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], filled(algo))
+    Result(metrics, policies, algo, batched_hparams(algo.hparams, None)).save(tmp_path / "run")
+    sentence = r"does not fit .* in earlier versions critic_sees='auto' was .*: pass algo= with critic_sees= these"
+    with pytest.raises(ResultError, match=sentence):
+        jaxrl.load_result(tmp_path / "run", algo=default)
+    policy = jaxrl.load_result(tmp_path / "run", algo=algo).policy()
+    assert policy({"state": np.zeros(2), "privileged_state": np.zeros(2)}).shape == (1,)
 
 
 class Nested(Beacon):

@@ -24,7 +24,7 @@ from jaxrl.results.result import Result
 from jaxrl.sweeps.batching import batched_env_params
 
 GRIP = {"grip": jaxrl.Uniform(1.0, 2.0)}
-VARIED = envs.wrappers.randomise(envs.make("racing"), GRIP)
+VARIED: Any = envs.wrappers.randomise(envs.make("racing"), GRIP)
 AXES = ("eval.gravity", "eval.max_steps_in_episode")
 EPISODES = 4  # a power of two, by which sums of rewards are divided exactly
 
@@ -235,7 +235,8 @@ def test_exported_weights_meet_the_parameters_of_their_training(tmp_path: Path) 
             return super().default_params.replace(gravity=20.0, masspole=0.3)
 
     result = result_of(jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**SMALL)), {"env.gravity": [9.8, 15.0]})
-    policy = result.policy(kept="best", **{"env.gravity": 9.8})
+    chosen: Any = {"env.gravity": 9.8}
+    policy = result.policy(kept="best", **chosen)
     loaded = load_exported.load_weights(jaxrl.export_policy(policy, tmp_path / "policy.safetensors"))
     assert (loaded.setting, loaded.seed) == (policy.setting, 3) == ({"env.gravity": 9.8}, 3)
     assert (loaded.env_steps, loaded.training_env_steps) == (8, 32)
