@@ -53,7 +53,7 @@ class RacingParams(base.EnvParams):
       acceleration: Change of the speed in a unit of time at the actions -1 and 1.
       max_turn: Largest change of the heading in a step, in rad.
       grip: Acceleration to a side that the tyres hold, which limits the change of the heading to grip dt / speed.
-      start_speed: Speed at the start.
+      start_speed: Speed at the start, at least `least_speed`.
       least_speed: Speed below which the episode terminates with -3.
       width: Distance between the borders.
       roughness: Largest share by which a knot is closer to the centre than 1, in [0, 1). Above 0.5 a track may lead
@@ -98,11 +98,15 @@ class Racing(base.Environment):
         return RacingParams()
 
     def check_params(self, params: RacingParams) -> None:
-        """Reject speeds, widths and times that are not above 0, and a roughness of 1 or more."""
+        """Reject what is not above 0, a roughness of 1 or more, and a start below the least speed."""
         check_positive(params, "max_turn", "grip", "start_speed", "width", "dt")
         check_at_least(params, roughness=0)
         if np.any(np.asarray(params.roughness) >= 1):
             raise UserValueError(f"env.roughness must be below 1, got {params.roughness}")
+        speeds = np.broadcast_arrays(params.start_speed, params.least_speed)
+        for start, least in zip(*map(np.atleast_1d, speeds), strict=True):
+            if not start >= least:
+                raise UserValueError(f"env.start_speed must be at least env.least_speed, {least}, got {start}")
 
     def reset_env(self, key: jax.Array, params: RacingParams) -> tuple[jax.Array, RacingState]:
         """The first observation `[5]` and state: a new track, on its middle, along it."""
@@ -137,7 +141,8 @@ class Racing(base.Environment):
         half = NUM_POINTS // 2
         passed = state.passed + (point - state.point + half) % NUM_POINTS - half
         off = jnp.min(squared) > jnp.square(params.width / 2)
-        back = state.place[0] * place[1] - state.place[1] * place[0] <= 0  # around the origin
+        # The step's turn around the origin has the sign of place x heading: no difference of two close places.
+        back = (state.place[0] * sin - state.place[1] * cos <= 0) | (speed <= 0)
         fails = off | back | (speed < params.least_speed)
         laps = (passed >= NUM_POINTS) & ~fails
         reward = jnp.where(fails, _FAILURE, speed * params.dt)

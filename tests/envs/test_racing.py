@@ -22,6 +22,12 @@ def state_of(index: int, **changes: Any) -> Any:
     return state.replace(**{name: jnp.asarray(value, jnp.float32) for name, value in changes.items()})
 
 
+def around_tracks(indices: np.ndarray, points: np.ndarray) -> Any:
+    """States of these tracks at points of their middle lines: a start is at angle 0, where products are exact."""
+    states: Any = jax.tree.map(lambda leaf: leaf[indices], STATES)
+    return states.replace(place=states.track[np.arange(len(points)), 0, points], point=jnp.asarray(points, jnp.int32))
+
+
 def distance_to(place: np.ndarray, polygon: np.ndarray) -> float:
     """Distance of a place from a closed polygon, by its sides one by one."""
     least = np.inf
@@ -150,6 +156,36 @@ def test_leaving_and_standing_still_terminate() -> None:
     assert bool(terminated) and float(reward) == -3
     _, _, _, terminated, _ = STEP(state_of(0, speed=0.06), jnp.array([-1.0, 0.0]))
     assert not bool(terminated)
+
+
+def test_short_steps_are_back_by_their_heading() -> None:
+    """Steps of 1e-8, far below the rounding of places; headings are at least 0.01 rad from the one to the origin."""
+    rng = np.random.default_rng(2)
+    indices, offsets = rng.integers(16, size=400), rng.uniform(0.01, np.pi - 0.01, 400) * rng.choice([-1, 1], 400)
+    states = around_tracks(indices, rng.integers(NUM_POINTS, size=400))
+    places = np.asarray(states.place, np.float64)
+    headings = np.arctan2(places[:, 1], places[:, 0]) + offsets  # from the direction away from the origin
+    states = states.replace(heading=jnp.asarray(headings, jnp.float32))
+    params = PARAMS.replace(dt=5e-8)
+    step = jax.jit(jax.vmap(lambda state: ENV.step_env(KEYS[0], state, jnp.zeros(2), params)))
+    np.testing.assert_array_equal(step(states)[3], offsets < 0)
+
+
+def test_a_standing_car_fails_whatever_the_least_speed() -> None:
+    params = PARAMS.replace(least_speed=-1.0)
+    stop = jnp.array([-1.0, 0.0])
+    step = jax.jit(jax.vmap(lambda state: ENV.step_env(KEYS[0], state, stop, params)))
+    states = around_tracks(np.arange(400) % 16, np.arange(400) % NUM_POINTS)
+    _, after, reward, terminated, _ = step(states.replace(speed=jnp.zeros(400)))
+    assert np.all(after.speed == 0) and np.all(terminated) and np.all(reward == -3)
+
+
+def test_a_start_below_the_least_speed_is_refused() -> None:
+    ENV.check_params(PARAMS.replace(start_speed=0.05))
+    with pytest.raises(ValueError, match=r"^env\.start_speed must be at least env\.least_speed, 0\.05, got 0\.04$"):
+        ENV.check_params(PARAMS.replace(start_speed=np.array([0.05, 0.04])))
+    with pytest.raises(ValueError, match=r"^env\.start_speed must be at least env\.least_speed, nan, got 0\.2$"):
+        ENV.check_params(PARAMS.replace(least_speed=np.nan))
 
 
 def test_a_rough_track_without_knots_is_refused() -> None:

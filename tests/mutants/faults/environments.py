@@ -123,6 +123,13 @@ FAULTS = (
         "tests/envs/test_racing.py::test_turning_pays_less_than_leaving_costs",
     ),
     Fault(
+        "steps-back-by-close-places",
+        "envs/control/racing.py",
+        "(state.place[0] * sin - state.place[1] * cos <= 0)",
+        "(state.place[0] * place[1] - state.place[1] * place[0] <= 0)",
+        "tests/envs/test_racing.py::test_short_steps_are_back_by_their_heading",
+    ),
+    Fault(
         "tyres-without-a-limit",
         "envs/control/racing.py",
         "jnp.minimum(params.max_turn, params.grip * params.dt / jnp.maximum(speed, 1e-6))",
