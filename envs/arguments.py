@@ -22,6 +22,7 @@ __all__ = [
     "check_limit",
     "check_number",
     "check_positive",
+    "check_time_limit",
     "check_whole",
     "described",
     "each_setting",
@@ -148,8 +149,16 @@ def check_whole(params: Params, *names: str) -> None:
     """Raise an error unless an environment's parameters are whole numbers; each may have an axis of settings."""
     for name in names:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
-        for wrong in values[values != np.floor(values)][:1]:
+        for wrong in values[~np.isfinite(values) | (values != np.floor(values))][:1]:
             raise UserValueError(f"env.{name} must be a whole number, got {wrong}")
+
+
+def check_time_limit(params: Params) -> None:
+    """Raise an error unless the time limit is a whole number of at least 1; it may have an axis of settings."""
+    limits = np.atleast_1d(np.asarray(params.max_steps_in_episode))
+    for wrong in limits[limits < 1][:1]:
+        raise UserValueError(f"env.max_steps_in_episode must be at least 1, got {wrong}")
+    check_whole(params, "max_steps_in_episode")
 
 
 def each_setting(params: Params, axes: Mapping[str, int]) -> list[Any]:

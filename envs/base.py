@@ -11,7 +11,7 @@ import numpy as np
 from flax import struct
 from jax.core import Tracer
 
-from envs.arguments import CheckedFlags, check_choice
+from envs.arguments import CheckedFlags, check_choice, check_time_limit
 from envs.errors import UserTypeError, UserValueError
 from envs.pytrees import Action, DiscountLike, Number, Observation, Params, PyTree, State
 from envs.settings import in_own_settings, methods_in_own_settings, own_settings
@@ -335,7 +335,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         del params
 
     def checked_params(self, params: Params = None) -> Any:
-        """The parameters, or the defaults for None, after `check_params`.
+        """The parameters, or the defaults for None, after `check_params` and a check of the time limit.
 
         Args:
           params: Parameters, concrete; None for the defaults.
@@ -344,6 +344,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
           ValueError: A parameter is invalid.
         """
         params = self.default_params if params is None else params
+        check_time_limit(params)
         self.check_params(params)
         return params
 

@@ -28,9 +28,9 @@ class FiniteHorizon(base.Environment):
     shows_time: bool = True
 
     def check_params(self, params: Params) -> None:
-        """Reject a number of steps below 1, and one or a time limit that is not whole."""
+        """Reject a number of steps that is below 1 or not whole."""
         check_at_least(params, num_steps=1)
-        check_whole(params, "num_steps", "max_steps_in_episode")
+        check_whole(params, "num_steps")
 
     def weights(self, params: Params = None, discount: DiscountLike = None) -> np.ndarray:
         """The weights Gamma(t) of the rewards of an episode, float64 `[T]`, of `num_steps` or the time limit if less.

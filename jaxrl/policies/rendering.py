@@ -97,7 +97,7 @@ def render(
     if not isinstance(params, type(env.default_params)):
         kind, got = class_names(type(env.default_params), params)
         raise UserTypeError(f"env_params must be {kind} of {env.name}, got {got}.")
-    env.check_params(params)
+    params = env.checked_params(params)
     player = None if policy is None else player_of(env, policy)
     if suffix in EPISODES:
         return write_episode(env, player, params, num_steps, seed, file)

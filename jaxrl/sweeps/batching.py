@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from envs.arguments import class_names
+from envs.arguments import check_time_limit, class_names
 from envs.base import Environment, entries, spaces
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near
@@ -77,9 +77,7 @@ def batched_env_params(env: Environment, env_params: EnvParams, sweep: Sweep | N
     batched = jax.tree.map(repeat, env_params)
     for path, values in ({} if sweep is None else sweep.env).items():
         batched = _with_env_values(batched, path, np.asarray(values), env)
-    limits = np.asarray(batched.max_steps_in_episode)
-    if np.any(limits < 1):
-        raise UserValueError(f"env.max_steps_in_episode must be at least 1, got {limits[limits < 1][0]}")
+    check_time_limit(batched)
     env.check_params(batched)
     differ = sweep is not None and sweep.env
     _check_action_space(env, batched, num_settings if differ else 1)

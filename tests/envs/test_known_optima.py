@@ -585,4 +585,4 @@ def test_curves_that_are_no_discounts_have_no_optimum(name: str) -> None:
 
 def _checked(name: str, **values: Any) -> None:
     env: base.Environment = envs.make(name)
-    env.check_params(env.default_params.replace(**values))
+    env.checked_params(env.default_params.replace(**values))

@@ -387,6 +387,9 @@ def test_parameters_that_a_program_cannot_have_are_refused() -> None:
         run(algo, jaxrl.grid(algo.hparams, {"env.max_steps_in_episode": [5, 0]}))
     with pytest.raises(ValueError, match=r"env\.max_steps_in_episode must be at least 1, got -1"):
         run(algo, env_params=dataclasses.replace(algo.env.default_params, max_steps_in_episode=-1))
+    for limit in (7.5, np.inf):
+        with pytest.raises(ValueError, match=rf"env\.max_steps_in_episode must be a whole number, got {limit}"):
+            run(algo, env_params=dataclasses.replace(algo.env.default_params, max_steps_in_episode=limit))
 
 
 def test_a_number_of_numpy_is_a_number_of_seeds(algo: Algorithm) -> None:

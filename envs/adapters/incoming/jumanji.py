@@ -147,7 +147,7 @@ class JumanjiEnvironment(SuiteEnvironment):
         """
         base.check_optimum_kind(kind)
         within = tasks.SOLVED_WITHIN.get(type(self.inner).__name__, lambda task: None)(self.inner)
-        limit = (self.default_params if params is None else params).max_steps_in_episode
+        limit = self.checked_params(params).max_steps_in_episode
         return 1.0 if discount is None and within is not None and int(limit) >= within else None
 
     def draw(self, ax: "Axes", state: State, params: Params) -> None:

@@ -137,7 +137,7 @@ class NavixEnvironment(SuiteEnvironment):
             least = self.inner.width - 3  # along the first row
         else:
             return None
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         limit = int(params.max_steps_in_episode)
         if limit < least:
             return 0.0

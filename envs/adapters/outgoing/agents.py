@@ -56,8 +56,8 @@ def known_params(env: base.Environment, params: Params, what: str) -> Any:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(params)):
         return params
     env.check_params(params)
-    limit = params.max_steps_in_episode
-    if np.any(np.asarray(limit) < 1):
+    limit = np.asarray(params.max_steps_in_episode)
+    if np.any((limit < 1) | (limit != np.floor(limit))):
         raise UserValueError(f"max_steps_in_episode is {limit}; {what} takes a whole number of at least 1.")
     return params
 
