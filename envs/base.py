@@ -4,7 +4,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import jax
 import numpy as np
@@ -37,6 +37,7 @@ else:
     EnvParams = gymnax_environment.EnvParams
     EnvState = gymnax_environment.EnvState
 
+Checked = TypeVar("Checked")
 MetricRule = Literal["sum", "mean", "last"]
 OptimumKind = Literal["precommitted", "stationary", "sophisticated"]
 OPTIMUM_KINDS: tuple[OptimumKind, ...] = get_args(OptimumKind)
@@ -334,7 +335,7 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         """
         del params
 
-    def checked_params(self, params: Params = None) -> Any:
+    def checked_params(self, params: Checked | None = None) -> Checked:
         """The parameters, or the defaults for None, after `check_params` and a check of the time limit.
 
         Args:
@@ -343,10 +344,10 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
         Raises:
           ValueError: A parameter is invalid.
         """
-        params = self.default_params if params is None else params
-        check_time_limit(params)
-        self.check_params(params)
-        return params
+        checked: Any = self.default_params if params is None else params
+        check_time_limit(checked)
+        self.check_params(checked)
+        return checked
 
     @in_own_settings
     def step(  # pyright: ignore[reportIncompatibleVariableOverride] -- gymnax's is compiled as it is defined

@@ -8,7 +8,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_count
+from envs.arguments import check_at_least, check_count, check_whole
 from envs.base import spaces
 from envs.cooperation import bayes
 from envs.cooperation.pairs import Pair, PairParams
@@ -86,9 +86,10 @@ class LeverGame(Pair):
         return LeverParams(**self.drawn_from())
 
     def check_params(self, params: LeverParams) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Reject a game that is never played, and a population that does not fit."""
+        """Reject a number of steps that is below 1 or not whole, and a population that does not fit."""
         super().check_params(params)
         check_at_least(params, num_steps=1)
+        check_whole(params, "num_steps")
 
     def begin(self, key: jax.Array, params: LeverParams) -> LeverState:
         """The first state, before any lever has been pulled."""

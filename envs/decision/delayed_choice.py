@@ -10,6 +10,7 @@ import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
+from envs.arguments import check_at_least, check_number, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike
 
@@ -59,6 +60,13 @@ class DelayedChoice(base.Environment):
     def default_params(self) -> DelayedChoiceParams:
         """Rewards of 1.75 and 1, paid after 100 steps."""
         return DelayedChoiceParams()
+
+    def check_params(self, params: DelayedChoiceParams) -> None:
+        """Reject rewards that are not finite, and a number of steps that is below 1 or not whole."""
+        for name in ("first_reward", "second_reward"):
+            check_number(f"env.{name}", getattr(params, name))
+        check_at_least(params, num_steps=1)
+        check_whole(params, "num_steps")
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:
@@ -111,9 +119,9 @@ class DelayedChoice(base.Environment):
         Returns:
           float64 `[2]`, Gamma(num_steps - 1) times the reward.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         rewards = np.array([params.first_reward, params.second_reward], np.float64)
-        return rewards * discount_curves.at(curve, params.num_steps - 1)
+        return rewards * discount_curves.at(curve, int(params.num_steps) - 1)
 
     def optimum(
         self,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
+from envs.arguments import check_at_least
 from envs.base import spaces
 from envs.errors import UserValueError
 from envs.pytrees import DiscountLike
@@ -33,7 +34,7 @@ class PathworldParams(base.EnvParams):
     """Parameters of a Pathworld.
 
     Attributes:
-      mean_hazard: Mean hazard k.
+      mean_hazard: Mean hazard k, at least 0.
       max_steps_in_episode: Time limit, in steps; the default leaves time to walk the longest of 15 paths.
     """
 
@@ -76,6 +77,10 @@ class Pathworld(base.Environment):
     def default_params(self) -> PathworldParams:
         """A mean hazard of 0.05, and a limit that leaves time to walk the longest path."""
         return PathworldParams(max_steps_in_episode=int(self._lengths[-1]) + 1)
+
+    def check_params(self, params: PathworldParams) -> None:
+        """Reject a negative mean hazard."""
+        check_at_least(params, mean_hazard=0)
 
     def reset_env(self, key: jax.Array, params: PathworldParams) -> tuple[jax.Array, PathworldState]:
         """The first observation `[3]` and state: a hazard, and no choice yet."""
@@ -120,7 +125,7 @@ class Pathworld(base.Environment):
 
         Args:
           steps: Whole numbers of any shape.
-          mean_hazard: Mean hazard k, above 0.
+          mean_hazard: Mean hazard k, at least 0.
 
         Returns:
           float64 of the steps' shape: (1 - exp(-2 k t)) / (2 k t), 1 / (1 + k t) or exp(-k t).

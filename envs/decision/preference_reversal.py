@@ -5,11 +5,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
+from envs.arguments import check_at_least, check_number, check_whole
 from envs.base import spaces
+from envs.errors import UserValueError
 from envs.pytrees import DiscountLike
 
 SOONER, LATER = 0, 1
@@ -69,8 +72,8 @@ class PreferenceReversalParams(base.EnvParams):
       sooner_reward: Reward of the sooner option.
       later_reward: Reward of the later option.
       tax: Cost of switching to the sooner option.
-      sooner_step: Index of the step of the sooner reward, at which the second choice is made.
-      later_step: Index of the step of the later reward.
+      sooner_step: Index of the step of the sooner reward, at which the second choice is made, at least 1.
+      later_step: Index of the step of the later reward, at least `sooner_step`.
       max_steps_in_episode: Time limit, in steps, at least `later_step` + 1.
     """
 
@@ -109,6 +112,17 @@ class PreferenceReversal(base.Environment):
     def default_params(self) -> PreferenceReversalParams:
         """A reward of 1 at step 99, less 0.01 after a switch, or of 1.75 at step 199."""
         return PreferenceReversalParams()
+
+    def check_params(self, params: PreferenceReversalParams) -> None:
+        """Reject rewards that are not finite, steps that are not whole, and those not in their order after step 0."""
+        for name in ("sooner_reward", "later_reward", "tax"):
+            check_number(f"env.{name}", getattr(params, name))
+        check_at_least(params, sooner_step=1, later_step=1)
+        check_whole(params, "sooner_step", "later_step")
+        steps = np.broadcast_arrays(params.sooner_step, params.later_step)
+        for sooner, later in zip(*map(np.atleast_1d, steps), strict=True):
+            if later < sooner:
+                raise UserValueError(f"env.later_step must be at least env.sooner_step, {sooner}, got {later}")
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:
@@ -165,10 +179,11 @@ class PreferenceReversal(base.Environment):
           curve: Discount curve `[>= later_step + 1]`, Gamma(0) = 1, Gamma(1), ...
           params: Parameters, concrete; None for the defaults.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         taxed = params.sooner_reward - params.tax
+        sooner_step, later_step = int(params.sooner_step), int(params.later_step)
         to_sooner, to_later, between = discount_curves.at(
-            curve, [params.sooner_step, params.later_step, params.later_step - params.sooner_step]
+            curve, [sooner_step, later_step, later_step - sooner_step]
         ).tolist()
         return PlanValues(
             sooner=params.sooner_reward * to_sooner,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
+from envs.arguments import check_at_least, check_positive, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike
 
@@ -59,6 +60,12 @@ class RandomDilemmas(base.Environment):
     def default_params(self) -> RandomDilemmasParams:
         """Rewards up to 5, delays below 400 steps."""
         return RandomDilemmasParams()
+
+    def check_params(self, params: RandomDilemmasParams) -> None:
+        """Reject rewards that are not above 0, and a number of delays that is below 1 or not whole."""
+        check_positive(params, "max_reward")
+        check_at_least(params, max_delay=1)
+        check_whole(params, "max_delay")
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:
@@ -136,7 +143,7 @@ class RandomDilemmas(base.Environment):
         Returns:
           float64 `[..., 2]`, Gamma(delay) times the reward.
         """
-        params = self.default_params if params is None else params
+        params = self.checked_params(params)
         numbers = np.asarray(obs, np.float64)
         delays = np.rint(numbers[..., 2:] * params.max_delay).astype(np.int64)
         return numbers[..., :2] * discount_curves.at(curve, delays)

@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_count
+from envs.arguments import check_at_least, check_count, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike, Number
 
@@ -90,8 +90,9 @@ class ClimbingGame(base.Environment):
         return {"coordinated": "mean"}
 
     def check_params(self, params: ClimbingParams) -> None:
-        """Reject a game that is never played."""
+        """Reject a number of steps that is below 1 or not whole."""
         check_at_least(params, num_steps=1)
+        check_whole(params, "num_steps")
 
     def reset_env(self, key: jax.Array, params: ClimbingParams) -> tuple[jax.Array, ClimbingState]:
         """The first observations `[N, 4]`."""

@@ -10,7 +10,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_count, check_positive
+from envs.arguments import check_at_least, check_count, check_positive, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike
 
@@ -87,9 +87,10 @@ class BanditEpisode(base.Environment):
         return BanditEpisodeParams(num_pulls=self.num_pulls, max_steps_in_episode=self.num_pulls)
 
     def check_params(self, params: BanditEpisodeParams) -> None:
-        """Reject an invalid prior, and an episode without a pull."""
+        """Reject an invalid prior, and a number of pulls that is below 1 or not whole."""
         check_positive(params, "alpha", "beta")
         check_at_least(params, num_pulls=1)
+        check_whole(params, "num_pulls")
 
     def reset_env(self, key: jax.Array, params: BanditEpisodeParams) -> tuple[jax.Array, BanditEpisodeState]:
         """Draw the arms; the observation `[K + 2]` shows nothing of them."""

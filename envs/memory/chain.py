@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from envs import base, discount_curves, gymnax_environment
-from envs.arguments import check_at_least, check_count, check_limit
+from envs.arguments import check_at_least, check_count, check_limit, check_time_limit, check_whole
 from envs.base import spaces
 from envs.pytrees import Action, DiscountLike, Params, State
 
@@ -54,8 +54,8 @@ class MemoryChain(base.Environment):
         return params.replace(memory_length=self.length, max_steps_in_episode=limit)
 
     def check_params(self, params: Params) -> None:
-        """Reject a length below 1, and a time limit before the rewarded step."""
-        check_at_least(params, memory_length=1)
+        """Reject a length that is below 1 or not whole, and a time limit before the rewarded step."""
+        _check_ranges(params)
         check_limit(params, "memory_length", np.asarray(params.memory_length) + 1)
 
     def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, Any]:
@@ -91,6 +91,7 @@ class MemoryChain(base.Environment):
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)
         params = self.default_params if params is None else params
+        _check_ranges(params)
         length = int(params.memory_length)
         return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
@@ -103,4 +104,12 @@ class MemoryChain(base.Environment):
           params, discount: See `optimum`.
         """
         params = self.default_params if params is None else params
+        _check_ranges(params)
         return self.optimum(params, discount) if int(params.memory_length) == 1 else 0.0
+
+
+def _check_ranges(params: Params) -> None:
+    """Reject what no time limit admits."""
+    check_time_limit(params)
+    check_at_least(params, memory_length=1)
+    check_whole(params, "memory_length")

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_count, check_limit
+from envs.arguments import check_at_least, check_count, check_limit, check_time_limit, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike
 
@@ -87,8 +87,8 @@ class DelayedMatch(base.Environment):
         return DelayedMatchParams(delay=self.delay, num_trials=self.num_trials, max_steps_in_episode=limit)
 
     def check_params(self, params: DelayedMatchParams) -> None:
-        """Reject a negative delay, a number of trials below 1, and a time limit before the first test."""
-        check_at_least(params, delay=0, num_trials=1)
+        """Reject a negative delay, no trial, a number that is not whole, and a time limit before the first test."""
+        _check_ranges(params)
         check_limit(params, "delay", np.asarray(params.delay) + 2)
 
     def reset_env(self, key: jax.Array, params: DelayedMatchParams) -> tuple[jax.Array, DelayedMatchState]:
@@ -137,6 +137,7 @@ class DelayedMatch(base.Environment):
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)
         params = self.default_params if params is None else params
+        _check_ranges(params)
         steps, trials = int(params.delay) + 2, int(params.num_trials)
         tests = steps * np.arange(1, trials + 1) - 1
         tests = tests[tests < int(params.max_steps_in_episode)]
@@ -148,7 +149,8 @@ class DelayedMatch(base.Environment):
         Args:
           params, discount: See `optimum`.
         """
-        del params, discount
+        del discount
+        _check_ranges(self.default_params if params is None else params)
         return 0.0
 
     def _draw(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -165,3 +167,10 @@ class DelayedMatch(base.Environment):
         symbol = jnp.where(is_sample, state.sample, jnp.where(is_test, state.test, -1))
         flags = jnp.stack([is_sample, is_test])
         return jnp.concatenate([jnp.arange(self.num_symbols) == symbol, flags]).astype(jnp.float32)
+
+
+def _check_ranges(params: DelayedMatchParams) -> None:
+    """Reject what no time limit admits."""
+    check_time_limit(params)
+    check_at_least(params, delay=0, num_trials=1)
+    check_whole(params, "delay", "num_trials")

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_count, check_limit
+from envs.arguments import check_at_least, check_count, check_limit, check_time_limit, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike
 
@@ -84,8 +84,8 @@ class TMaze(base.Environment):
         return {"success": "sum"}
 
     def check_params(self, params: TMazeParams) -> None:
-        """Reject a corridor without a cell, a negative cost, and a time limit before the end of the corridor."""
-        check_at_least(params, length=1, idle_cost=0)
+        """Reject a length that is below 1 or not whole, a negative cost, and a time limit before the junction."""
+        _check_ranges(params)
         check_limit(params, "length", np.asarray(params.length) + 1)
 
     def reset_env(self, key: jax.Array, params: TMazeParams) -> tuple[jax.Array, TMazeState]:
@@ -135,6 +135,7 @@ class TMaze(base.Environment):
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)
         params = self.default_params if params is None else params
+        _check_ranges(params)
         length = int(params.length)
         return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
 
@@ -148,6 +149,13 @@ class TMaze(base.Environment):
           params, discount: See `optimum`.
         """
         return self.optimum(params, discount) / 2
+
+
+def _check_ranges(params: TMazeParams) -> None:
+    """Reject what no time limit admits."""
+    check_time_limit(params)
+    check_at_least(params, length=1, idle_cost=0)
+    check_whole(params, "length")
 
 
 def _observe(state: TMazeState, params: TMazeParams) -> jax.Array:

@@ -554,13 +554,41 @@ INVALID = {
     "pde/wave": {"wave_speed": -1.0},
     "pde/convection-diffusion-reaction": {"dt": -1.0},
     "memory/bandit": {"alpha": -1.0},
+    "memory/t-maze": {"idle_cost": -1.0},
+    "memory/chain": {"memory_length": 0},
+    "memory/delayed-match": {"num_trials": 0},
+    "delayed-choice": {"num_steps": 2.5},
+    "pathworld": {"mean_hazard": -0.1},
+    "preference-reversal": {"later_step": 98},
+    "random-dilemmas": {"max_reward": -5.0},
 }
+INVALID_PAIRS = [
+    *INVALID.items(),
+    ("memory/bandit", {"num_pulls": 2.5}),
+    ("memory/t-maze", {"length": -3}),
+    ("memory/t-maze", {"length": 2.5}),
+    ("memory/chain", {"memory_length": 2.5}),
+    ("memory/delayed-match", {"delay": -1}),
+    ("memory/delayed-match", {"delay": 2.5}),
+    ("memory/delayed-match", {"num_trials": 1.5}),
+    ("delayed-choice", {"num_steps": 0}),
+    ("delayed-choice", {"first_reward": np.inf}),
+    ("preference-reversal", {"sooner_step": 2.5}),
+    ("preference-reversal", {"sooner_step": 0}),
+    ("preference-reversal", {"later_step": 150.5}),
+    ("preference-reversal", {"tax": np.nan}),
+    ("random-dilemmas", {"max_delay": 0}),
+    ("random-dilemmas", {"max_delay": 2.5}),
+    ("game/climbing", {"num_steps": 2.5}),
+    ("cooperation/levers-self-play", {"num_steps": 2.5}),
+]
+WITH_A_LIMIT = [*INVALID, "game/climbing", "cooperation/levers-self-play", "memory/repeat-first", "memory/autoencode"]
 
 
-@pytest.mark.parametrize("name", INVALID)
-def test_optima_and_policies_of_invalid_parameters_are_refused(name: str) -> None:
+@pytest.mark.parametrize(("name", "changes"), INVALID_PAIRS, ids=str)
+def test_optima_and_policies_of_invalid_parameters_are_refused(name: str, changes: dict[str, Any]) -> None:
     env: Any = envs.make(name)
-    params = env.default_params.replace(**INVALID[name])
+    params = env.default_params.replace(**changes)
     with pytest.raises(ValueError, match=r"^env\.") as stated:
         env.check_params(params)
     of_policy = [each for each in ("plan", "law", "thresholds", "best_share", "problem") if hasattr(env, each)]
@@ -568,6 +596,39 @@ def test_optima_and_policies_of_invalid_parameters_are_refused(name: str) -> Non
         with pytest.raises(ValueError, match=r"^env\.") as refused:
             getattr(env, method)(params)
         assert str(refused.value) == str(stated.value)
+    for kind in OPTIMUM_KINDS:
+        with pytest.raises(ValueError, match=r"^env\."):
+            env.optimum(params, kind=kind)
+
+
+@pytest.mark.parametrize("name", WITH_A_LIMIT)
+def test_optima_under_limits_that_are_no_numbers_of_steps_are_refused(name: str) -> None:
+    """int(7.5) is 7, but such an episode has 8 steps."""
+    env: Any = envs.make(name)
+    for limit, message in ((7.5, "a whole number, got 7.5"), (np.inf, "a whole number, got inf"), (0, "at least 1")):
+        for kind in OPTIMUM_KINDS:
+            with pytest.raises(ValueError, match=rf"^env\.max_steps_in_episode must be {message}"):
+                env.optimum(env.default_params.replace(max_steps_in_episode=limit), kind=kind)
+
+
+@pytest.mark.parametrize("name", ["memory/t-maze", "memory/chain", "memory/delayed-match"])
+def test_an_episode_cut_before_its_reward_has_an_optimum_of_0(name: str) -> None:
+    env: Any = envs.make(name)
+    params = env.default_params.replace(max_steps_in_episode=2)
+    with pytest.raises(ValueError, match="max_steps_in_episode must be at least"):
+        env.check_params(params)
+    assert [env.optimum(params, kind=kind) for kind in OPTIMUM_KINDS] == [0.0, 0.0, 0.0]
+
+
+def test_numbers_of_steps_may_be_whole_floats() -> None:
+    for name, changes in (
+        ("delayed-choice", {"num_steps": 30.0}),
+        ("preference-reversal", {"sooner_step": 30.0, "later_step": 40.0}),
+        ("random-dilemmas", {"max_delay": 30.0}),
+    ):
+        env: Any = envs.make(name)
+        whole = env.default_params.replace(**{field: int(value) for field, value in changes.items()})
+        assert env.optimum(env.default_params.replace(**changes), 0.9) == env.optimum(whole, 0.9)
 
 
 @pytest.mark.parametrize("name", ["fishery", "kelly", "stopping", "inventory", "lq/scalar", "pathworld"])
