@@ -62,6 +62,20 @@ def stepped(task: str, n: int, substeps: int, steps: int, params: Any, force: bo
         return np.fft.irfft(np.asarray(modes))
 
 
+@pytest.mark.parametrize("n", [4, 6, 64, 512])
+def test_sums_of_waves_are_fourier_transforms(n: int) -> None:
+    """Sums of n numbers of size 1 in float64 round by less than n times 2^-52; modes are such sums."""
+    rng = np.random.default_rng(0)
+    field, parts = rng.normal(size=(3, n)), rng.normal(size=(2, 3, n // 2 + 1))
+    modes = n * (
+        parts[0] + 1j * parts[1]
+    )  # also with imaginary parts of the first and the last mode, which have no effect
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(spectral.to_modes(jnp.asarray(field)), np.fft.rfft(field), atol=n * 1e-14)
+        np.testing.assert_allclose(spectral.to_field(jnp.asarray(modes)), np.fft.irfft(modes), atol=n * 1e-14)
+    assert spectral.to_modes(jnp.zeros((3, n))).dtype == jnp.complex64
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_steps_are_those_of_a_slow_solver(task: str) -> None:
     params = TASKS[task].default_params

@@ -249,6 +249,13 @@ FAULTS = (
         "tests/envs/test_pde_nonlinear.py::test_steps_are_of_fourth_order_in_time[burgers]",
     ),
     Fault(
+        "last-mode-as-two-waves",
+        "envs/pde/spectral.py",
+        "% (n // 2) == 0, 1.0, 2.0) / n",
+        "== 0, 1.0, 2.0) / n",
+        "tests/envs/test_pde_nonlinear.py::test_sums_of_waves_are_fourier_transforms[64]",
+    ),
+    Fault(
         "phi-by-subtraction-near-zero",
         "envs/pde/spectral.py",
         "small = jnp.abs(z) < 1\n",
