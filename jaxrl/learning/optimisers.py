@@ -299,7 +299,7 @@ def scale_by_learned(rule: Rule, b1: Any, b2: Any, eps: Any) -> optax.GradientTr
     """Steps of Adam, corrected by a learned rule: (u - 0.1 m) exp(e) in place of the step u.
 
     A small network gives m and e for each parameter, from its `optimiser_features`. With an output of 0, as by
-    `LearnedOptimiser.initial`, this is `optax.scale_by_adam` bit for bit.
+    `LearnedOptimiser.initial`, this is `optax.scale_by_adam` bit for bit; with JAX 0.11, up to rounding.
 
     Args:
       rule: Update rule, traced.
