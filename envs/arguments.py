@@ -21,6 +21,7 @@ __all__ = [
     "check_flags",
     "check_limit",
     "check_number",
+    "check_order",
     "check_positive",
     "check_time_limit",
     "check_whole",
@@ -143,6 +144,14 @@ def check_at_least(params: Params, **least: float) -> None:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~((values >= bound) & (values < math.inf))][:1]:
             raise UserValueError(f"env.{name} must be at least {bound} and finite, got {wrong}")
+
+
+def check_order(params: Params, low: str, high: str) -> None:
+    """Raise an error unless a parameter is at most another one; each may have an axis of settings."""
+    least, most = map(np.atleast_1d, np.broadcast_arrays(getattr(params, low), getattr(params, high)))
+    wrong = ~(least <= most)
+    for value, limit in zip(least[wrong][:1], most[wrong][:1], strict=True):
+        raise UserValueError(f"env.{low} must be at most env.{high}, {limit}, got {value}")
 
 
 def check_whole(params: Params, *names: str) -> None:

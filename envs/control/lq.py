@@ -167,9 +167,8 @@ class LinearQuadratic(base.Environment):
         Raises:
           ValueError: There is no such kind, or the discount or a parameter is invalid.
         """
-        problem = self.problem(params)
-        steps = int((self.default_params if params is None else params).max_steps_in_episode)
-        return stationary_gains.best_law(problem, discount, steps, kind)
+        params = self.checked_params(params)
+        return stationary_gains.best_law(_problem(params), discount, int(params.max_steps_in_episode), kind)
 
     def problem(self, params: LinearQuadraticParams | None = None) -> riccati.Problem:
         """The task as a linear-quadratic problem in float64, for the functions of `riccati` and `stationary_gains`.

@@ -11,7 +11,7 @@ from flax import struct
 from scipy.interpolate import CubicSpline
 
 from envs import base
-from envs.arguments import check_at_least, check_positive
+from envs.arguments import check_at_least, check_order, check_positive
 from envs.base import spaces
 from envs.control.norms import norm
 from envs.control.trigonometry import sin_cos
@@ -98,15 +98,12 @@ class Racing(base.Environment):
         return RacingParams()
 
     def check_params(self, params: RacingParams) -> None:
-        """Reject what is not above 0, a roughness of 1 or more, and a start below the least speed."""
+        """Reject numbers that are not above 0, a roughness of 1 or more, and a start below the least speed."""
         check_positive(params, "max_turn", "grip", "start_speed", "width", "dt")
         check_at_least(params, roughness=0)
         if np.any(np.asarray(params.roughness) >= 1):
             raise UserValueError(f"env.roughness must be below 1, got {params.roughness}")
-        speeds = np.broadcast_arrays(params.start_speed, params.least_speed)
-        for start, least in zip(*map(np.atleast_1d, speeds), strict=True):
-            if not start >= least:
-                raise UserValueError(f"env.start_speed must be at least env.least_speed, {least}, got {start}")
+        check_order(params, "least_speed", "start_speed")
 
     def reset_env(self, key: jax.Array, params: RacingParams) -> tuple[jax.Array, RacingState]:
         """The first observation `[5]` and state: a new track, on its middle, along it."""

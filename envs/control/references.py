@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
-from envs.arguments import check_at_least, check_positive
-from envs.errors import UserValueError
+from envs.arguments import check_at_least, check_order, check_positive
 from envs.pytrees import Params
 
 __all__ = ["Reference", "advance", "begin", "check", "return_range"]
@@ -44,9 +43,7 @@ def check(params: Params) -> None:
         ("least_deviation", "most_deviation"),
         ("least_steps", "most_steps"),
     ):
-        least, most = map(np.atleast_1d, np.broadcast_arrays(getattr(params, low), getattr(params, high)))
-        for wrong, limit in zip(least[least > most][:1], most[least > most][:1], strict=True):
-            raise UserValueError(f"env.{low} must be at most env.{high}, {limit}, got {wrong}")
+        check_order(params, low, high)
 
 
 def return_range(params: Params) -> tuple[Any, Any]:

@@ -5,14 +5,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import numpy.typing as npt
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_number, check_whole
+from envs.arguments import check_at_least, check_number, check_order, check_whole
 from envs.base import spaces
-from envs.errors import UserValueError
 from envs.pytrees import DiscountLike
 
 SOONER, LATER = 0, 1
@@ -119,10 +117,7 @@ class PreferenceReversal(base.Environment):
             check_number(f"env.{name}", getattr(params, name))
         check_at_least(params, sooner_step=1, later_step=1)
         check_whole(params, "sooner_step", "later_step")
-        steps = np.broadcast_arrays(params.sooner_step, params.later_step)
-        for sooner, later in zip(*map(np.atleast_1d, steps), strict=True):
-            if later < sooner:
-                raise UserValueError(f"env.later_step must be at least env.sooner_step, {sooner}, got {later}")
+        check_order(params, "sooner_step", "later_step")
 
     @property
     def metric_rules(self) -> dict[str, base.MetricRule]:

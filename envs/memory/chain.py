@@ -109,7 +109,7 @@ class MemoryChain(base.Environment):
 
 
 def _check_ranges(params: Params) -> None:
-    """Reject what no time limit admits."""
+    """Reject values that are invalid under every time limit."""
     check_time_limit(params)
     check_at_least(params, memory_length=1)
     check_whole(params, "memory_length")

@@ -87,7 +87,7 @@ class DelayedMatch(base.Environment):
         return DelayedMatchParams(delay=self.delay, num_trials=self.num_trials, max_steps_in_episode=limit)
 
     def check_params(self, params: DelayedMatchParams) -> None:
-        """Reject a negative delay, no trial, a number that is not whole, and a time limit before the first test."""
+        """Reject a negative or fractional delay or number of trials, no trial, and a limit before the first test."""
         _check_ranges(params)
         check_limit(params, "delay", np.asarray(params.delay) + 2)
 
@@ -170,7 +170,7 @@ class DelayedMatch(base.Environment):
 
 
 def _check_ranges(params: DelayedMatchParams) -> None:
-    """Reject what no time limit admits."""
+    """Reject values that are invalid under every time limit."""
     check_time_limit(params)
     check_at_least(params, delay=0, num_trials=1)
     check_whole(params, "delay", "num_trials")

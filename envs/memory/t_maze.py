@@ -152,7 +152,7 @@ class TMaze(base.Environment):
 
 
 def _check_ranges(params: TMazeParams) -> None:
-    """Reject what no time limit admits."""
+    """Reject values that are invalid under every time limit."""
     check_time_limit(params)
     check_at_least(params, length=1, idle_cost=0)
     check_whole(params, "length")

@@ -133,12 +133,12 @@ class LinearField(Field):
           ValueError: There is no such kind, or the discount or a parameter is invalid.
         """
         base.check_optimum_kind(kind)
-        problem = self.problem(params)
-        steps = int((self.default_params if params is None else params).max_steps_in_episode)
+        params = self.checked_params(params)
+        steps = int(params.max_steps_in_episode)
         curve = discount_curves.of(discount, steps)
         if kind == "sophisticated" and np.array_equal(curve, curve[min(1, steps - 1)] ** np.arange(steps)):
             kind = "precommitted"  # equal under an exponential discount, and fast
-        return best_law(problem, curve, steps, kind, starts=0)
+        return best_law(self.problem(params), curve, steps, kind, starts=0)
 
     def basis(self, params: Params = None) -> np.ndarray:
         """Orthonormal waves that matter, `[N, r]`: a field, flattened, has the coordinates basis' field.

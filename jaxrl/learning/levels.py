@@ -5,7 +5,6 @@ starting positions, and the parameters of `envs.wrappers.randomise`. A buffer of
 of any environment, and a level is played again by a reset with its key.
 """
 
-import math
 from typing import Any, Literal, NamedTuple, get_args
 
 import chex
@@ -43,7 +42,7 @@ class Playing(NamedTuple):
       place: Place of the level in the buffer when it was drawn, or `NEW`, int32.
       total: Sum over steps and agents of positive advantages, or of values.
       count: Number of steps of agents.
-      gain: Sum of the rewards, a mean over all places of agents, each from the agent's first active step on.
+      gain: Sum of the rewards of all agents, each from the agent's first active step on.
       took_part: Whether each agent has taken part, bool `[num_envs, *A]`; `()` for a single agent.
     """
 
@@ -245,10 +244,9 @@ def _sums_of_levels(playing: Playing, steps: PyTree, num_slots: int) -> tuple[_S
         done, of_score, present, reward, active = step
         if agents:
             took_part = took_part | active
-            reward = jnp.mean(jnp.where(took_part, reward, 0.0), agents)
+            reward = jnp.sum(jnp.where(took_part, reward, 0.0), agents)
         total, count, gain = total + of_score, count + present, gain + reward
-        of_people = math.prod(took_part.shape[1:]) / jnp.maximum(jnp.sum(took_part, agents), 1) if agents else 1.0
-        whole = gain * of_people if agents else gain
+        whole = gain / jnp.maximum(jnp.sum(took_part, agents), 1) if agents else gain
         here = done[:, None] & (slots == slot[:, None])
         sums = _Sums(
             jnp.where(here, sums.total + total[:, None], sums.total),

@@ -182,9 +182,9 @@ def test_a_standing_car_fails_whatever_the_least_speed() -> None:
 
 def test_a_start_below_the_least_speed_is_refused() -> None:
     ENV.check_params(PARAMS.replace(start_speed=0.05))
-    with pytest.raises(ValueError, match=r"^env\.start_speed must be at least env\.least_speed, 0\.05, got 0\.04$"):
+    with pytest.raises(ValueError, match=r"^env\.least_speed must be at most env\.start_speed, 0\.04, got 0\.05$"):
         ENV.check_params(PARAMS.replace(start_speed=np.array([0.05, 0.04])))
-    with pytest.raises(ValueError, match=r"^env\.start_speed must be at least env\.least_speed, nan, got 0\.2$"):
+    with pytest.raises(ValueError, match=r"^env\.least_speed must be at most env\.start_speed, 0\.2, got nan$"):
         ENV.check_params(PARAMS.replace(least_speed=np.nan))
 
 

@@ -135,7 +135,7 @@ def test_scores_and_buffer_are_those_of_a_dictionary(kind: Any) -> None:
             np.testing.assert_allclose([levels.score[index], levels.best[index]], [score, best], rtol=0, atol=1e-5)
             assert levels.age[index] == age
         assert as_words(levels.playing.words) == [level for level, _ in reference.playing]
-        rewards = [sum(of_agents.values()) / 2 for of_agents in reference.rewards]
+        rewards = [sum(of_agents.values()) for of_agents in reference.rewards]
         np.testing.assert_allclose(levels.playing.gain, rewards, rtol=0, atol=1e-5)
         assert replayed == pytest.approx(reference.replayed / max(reference.ended, 1))
         dropped += sum(not is_new and level not in reference.levels for level, is_new in reference.playing)

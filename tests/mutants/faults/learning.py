@@ -759,8 +759,8 @@ FAULTS = (
     Fault(
         "returns-of-levels-over-all-places",
         "jaxrl/learning/levels.py",
-        "        whole = gain * of_people if agents else gain\n",
-        "        whole = gain\n",
+        "gain / jnp.maximum(jnp.sum(took_part, agents), 1) if agents",
+        "gain / took_part[0].size if agents",
         "tests/learning/test_levels.py::test_scores_and_buffer_are_those_of_a_dictionary[max-return]",
     ),
     Fault(
