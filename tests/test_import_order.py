@@ -17,7 +17,7 @@ ROWS = {
     "jaxrl.runtime": """machine hosts loop | accelerators | layout options laws | call programs
         | runs evaluate_again checkpoints warm_start | plan drive merging | env_sharding | execution | training
         | resuming plan_call shard_identities""",
-    "envs": """terminal pytrees | loops | errors spelling threefry law_progress casting | settings arguments
+    "envs": """terminal pytrees | loops | errors spelling threefry law_progress casting | settings arguments deprecation
         | files base discount_curves | choices | abstract_checking gymnax_environment registry probes
         | checking wrappers bandits control decision memory games crowd | cooperation pde | rendering | adapters""",
     "envs.adapters": "incoming outgoing",

@@ -22,6 +22,7 @@ from jaxrl.pytrees import EnvParams, HParams
 from jaxrl.results.dataset import RETURN_RANGE, UNKNOWN, ResultError
 from jaxrl.results.json_values import versions
 from jaxrl.sweeps.paths import leaves
+from jaxrl.version import __version__
 
 if TYPE_CHECKING:
     import xarray
@@ -189,6 +190,12 @@ def return_range(algo: Any, env_params: EnvParams) -> dict[str, float]:
     return dict(zip(RETURN_RANGE, (float(np.min(ends[0])), float(np.max(ends[1]))), strict=True))
 
 
+def _of_another_release(config: dict[str, Any]) -> bool:
+    """Whether another release of jaxrl wrote a description."""
+    written = config.get("versions")
+    return isinstance(written, dict) and written.get("jaxrl") != __version__
+
+
 def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings: int) -> Any:
     """The environment's parameters `[num_settings]` used in training, None for its defaults.
 
@@ -199,6 +206,9 @@ def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings
     if saved is None:
         return None
     by_path = dict(leaves(params))
+    if isinstance(saved, dict) and _of_another_release(config):
+        later = {name: leaf for name, leaf in by_path.items() if name not in saved}
+        saved = {name: np.broadcast_to(leaf, (num_settings, *np.shape(leaf))) for name, leaf in later.items()} | saved
     where = f"{file} does not fit the environment {algo.env.name}:"
     if not isinstance(saved, dict) or set(saved) != set(by_path):
         has = f"the parameters {', '.join(saved)}" if isinstance(saved, dict) else f"env_params {saved!r}"
@@ -227,9 +237,9 @@ def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple
     if not dataclasses.is_dataclass(defaults) or isinstance(defaults, type) or not isinstance(read, dict):
         return None
     names = [field.name for field in dataclasses.fields(defaults)]
-    # A later version may have further ones, which have no effect under the saved configuration.
-    saved: dict[str, Any] = {name: None for name in names if getattr(defaults, name) is None}
-    saved |= read
+    # A later version may have further ones: None has no effect, and a new default repeats what there was before.
+    added = names if _of_another_release(config) else [name for name in names if getattr(defaults, name) is None]
+    saved: dict[str, Any] = {name: plain(getattr(defaults, name)) for name in added} | read
     if set(saved) != set(names):
         return None
     columns = {}

@@ -1,14 +1,20 @@
 """Every version loads what 0.1.0 wrote, the first release, and its policies choose by the same scores."""
 
 import json
+import shutil
+from pathlib import Path
 
 import first_release
 import jax
 import numpy as np
 import pandas
+import previous_format
 import pytest
 
 import jaxrl
+from jaxrl.results.dataset import ResultError
+from jaxrl.results.policy import TrainedPolicy
+from jaxrl.version import __version__
 
 SCORES = json.loads((first_release.DIRECTORY / "scores.json").read_text())
 
@@ -50,6 +56,35 @@ def test_metrics_are_those_of_the_table(name: str, result: jaxrl.Result) -> None
     read = result.metrics["return"].values.ravel()
     np.testing.assert_allclose(np.sort(read[np.isfinite(read)]), np.sort(returns), rtol=1e-6)
     assert result.table()
+
+
+def test_a_result_with_best_policies_and_a_swept_parameter_has_both() -> None:
+    result = jaxrl.load_result(first_release.DIRECTORY / "best")
+    assert [setting["env.length"] for setting in result.settings] == [0.5, 1.0]
+    assert isinstance(result.policy(**{"env.length": 0.5}, seed=0, kept="best"), TrainedPolicy)
+
+
+def described_by(release: str, tmp_path: Path) -> Path:
+    """The result of PPO, without a hyper-parameter and a parameter that this release has, written by another one."""
+    shutil.copytree(first_release.DIRECTORY / "ppo", tmp_path / release)
+    file = tmp_path / release / "config.json"
+    config = json.loads(file.read_text())
+    del config["hparams"]["value_coef"], config["env_params"]["force_mag"]
+    config["versions"]["jaxrl"] = release
+    previous_format.write_json(file, config)
+    return tmp_path / release
+
+
+def test_a_parameter_that_a_later_release_added_has_its_default(tmp_path: Path) -> None:
+    result = jaxrl.load_result(described_by("0.0.9", tmp_path))
+    assert result.hparams is not None and result.env_params is not None
+    np.testing.assert_array_equal(result.hparams.value_coef, np.float32([jaxrl.PPOHParams().value_coef] * 2))
+    np.testing.assert_array_equal(result.env_params.force_mag, np.float32([10, 10]))
+
+
+def test_a_parameter_that_the_same_release_lacks_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match=r"it has the parameters .*, not "):
+        jaxrl.load_result(described_by(__version__, tmp_path))
 
 
 # Of a small network: float32 on another processor or by another version of XLA differs in its last bits.
