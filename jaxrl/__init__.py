@@ -105,6 +105,11 @@ def require_own_envs() -> None:
     located = [os.path.realpath(path) for path in spec.submodule_search_locations or [spec.origin or "?"]]
     if expected not in located:
         raise ImportError(f"another 'envs', {located[0]}, hides the one that comes with jaxrl, {expected}; rename it")
+    # A distribution installed later, such as envs of PyPI, writes its own __init__.py into the same directory.
+    if spec.origin is not None:
+        with open(spec.origin, encoding="utf-8", errors="replace") as file:
+            if "from envs.registry import" not in file.read():
+                raise ImportError(f"{spec.origin} is of another package 'envs': uninstall it and install jaxrl again")
 
 
 def _warn_of_another_envs() -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -135,6 +136,23 @@ except ImportError as error:
     assert str(tmp_path / "envs") in message
     assert "hides the one that comes with jaxrl" in message
     assert len(message.splitlines()) == 1
+
+
+def test_an_envs_package_that_replaced_files_of_jaxrl_is_named(tmp_path: Path):
+    shutil.copytree(ROOT / "jaxrl", tmp_path / "jaxrl", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "envs").mkdir()
+    (tmp_path / "envs/__init__.py").write_text("env = None\n")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path)!r})
+import jaxrl
+try:
+    jaxrl.ppo
+except ImportError as error:
+    print(error)
+"""
+    expected = f"{tmp_path / 'envs/__init__.py'} is of another package 'envs': uninstall it and install jaxrl again"
+    assert run_python(code).strip() == expected
 
 
 def own_addresses(text: str) -> list[str]:
