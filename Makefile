@@ -46,7 +46,7 @@ endef
 define install-locked
 	@$(BIN)/python requirements/versions.py locked $(1) >$(VENV)/locked.txt
 	@($(call pip,$(BIN)/python,--no-deps --require-hashes --requirement $(VENV)/locked.txt)) || { \
-		grep -q 'No matching distribution' $(VENV)/install.log || exit 1; \
+		grep -q 'No matching distribution' $(VENV)/install.log && [ -z "$$GITHUB_ACTIONS" ] || exit 1; \
 		echo "A version of requirements/locked.txt is not available here: the newest allowed ones are installed." >&2; }
 	@$(call pip,$(BIN)/python,--editable '.[$(1)]')
 endef

@@ -80,6 +80,7 @@ def test_newest_versions_run_weekly_and_all_slow_tests_nightly() -> None:
     parts = re.search(r"number % (\d+)", MAKEFILE)
     assert parts and slow["strategy"]["matrix"]["part"] == list(range(1, int(parts[1]) + 1))
     assert slow["env"]["PART"].endswith(f"/{parts[1]}")
+    assert f"PART=3/{parts[1]}" in (ROOT / "tests/README.md").read_text()
 
 
 def test_actions_are_named_by_commits_and_a_version() -> None:
