@@ -61,8 +61,8 @@ class RunCells:
 
     names: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[ALGORITHM ENVIRONMENT]")] = ()
     """Algorithm and environment of one cell; all cells of a task or an algorithm if one word is named."""
-    missing: bool = False
-    """Whether to train only cells without data."""
+    missing: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Flag to train only cells without data."""
     shard: str | None = None
     """Share of the cells, such as 0/4 for the first of four, so that several machines train different cells."""
     data: Path | None = None

@@ -135,8 +135,14 @@ def option(name: str, kind: Any, default: Any, text: str) -> tuple[str, Any, Any
     return name, Annotated[kind, tyro.conf.arg(help=text)], dataclasses.field(default=default)
 
 
-def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
-    """Dataclass that takes one or several values, as text, for every default; dotted paths become nested classes."""
+def values_class(values: Any, defaults: Mapping[str, Any], one: str | None = None) -> type:
+    """Dataclass that takes one or several values, as text, for every default; dotted paths become nested classes.
+
+    Args:
+      values: Dataclass of the values, whose docstring describes them.
+      defaults: Default of each path.
+      one: Sentence of the help for a command that takes one value each; None if several values make a sweep.
+    """
     texts = field_texts(type(values))
     fields, parts = [], {}
     for path, default in defaults.items():
@@ -147,13 +153,13 @@ def values_class(values: Any, defaults: Mapping[str, Any]) -> type:
         text = texts.get(name, "")
         if isinstance(default, Discount):  # a shell takes no object
             text = re.sub(', a string such as "(.*)", or a Discount', r", or a string such as \1", text)
-        argument = tyro.conf.arg(help=text, metavar="VALUE [VALUE ...]")
+        argument = tyro.conf.arg(help=text, metavar="VALUE" if one else "VALUE [VALUE ...]")
         fields.append((name, Annotated[tuple[str, ...], argument], dataclasses.field(default=(_text(default),))))
     for name, inner in parts.items():
-        part = values_class(getattr(values, name), inner)
+        part = values_class(getattr(values, name), inner, one)
         fields.append((name, part, dataclasses.field(default_factory=part)))
     made = dataclasses.make_dataclass(type(values).__name__, fields, frozen=True)
-    made.__doc__ = "Several values make a sweep."
+    made.__doc__ = one or "Several values make a sweep."
     return made
 
 

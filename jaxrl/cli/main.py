@@ -68,8 +68,8 @@ class Envs:
 
     library: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[LIBRARY]")] = None
     """Prefix of a library, such as brax, to list the names of its environments."""
-    optimum: bool = False
-    """Whether to list only environments with a known optimum (best return), of three kinds: precommitted, stationary
+    optimum: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Flag to list only environments with a known optimum (best return), of three kinds: precommitted, stationary
     and sophisticated."""
     discount: str | None = None
     """Discount of the optimum, such as 0.99 or hyperbolic:k=0.1; undiscounted if None."""

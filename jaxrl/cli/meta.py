@@ -68,7 +68,7 @@ def run_meta(args: Sequence[str]) -> int:
 def options_class(start: Start, args: Sequence[str]) -> type:
     """Dataclass whose fields are the options of `jaxrl meta ALGORITHM ENVIRONMENT`."""
     del args
-    hparams = values_class(start.algo.hparams, start.hparams)
+    hparams = values_class(start.algo.hparams, start.hparams, "One value each, at which theta starts, or which stays.")
     theta = Annotated[
         tuple[str, ...],
         tyro.conf.arg(help=f"Numbers to learn: {EXAMPLES}.", metavar="THETA|PATH=RANGE [PATH=RANGE ...]"),

@@ -26,7 +26,7 @@ Allow = Annotated[
 ]
 KeptPolicy = Annotated[
     Literal["last", "best"],
-    tyro.conf.arg(help="Policy of each run: last, or best, of a run of train --keep best."),
+    tyro.conf.arg(help="Policy of each run: last, or best (of a run of `train --keep best`)."),
 ]
 Trust = Annotated[
     tyro.conf.FlagCreatePairsOff[bool],

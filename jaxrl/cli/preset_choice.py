@@ -55,8 +55,8 @@ class Start(NamedTuple):
             option("preset", str | None, None,
                    "Name of the algorithm whose preset to start from, for a copy of its file: dqn for my_dqn:dqn."),
             option("tuned", str | None, None,
-                   "Name of tuned settings in place of the preset of a crowd: careful, which avoids contacts, or a "
-                   "frame and dynamics, such as 'egocentric polar-acceleration'."),
+                   "Name of other tuned settings of a crowd: careful (fewer contacts), or a frame and a kind of "
+                   "dynamics, such as 'egocentric polar-acceleration'."),
             option("static", tuple[str, ...], fields, "Static fields of the environment, such as num_agents=30."),
             option("randomise", tuple[str, ...], (),
                    "Parameters of the environment to draw anew for every episode, each as NAME=LOW:HIGH (uniform), "

@@ -81,21 +81,22 @@ def run_search(args: Sequence[str]) -> int:
 def options_class(start: Start, args: Sequence[str]) -> type:
     """Dataclass whose fields are the options of `jaxrl search ALGORITHM ENVIRONMENT`."""
     del args
-    hparams = values_class(start.algo.hparams, start.hparams)
+    hparams = values_class(start.algo.hparams, start.hparams, "One value each; use --space to search several.")
     words = Annotated[tuple[str, ...], tyro.conf.arg(help=_SPACE, metavar="PATH=VALUES [PATH=VALUES ...]")]
     # fmt: off
     fields = [
         ("space", words, dataclasses.field(default=())),
         option("search", Literal["tpe", "random", "grid", "cmaes"], "tpe", "Search method."),
         option("trials", WholeNumber | None, None,
-               "Total number of trials of the study, over all processes; if None, all points with grid, else 64."),
+               "Total number of trials of the study, over all processes; if None, all points of the grid, or 64."),
         option("env_steps", WholeNumber, start.env_steps(DEFAULT_ENV_STEPS),
                "Number of environment steps of each run."),
         option("seeds", WholeNumber, 3, "Number of tuning seeds of each trial: 0, 1, ..."),
         option("test_seeds", WholeNumber, 16,
                "Number of test seeds (1000000, ...) on which the incumbent, the best trial, is retrained; 0 for none."),
         option("population", WholeNumber | None, None,
-               "Number of trials chosen and trained together; if None, 64, or with tpe and cmaes an eighth of all."),
+               "Number of trials chosen and trained together; if None, 64, but with tpe and cmaes an "
+               "eighth of the trials."),
         option("halving", float | None, None,
                "Factor of successive halving, such as 3: the best 1/HALVING of a population continue after each rung, "
                "an intermediate number of environment steps."),
@@ -104,7 +105,7 @@ def options_class(start: Start, args: Sequence[str]) -> type:
         option("aggregate", Literal["mean", "iqm"], "mean",
                "Statistic, over tuning seeds, of the final greedy returns of a trial."),
         option("eval_episodes", WholeNumber, 64,
-               "Number of whole episodes of each evaluation with greedy actions, and as many with sampled actions."),
+               "Number of whole episodes per evaluation, for greedy and for sampled actions each."),
         option("seed", WholeNumber, 0, "Random seed of the search."),
         option("storage", str | None, None,
                "Storage of the study: sqlite:///FILE, journal:FILE on a shared file system, or the URL of a "

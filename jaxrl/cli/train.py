@@ -151,7 +151,7 @@ def options_class(
                "Number of environment steps of each run."),
         option("evals", WholeNumber, 10, "Number of evaluations, evenly spaced, the last at the end."),
         option("eval_episodes", WholeNumber, 64,
-               "Number of whole episodes of each evaluation with greedy actions, and as many with sampled actions."),
+               "Number of whole episodes per evaluation, for greedy and for sampled actions each."),
         option("eval_at_start", Flag, False, "Flag to evaluate before training as well, at environment step 0."),
         option(
             "warm_start", str | None, None, "Run directory with policies to start from, matched by seed and setting."
