@@ -62,9 +62,9 @@ def ugae(
     scan carries both. It is linear in the curve too, and so the weights are the same under any discount. For lam = 1
     every R_n weighs 1 / N, which is not Monte Carlo; for lam = 0 the settings agree. Elsewhere they move a weight of
     lam^N (1 - lam^(N-1)) / (1 - lam^N) from R_N to the others, so that targets differ by less than lam^N times the
-    range of the R_n: only near an end. Finite-time weights depend on when an episode ends. Where that is random, the
-    temporal difference of the end, which is the surprise that it ends, has a smaller weight than those of episodes that
-    go on, and targets are biased even if values are exact; truncated weights have no such bias under an exponential.
+    range of the R_n: only near an end. Finite-time weights depend on when an episode ends. If the end is random, the
+    temporal difference at the last step has a smaller weight than that of a step at which the episode continues, so
+    targets are biased even if values are exact; truncated weights have no such bias under an exponential.
 
     Args:
       discount: Number, string, discount, or a discount prepared for at least T steps; parameters may be traced. Prepare

@@ -35,10 +35,10 @@ def evaluate(
 ) -> xarray.Dataset:
     """Metrics of whole episodes of a policy, or of all policies of a result, episode by episode.
 
-    Half of the episodes are greedy, and half have sampled actions: `return` and `return_sampled` have the same meaning
-    as in training, and both kinds begin in the same first states. With equal arguments all numbers are equal
-    on one device kind. First states, transitions of a stochastic environment and sampled actions are drawn from `key`;
-    greedy actions are deterministic.
+    `episodes` episodes have greedy actions, and as many have sampled actions: `return` and `return_sampled` have the
+    same meaning as in training, and both kinds begin in the same first states. With equal arguments all numbers are
+    equal on one device kind. First states, transitions of a stochastic environment and sampled actions are drawn from
+    `key`; greedy actions are deterministic.
 
     Args:
       policy: Policy of one run, such as `result.policy(seed=3)`, or a result, whose runs act at once in one program.

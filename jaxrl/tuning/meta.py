@@ -1,4 +1,4 @@
-"""Meta-training: an evolution strategy over numbers inside an algorithm, scored by whole inner trainings."""
+"""Meta-training: an evolution strategy over numbers inside an algorithm, scored by complete inner runs."""
 
 from __future__ import annotations
 
@@ -74,38 +74,38 @@ def meta(
     test_steps: int | None = None,
     **options: Unpack[MetaOptions],
 ) -> MetaResult:
-    """Learn numbers inside an algorithm by the returns of whole trainings: an outer loop over inner trainings.
+    """Learn numbers inside an algorithm by the returns of complete training runs: an outer loop over inner runs.
 
     Each generation of an evolution strategy trains the algorithm under every member of a population of thetas, with
     each inner seed on each task, and moves theta towards those with high returns. Members of a generation share their
-    seeds, and by default their noise comes in pairs of opposite signs. The inner training is that of `jaxrl.train`, bit
-    for bit: all trainings of a generation, over all outer seeds, are runs of the ordinary driver, in blocks on all
-    devices. At the end, trainings on held-out tasks and test seeds compare the learned thetas with their start.
+    seeds, and by default their noise comes in pairs of opposite signs. An inner run is one of `jaxrl.train`, bit
+    for bit: all inner runs of a generation, over all outer seeds, are runs of the ordinary driver, in blocks on all
+    devices. At the end, runs on held-out tasks and test seeds compare the learned thetas with their start.
 
     Args:
       algo: Algorithm whose hyper-parameters contain theta.
       theta: Numbers to learn, such as `jaxrl.learned_discount(algo)`.
-      tasks: Tasks of the inner trainings: environments or their names, on which the algorithm is built with the same
+      tasks: Tasks of the inner runs: environments or their names, on which the algorithm is built with the same
         configuration, or algorithms on them; the environment of `algo` if None.
-      inner_steps: Number of environment steps of an inner training.
+      inner_steps: Number of environment steps of an inner run.
       generations: Number of generations of each outer run.
-      population: Number of thetas of a generation; None takes 32.
-      inner_seeds: Number of trainings of each theta on each task.
+      population: Number of thetas of a generation; 32 if None.
+      inner_seeds: Number of inner runs of each theta on each task.
       strategy: Name of an evolution strategy of evosax with a mean, such as "open-es"; or "gradient", which
-        differentiates whole trainings, for tasks of continuous actions whose environment has derivatives: `inner_steps`
-        truncates them, and a generation is theta alone.
+        differentiates whole inner runs, for tasks of continuous actions whose environment has derivatives:
+        `inner_steps` truncates them, and a generation is theta alone.
       lr: Step size of the strategy's optimiser; None takes 0.03, or 1 for a natural gradient.
       std, std_decay: Standard deviation of theta in a population, and its factor per generation; None takes 0.1 and 1.
-      shaping: Shaping of scores: "ranks" within trainings that share task and seed, or "raw" for their mean; None takes
-        "ranks".
-      objective: Objective of a training: "final", the return at its end, or "area", the mean over its evaluations.
+      shaping: Shaping of scores: "ranks" within inner runs that share task and seed, or "raw" for their mean; None
+        takes "ranks".
+      objective: Objective of an inner run: "final", the return at its end, or "area", the mean over its evaluations.
       discount: Discount under which the objective values rewards, independent of that of the algorithm; none if None.
-      evals: Number of evaluations of an inner training; None takes 1 for "final" and 4 for "area".
+      evals: Number of evaluations of an inner run; None takes 1 for "final" and 4 for "area".
       eval_episodes: Number of episodes of each evaluation.
       seeds: Number of outer seeds, or the seeds: independent repetitions of the whole call.
       held_out: Tasks of the final comparison, in the forms of `tasks`; the tasks themselves if None.
       test_seeds: Number of test seeds of each theta on each held-out task; 0 for no comparison.
-      test_steps: Number of environment steps of a held-out training; that of an inner training if None.
+      test_steps: Number of environment steps of a held-out run; those of an inner run if None.
       **options: Options of execution, see `jaxrl.runtime.options.MetaOptions`. `out` gets the outer curves and the
         learned thetas, which `load_result` reads, and the held-out results in `held-out`.
 
@@ -120,7 +120,7 @@ def meta(
       KeyboardInterrupt: A signal came before the end of the first generation.
 
     Source: Salimans et al. (2017), "Evolution strategies as a scalable alternative to reinforcement learning"; outer
-    loops over trainings: Lu et al. (2022), "Discovered policy optimisation".
+    loops over training runs: Lu et al. (2022), "Discovered policy optimisation".
     """
     chosen = checked(meta, MetaOptions, options)
     check_members(algo)
@@ -285,7 +285,7 @@ def _headline(metrics: Mapping[str, np.ndarray]) -> str:
 
 
 def _driven(*_: Any) -> NoReturn:
-    raise NotImplementedError("generations are those of OuterRuns, which calls the loops of the inner trainings")
+    raise NotImplementedError("generations are those of OuterRuns, which calls the loops of the inner runs")
 
 
 def _listed(argument: str, tasks: Any, default: list[Any]) -> list[Any]:

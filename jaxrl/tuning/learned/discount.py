@@ -74,8 +74,8 @@ def learned_discount(
         curve 8 knots, or fewer over fewer than 12 steps.
       horizon: Number of steps over which the discount is learned, at least 2. None takes for a mixture the time limit
         of episodes, at most 131,072, or the steps of a rollout if these are more; for a curve, it takes the lags that a
-        rollout reads, up to the last one at which the start is at least 1e-6. For tasks of other limits give the
-        longest.
+        rollout reads, up to the last one at which the start is at least 1e-6. If the tasks have
+        different time limits, pass the longest.
       spread: Share of the weight that a mixture starts with on all rates alike, in (0, 1).
 
     Returns:
