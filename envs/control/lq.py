@@ -101,7 +101,7 @@ class LinearQuadratic(base.Environment):
                 raise UserValueError(f"env.{name} must be finite, got {np.asarray(value).tolist()}")
         axes = dict.fromkeys(vars(params), 2) | {"initial_mean": 1, "max_action": 0, "max_steps_in_episode": 0}
         for single in each_setting(params, axes):
-            _check_problem(_problem(single))
+            _check_problem(_stated_problem(single))
 
     def reset_env(self, key: jax.Array, params: LinearQuadraticParams) -> tuple[jax.Array, LinearQuadraticState]:
         """The first observation and state, which is normal."""
@@ -213,6 +213,14 @@ def _observe(key: jax.Array, x: jax.Array, params: LinearQuadraticParams) -> jax
 
 
 def _problem(params: LinearQuadraticParams) -> riccati.Problem:
+    """The problem, without the negative costs that rounding to float32 may leave."""
+    problem = _stated_problem(params)
+    n = len(problem.a)
+    both = riccati.not_negative(np.block([[problem.q, problem.s], [problem.s.T, problem.r]]))
+    return problem._replace(q=both[:n, :n], r=both[n:, n:], s=both[:n, n:])
+
+
+def _stated_problem(params: LinearQuadraticParams) -> riccati.Problem:
     numbers = {name: np.asarray(value, np.float64) for name, value in vars(params).items() if value is not None}
     noise, spread = (numbers[name] @ numbers[name].T for name in ("noise", "initial_spread"))
     partial = {}

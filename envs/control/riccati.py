@@ -23,7 +23,7 @@ __all__ = [
 
 DEVIATIONS = 5.0  # of an action from its mean, within which it counts as always
 _LEAST_WEIGHT = 2e-292  # smaller weights count as 0: their products with matrices lose their precision
-_ROUNDING = 1e-9  # of a matrix, relative to its norm
+_ROUNDING = 1e-6  # of a matrix in float32, relative to its norm
 
 
 class Problem(NamedTuple):
@@ -163,6 +163,16 @@ def unstabilised(a: np.ndarray, b: np.ndarray) -> complex | None:
     return None
 
 
+def not_negative(matrix: np.ndarray) -> np.ndarray:
+    """The nearest symmetric matrix without negative eigenvalues; the matrix itself if it has none.
+
+    Args:
+      matrix: Matrix `[n, n]`, symmetric to rounding.
+    """
+    sizes, vectors = np.linalg.eigh(_symmetric(matrix))
+    return matrix if sizes[0] >= 0 else (vectors * np.maximum(sizes, 0.0)) @ vectors.T
+
+
 def growing_for_free(problem: Problem, discount: float) -> np.ndarray | None:
     """An orthonormal basis `[n, k]` of states that cost nothing without inputs, if some grow; None otherwise.
 
@@ -212,7 +222,13 @@ def _best_gain(problem: Problem, value: np.ndarray, weight: float) -> np.ndarray
     curvature = weight * problem.r + problem.b.T @ value @ problem.b
     slope = problem.b.T @ value @ problem.a + weight * problem.s.T
     if weight > 0:
-        return sla.solve(curvature, slope, assume_a="pos")
+        try:
+            return sla.solve(curvature, slope, assume_a="pos")
+        except np.linalg.LinAlgError:
+            raise UserValueError(
+                "problem has states that grow and cost nothing, whose rounding grows too, over more steps than float64 "
+                "can follow; it takes fewer steps, a slower growth or a Q that sees these states."
+            ) from None
     return np.linalg.pinv(curvature, hermitian=True) @ slope
 
 

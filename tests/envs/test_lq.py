@@ -15,6 +15,7 @@ from envs import discount_curves
 from envs.base import OPTIMUM_KINDS
 from envs.control.lq import LinearQuadratic
 from envs.control.lq_plants import PLANTS, Plant, zero_order_hold
+from envs.control.riccati import Problem, infinite_horizon, precommitted
 from envs.registry import ROWS
 
 HYPERBOLIC = 1 / (1 + 0.1 * np.arange(200))
@@ -148,6 +149,30 @@ def test_the_optimum_follows_the_parameters() -> None:
     assert env.optimum(params) == pytest.approx(-4 * 0.92, rel=1e-6)
     assert env.optimum(params.replace(Q=np.array([[2.0]]))) == pytest.approx(-4 * 1.92, rel=1e-6)
     assert env.optimum(discount=jaxrl.Hyperbolic(k=0.1)) == pytest.approx(env.optimum(discount=HYPERBOLIC), rel=1e-6)
+
+
+def plant_of_squares(cross: float, **values: Any) -> Plant:
+    """x' = 2 x + u with the cost (c x + u)^2, whose optimum is 0 by u = -c x."""
+    costs = [[cross**2]], [[1.0]], [[cross]]
+    return Plant("squares", [[2.0]], [[1.0]], *costs, noise=[[0.09]], max_action=1e9, **values)
+
+
+@pytest.mark.parametrize("cross", [0.3, 0.7], ids=["below-0", "above-0"])
+def test_costs_that_cancel_up_to_rounding_have_an_optimum_of_0(cross: float) -> None:
+    """In float32, Q - S^2 / R is -3.6e-9 and 2.6e-8."""
+    env: Any = LinearQuadratic(plant_of_squares(cross, num_steps=12))
+    assert env.optimum(discount=0.9) == pytest.approx(0, abs=1e-5)
+    infinite = infinite_horizon(env.problem(), 0.9)
+    assert abs(infinite.cost) < 1e-12 and infinite.gain[0, 0] == pytest.approx(cross, rel=1e-6)
+    assert np.linalg.eigvalsh(env.problem().q - env.problem().s @ env.problem().s.T / env.problem().r)[0] > -1e-16
+
+
+def test_rounding_that_grows_beyond_float64_is_refused() -> None:
+    """A cost of -1e-8 x^2 stands for what rounding leaves."""
+    one, zero = np.eye(2), np.zeros((2, 2))
+    problem = Problem(2 * one, one, (0.09 - 1e-8) * one, one, 0.3 * one, zero, np.zeros(2), one)
+    with pytest.raises(ValueError, match="problem has states that grow and cost nothing, .* it takes fewer steps"):
+        precommitted(problem, np.ones(40))
 
 
 @pytest.mark.parametrize("plant", ["he1", "ac1"])
