@@ -123,8 +123,10 @@ def infinite_horizon(problem: Problem, discount: float) -> Infinite:
       discount: Discount factor gamma, from 0 to 1.
 
     Raises:
-      ValueError: The optimum is infinite: no gain keeps the discounted cost finite, or there is noise and no discount.
+      ValueError: The optimum is infinite: no gain keeps the discounted cost finite, or there is noise and no discount;
+        or the state is observed in part, or the discount is not in its range.
     """
+    check_observed(problem)
     if not 0 <= discount <= 1:
         raise UserValueError(f"discount is {discount}; it takes a number from 0 to 1.")
     if discount == 1 and np.any(problem.noise):
@@ -147,6 +149,15 @@ def infinite_horizon(problem: Problem, discount: float) -> Infinite:
     if discount < 1:
         cost += discount / (1 - discount) * np.sum(value * problem.noise)
     return Infinite(value, gain, float(cost))
+
+
+def check_observed(problem: Problem) -> None:
+    """Reject a problem whose state is observed in part or with noise, for functions over an infinite horizon."""
+    if problem.c is not None:
+        raise UserValueError(
+            f"problem has an observation c with the shape {problem.c.shape}, and over an infinite horizon it takes one "
+            "whose state is observed, with c = None."
+        )
 
 
 def unstabilised(a: np.ndarray, b: np.ndarray) -> complex | None:

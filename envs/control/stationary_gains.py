@@ -11,6 +11,7 @@ from envs.control.riccati import (
     Infinite,
     Law,
     Problem,
+    check_observed,
     growing_for_free,
     infinite_horizon,
     precommitted,
@@ -83,9 +84,10 @@ def best_stationary_over_rates(problem: Problem, rates: np.ndarray, weights: np.
       The gain, its cost, and the mean over the nodes of its value matrices.
 
     Raises:
-      ValueError: No gain keeps the cost at every node finite, some states grow and cost nothing, a rate is not below 1,
-        or the weights are not one of each rate, at least 0, with the sum 1.
+      ValueError: No gain keeps the cost at every node finite, some states grow and cost nothing, the state is observed
+        in part, a rate is not below 1, or the weights are not one of each rate, at least 0, with the sum 1.
     """
+    check_observed(problem)
     rates, weights = np.asarray(rates, np.float64), np.asarray(weights, np.float64)
     if rates.ndim != 1 or not rates.size or not np.all((rates >= 0) & (rates < 1)):
         raise UserValueError(f"rates are {rates}; each takes a number from 0 to below 1.")

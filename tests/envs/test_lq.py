@@ -171,7 +171,7 @@ def test_rounding_that_grows_beyond_float64_is_refused() -> None:
     """A cost of -1e-8 x^2 stands for what rounding leaves."""
     one, zero = np.eye(2), np.zeros((2, 2))
     problem = Problem(2 * one, one, (0.09 - 1e-8) * one, one, 0.3 * one, zero, np.zeros(2), one)
-    with pytest.raises(ValueError, match="problem has states that grow and cost nothing, .* it takes fewer steps"):
+    with pytest.raises(ValueError, match=r"problem has states that grow and cost nothing, .* it takes fewer steps"):
         precommitted(problem, np.ones(40))
 
 

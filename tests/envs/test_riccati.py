@@ -348,8 +348,16 @@ def test_reach_is_five_deviations_of_the_largest_action() -> None:
             lambda p: best_stationary_over_rates(p._replace(a=2 * np.eye(3), q=0 * p.q, s=0 * p.s), *RATES),
             "problem has states that grow and cost nothing",
         ),
+        (
+            lambda p: riccati.infinite_horizon(p._replace(c=np.eye(3)[:1], measurement=np.eye(1)), 0.9),
+            r"problem has an observation c with the shape \(1, 3\), .* whose state is observed, with c = None",
+        ),
+        (
+            lambda p: best_stationary_over_rates(p._replace(c=np.eye(3)[:1], measurement=np.eye(1)), *RATES),
+            "problem has an observation c",
+        ),
     ],
 )
-def test_an_infinite_optimum_is_refused(call: Callable[[Problem], Any], message: str) -> None:
+def test_what_has_no_optimum_over_an_infinite_horizon_is_refused(call: Callable[[Problem], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(problem_of(0))
