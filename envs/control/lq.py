@@ -140,9 +140,10 @@ class LinearQuadratic(base.Environment):
     ) -> float | None:
         """The best return by Riccati equations, see `law`; None where the bounds of actions matter.
 
-        The stationary optimum is the best of linear functions of the observation. A law ignores the bounds of actions:
-        at most 6e-7 of them exceed bounds five standard deviations from their mean, and clipping these costs 5e-8 of
-        the cost of actions. Where bounds are closer, the optimum is not known. See `envs.Environment.optimum`.
+        The stationary optimum is that of the best linear function of the observation that a local search from seven
+        starts finds, see `stationary_gains.best_stationary`. A law ignores the bounds of actions: at most 6e-7 of them
+        exceed bounds five standard deviations from their mean, and clipping these costs 5e-8 of the cost of actions.
+        Where bounds are closer, the optimum is not known. See `envs.Environment.optimum`.
         """
         base.check_optimum_kind(kind)
         params = self.default_params if params is None else params

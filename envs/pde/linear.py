@@ -109,7 +109,8 @@ class LinearField(Field):
     ) -> float | None:
         """The best return by Riccati equations and a Kalman filter, see `law`; None where bounds of actions matter.
 
-        The stationary optimum is that of linear functions of the observation, whose search takes seconds for a wave.
+        The stationary optimum is that of the best linear function of the observation that a local search from four
+        starts finds, which takes seconds for a wave.
         The limits on bounds are those of `envs.control.lq.LinearQuadratic.optimum`.
         """
         base.check_optimum_kind(kind)
