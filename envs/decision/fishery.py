@@ -55,9 +55,10 @@ class FisheryParams(base.EnvParams):
 class Fishery(FiniteHorizon):
     """Harvest a share of the stock x; the escapement s that is left grows to s + r s (1 - s / K). The harvest is paid.
 
-    The best escapement is K / 2 undiscounted, and K / 2 (1 - (1 / gamma - 1) / r) under an exponential discount, with
-    noise or without; the last harvest takes all. The return of the default is at best 8.25. The `stationary` optimum
-    is that of the best constant escapement: other functions of the stock may read the time from its last digits.
+    The best escapement is K / 2 undiscounted, and K / 2 (1 - (1 / gamma - 1) / r) under an exponential discount, as
+    long as every stock regrows to it: with noise of up to 0.13 for the default growth, undiscounted. The last harvest
+    takes all. The return of the default is at best 8.25. The `stationary` optimum is that of the best constant
+    escapement: other functions of the stock may read the time from its last digits.
 
     Source: the growth of Schaefer (1954) and the constants of gym-fishing 0.1.0; Reed (1979), "Optimal escapement
     levels in stochastic and deterministic harvesting models".

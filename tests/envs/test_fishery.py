@@ -58,6 +58,13 @@ def test_the_precommitted_optimum_is_the_closed_form(noise: float, discount: Any
     assert ENV.optimum(params, discount) == pytest.approx(harvested(left, curve), rel=error)
 
 
+def test_the_best_escapement_is_half_of_the_capacity_as_long_as_stocks_regrow_to_it() -> None:
+    """From K / 2 the lowest growth reaches 1.15 (1 - noise) K / 2, which is below K / 2 with noise above 0.1304."""
+    step = Fish(0.75, 0.3, 1.0, 0.13).highest() / 2000
+    assert ENV.plan(DEFAULT.replace(noise=0.13)).escapements[0] == pytest.approx(0.5, abs=step)
+    assert ENV.plan(DEFAULT.replace(noise=0.3)).escapements[0] > 0.5 + 5 * step
+
+
 @pytest.mark.parametrize("discount", DISCOUNTS, ids=str)
 def test_the_sophisticated_optimum_is_the_closed_form(discount: Any) -> None:
     """Each harvest expects the next one to leave what it does itself: a constant part, of the first two weights."""
