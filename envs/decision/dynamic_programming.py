@@ -8,7 +8,7 @@ import numpy as np
 __all__ = ["FiniteProblem", "Plan", "precommitted", "sophisticated", "stationary", "value"]
 
 MOST_BOUNDS = 5000
-TIE = 1e-12  # part of the largest score within which two actions count as equally good
+TIE = 1e-12  # part of the largest score of a step within which two actions count as equally good
 
 
 class FiniteProblem(NamedTuple):
@@ -143,6 +143,6 @@ def _next(problem: FiniteProblem, values: np.ndarray) -> np.ndarray:
 
 def _best(problem: FiniteProblem, scores: np.ndarray) -> np.ndarray:
     """The first of the allowed actions whose scores are the highest, to rounding."""
+    tolerance = TIE * np.abs(scores[problem.allowed]).max()  # relative, since weights may be small
     scores = np.where(problem.allowed, scores, -np.inf)
-    highest = scores.max(axis=1, keepdims=True)
-    return np.argmax(scores >= highest - TIE * (1 + np.abs(highest)), axis=1)
+    return np.argmax(scores >= scores.max(axis=1, keepdims=True) - tolerance, axis=1)

@@ -1,0 +1,27 @@
+"""Dynamic programming over finite problems where numbers are small or large."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import envs
+from envs.base import OPTIMUM_KINDS
+from envs.decision import dynamic_programming
+
+
+def test_plans_are_right_where_weights_are_small() -> None:
+    """Under a discount of 0.1 few later steps matter; the weight of the step 20 is 1e-20."""
+    env: Any = envs.make("inventory")
+    actions = env.plan(discount=0.1).actions
+    np.testing.assert_array_equal(actions[20], np.maximum(3 - np.arange(11), 0))
+    np.testing.assert_array_equal(actions[:25], np.tile(actions[0], (25, 1)))
+
+
+@pytest.mark.parametrize("kind", OPTIMUM_KINDS)
+def test_optima_scale_with_rewards(kind: str) -> None:
+    problem = envs.make("replacement").problem()
+    solve, curve = getattr(dynamic_programming, kind), 1 / (1 + 0.3 * np.arange(8))
+    usual, small = (solve(problem._replace(rewards=scale * problem.rewards), curve) for scale in (1.0, 2.0**-40))
+    assert small.value == usual.value * 2.0**-40
+    np.testing.assert_array_equal(small.actions, usual.actions)
