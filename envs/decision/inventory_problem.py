@@ -18,7 +18,8 @@ def problem(params: Params, capacity: int, least: int, max_demand: int) -> Finit
       max_demand: Largest demand of a step.
     """
     demand = np.arange(max_demand + 1)
-    chances = np.cumprod(np.where(demand > 0, float(params.mean_demand) / np.maximum(demand, 1), 1.0))
+    logarithms = np.cumsum(np.log(np.where(demand > 0, float(params.mean_demand) / np.maximum(demand, 1), 1.0)))
+    chances = np.exp(logarithms - logarithms.max())
     chances /= chances.sum()
     stock, order = np.arange(least, capacity + 1)[:, None, None], np.arange(capacity - least + 1)[:, None]
     ready = np.minimum(stock + order, capacity)

@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import poisson
 
 import envs
 from envs.base import OPTIMUM_KINDS
 from envs.decision import dynamic_programming
+from envs.decision.inventory import Inventory
 
 
 def test_plans_are_right_where_weights_are_small() -> None:
@@ -25,3 +27,11 @@ def test_optima_scale_with_rewards(kind: str) -> None:
     usual, small = (solve(problem._replace(rewards=scale * problem.rewards), curve) for scale in (1.0, 2.0**-40))
     assert small.value == usual.value * 2.0**-40
     np.testing.assert_array_equal(small.actions, usual.actions)
+
+
+def test_large_demands_have_their_probabilities() -> None:
+    """800^800 / 800! exceeds the numbers of float64."""
+    env: Any = Inventory(capacity=1, max_demand=1000)
+    problem = env.problem(env.default_params.replace(mean_demand=800.0))
+    expected = poisson.pmf(np.arange(1001), 800)
+    np.testing.assert_allclose(problem.probabilities[0, 0], expected / expected.sum(), rtol=1e-9, atol=1e-300)
