@@ -64,7 +64,7 @@ class DelayedChoice(base.Environment):
     def check_params(self, params: DelayedChoiceParams) -> None:
         """Reject rewards that are not finite, and a number of steps that is below 1 or not whole."""
         for name in ("first_reward", "second_reward"):
-            check_number(f"env.{name}", getattr(params, name))
+            check_number(f"env.{name}", np.asarray(getattr(params, name)))
         check_at_least(params, num_steps=1)
         check_whole(params, "num_steps")
 

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpy.typing as npt
 from flax import struct
 
@@ -114,7 +115,7 @@ class PreferenceReversal(base.Environment):
     def check_params(self, params: PreferenceReversalParams) -> None:
         """Reject rewards that are not finite, steps that are not whole, and those not in their order after step 0."""
         for name in ("sooner_reward", "later_reward", "tax"):
-            check_number(f"env.{name}", getattr(params, name))
+            check_number(f"env.{name}", np.asarray(getattr(params, name)))
         check_at_least(params, sooner_step=1, later_step=1)
         check_whole(params, "sooner_step", "later_step")
         check_order(params, "sooner_step", "later_step")

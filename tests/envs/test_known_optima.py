@@ -573,6 +573,8 @@ INVALID_PAIRS = [
     ("memory/delayed-match", {"num_trials": 1.5}),
     ("delayed-choice", {"num_steps": 0}),
     ("delayed-choice", {"first_reward": np.inf}),
+    ("delayed-choice", {"second_reward": jnp.float32(np.inf)}),
+    ("preference-reversal", {"later_reward": jnp.float32(np.inf)}),
     ("preference-reversal", {"sooner_step": 2.5}),
     ("preference-reversal", {"sooner_step": 0}),
     ("preference-reversal", {"later_step": 150.5}),
