@@ -247,7 +247,8 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
           The mean return of an episode, per agent if there are several; None (the default) if it is not known.
 
         Raises:
-          ValueError: There is no such kind, or the discount or a parameter is invalid.
+          ValueError: There is no such kind, the discount is invalid, or `check_params` rejects a parameter, such as a
+            time limit before every reward. Where it accepts one, rewards after the limit count as 0.
         """
         del params, discount
         check_optimum_kind(kind)

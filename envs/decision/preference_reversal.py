@@ -73,7 +73,7 @@ class PreferenceReversalParams(base.EnvParams):
       tax: Cost of switching to the sooner option.
       sooner_step: Index of the step of the sooner reward, at which the second choice is made, at least 1.
       later_step: Index of the step of the later reward, at least `sooner_step`.
-      max_steps_in_episode: Time limit, in steps, at least `later_step` + 1.
+      max_steps_in_episode: Time limit, in steps; below `later_step` + 1 it ends an episode before the later reward.
     """
 
     sooner_reward: float = 1.0

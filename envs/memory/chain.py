@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from envs import base, discount_curves, gymnax_environment
-from envs.arguments import check_at_least, check_count, check_limit, check_time_limit, check_whole
+from envs.arguments import check_at_least, check_count, check_limit, check_whole
 from envs.base import spaces
 from envs.pytrees import Action, DiscountLike, Params, State
 
@@ -55,7 +55,8 @@ class MemoryChain(base.Environment):
 
     def check_params(self, params: Params) -> None:
         """Reject a length that is below 1 or not whole, and a time limit before the rewarded step."""
-        _check_ranges(params)
+        check_at_least(params, memory_length=1)
+        check_whole(params, "memory_length")
         check_limit(params, "memory_length", np.asarray(params.memory_length) + 1)
 
     def reset_env(self, key: jax.Array, params: Params) -> tuple[jax.Array, Any]:
@@ -84,16 +85,14 @@ class MemoryChain(base.Environment):
     def optimum(
         self, params: Params = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float:
-        """The best return, Gamma(length); 0 if the time limit is shorter. See `envs.Environment.optimum`.
+        """The best return, Gamma(length). See `envs.Environment.optimum`.
 
         The sophisticated one is the same, because one step decides alone; the stationary one is `memoryless`.
         """
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)
-        params = self.default_params if params is None else params
-        _check_ranges(params)
-        length = int(params.memory_length)
-        return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
+        length = int(self.checked_params(params).memory_length)
+        return float(discount_curves.of(discount, length + 1)[-1])
 
     def memoryless(self, params: Params = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory: 0, or the optimum where the length is 1.
@@ -103,13 +102,5 @@ class MemoryChain(base.Environment):
         Args:
           params, discount: See `optimum`.
         """
-        params = self.default_params if params is None else params
-        _check_ranges(params)
+        params = self.checked_params(params)
         return self.optimum(params, discount) if int(params.memory_length) == 1 else 0.0
-
-
-def _check_ranges(params: Params) -> None:
-    """Reject values that are invalid under every time limit."""
-    check_time_limit(params)
-    check_at_least(params, memory_length=1)
-    check_whole(params, "memory_length")

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_count, check_limit, check_time_limit, check_whole
+from envs.arguments import check_at_least, check_count, check_limit, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike
 
@@ -88,7 +88,8 @@ class DelayedMatch(base.Environment):
 
     def check_params(self, params: DelayedMatchParams) -> None:
         """Reject a negative or fractional delay or number of trials, no trial, and a limit before the first test."""
-        _check_ranges(params)
+        check_at_least(params, delay=0, num_trials=1)
+        check_whole(params, "delay", "num_trials")
         check_limit(params, "delay", np.asarray(params.delay) + 2)
 
     def reset_env(self, key: jax.Array, params: DelayedMatchParams) -> tuple[jax.Array, DelayedMatchState]:
@@ -130,14 +131,14 @@ class DelayedMatch(base.Environment):
         discount: DiscountLike = None,
         kind: base.OptimumKind = "precommitted",
     ) -> float:
-        """The best return, the mean of Gamma at the tests; see `envs.Environment.optimum`.
+        """The best return, the sum of Gamma at the tests within the time limit as a share of all tests.
 
         The sophisticated one is the same, because no answer changes a later reward; the stationary one is `memoryless`.
+        See `envs.Environment.optimum`.
         """
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)
-        params = self.default_params if params is None else params
-        _check_ranges(params)
+        params = self.checked_params(params)
         steps, trials = int(params.delay) + 2, int(params.num_trials)
         tests = steps * np.arange(1, trials + 1) - 1
         tests = tests[tests < int(params.max_steps_in_episode)]
@@ -150,7 +151,7 @@ class DelayedMatch(base.Environment):
           params, discount: See `optimum`.
         """
         del discount
-        _check_ranges(self.default_params if params is None else params)
+        self.checked_params(params)
         return 0.0
 
     def _draw(self, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -167,10 +168,3 @@ class DelayedMatch(base.Environment):
         symbol = jnp.where(is_sample, state.sample, jnp.where(is_test, state.test, -1))
         flags = jnp.stack([is_sample, is_test])
         return jnp.concatenate([jnp.arange(self.num_symbols) == symbol, flags]).astype(jnp.float32)
-
-
-def _check_ranges(params: DelayedMatchParams) -> None:
-    """Reject values that are invalid under every time limit."""
-    check_time_limit(params)
-    check_at_least(params, delay=0, num_trials=1)
-    check_whole(params, "delay", "num_trials")

@@ -9,7 +9,7 @@ import numpy as np
 from flax import struct
 
 from envs import base, discount_curves
-from envs.arguments import check_at_least, check_count, check_limit, check_time_limit, check_whole
+from envs.arguments import check_at_least, check_count, check_limit, check_whole
 from envs.base import spaces
 from envs.pytrees import DiscountLike
 
@@ -85,7 +85,8 @@ class TMaze(base.Environment):
 
     def check_params(self, params: TMazeParams) -> None:
         """Reject a length that is below 1 or not whole, a negative cost, and a time limit before the junction."""
-        _check_ranges(params)
+        check_at_least(params, length=1, idle_cost=0)
+        check_whole(params, "length")
         check_limit(params, "length", np.asarray(params.length) + 1)
 
     def reset_env(self, key: jax.Array, params: TMazeParams) -> tuple[jax.Array, TMazeState]:
@@ -127,17 +128,15 @@ class TMaze(base.Environment):
     def optimum(
         self, params: TMazeParams | None = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
     ) -> float:
-        """The best return under a discount that never rises, Gamma(length); 0 if the time limit is shorter.
+        """The best return under a discount that never rises, Gamma(length).
 
         The sophisticated one is the same, because every step prefers the earliest reward; the stationary one is
         `memoryless`. See `envs.Environment.optimum`.
         """
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)
-        params = self.default_params if params is None else params
-        _check_ranges(params)
-        length = int(params.length)
-        return float(discount_curves.of(discount, length + 1)[-1]) if params.max_steps_in_episode > length else 0.0
+        length = int(self.checked_params(params).length)
+        return float(discount_curves.of(discount, length + 1)[-1])
 
     def memoryless(self, params: TMazeParams | None = None, discount: DiscountLike = None) -> float:
         """The best return of a policy without memory, half of the optimum.
@@ -149,13 +148,6 @@ class TMaze(base.Environment):
           params, discount: See `optimum`.
         """
         return self.optimum(params, discount) / 2
-
-
-def _check_ranges(params: TMazeParams) -> None:
-    """Reject values that are invalid under every time limit."""
-    check_time_limit(params)
-    check_at_least(params, length=1, idle_cost=0)
-    check_whole(params, "length")
 
 
 def _observe(state: TMazeState, params: TMazeParams) -> jax.Array:

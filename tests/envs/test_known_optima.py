@@ -571,6 +571,7 @@ INVALID_PAIRS = [
     ("memory/delayed-match", {"delay": -1}),
     ("memory/delayed-match", {"delay": 2.5}),
     ("memory/delayed-match", {"num_trials": 1.5}),
+    *((f"memory/{task}", {"max_steps_in_episode": 2}) for task in ("t-maze", "chain", "delayed-match")),
     ("delayed-choice", {"num_steps": 0}),
     ("delayed-choice", {"first_reward": np.inf}),
     ("delayed-choice", {"second_reward": jnp.float32(np.inf)}),
@@ -613,13 +614,10 @@ def test_optima_under_limits_that_are_no_numbers_of_steps_are_refused(name: str)
                 env.optimum(env.default_params.replace(max_steps_in_episode=limit), kind=kind)
 
 
-@pytest.mark.parametrize("name", ["memory/t-maze", "memory/chain", "memory/delayed-match"])
-def test_an_episode_cut_before_its_reward_has_an_optimum_of_0(name: str) -> None:
-    env: Any = envs.make(name)
-    params = env.default_params.replace(max_steps_in_episode=2)
-    with pytest.raises(ValueError, match="max_steps_in_episode must be at least"):
-        env.check_params(params)
-    assert [env.optimum(params, kind=kind) for kind in OPTIMUM_KINDS] == [0.0, 0.0, 0.0]
+def test_trials_after_the_time_limit_count_as_0() -> None:
+    env: Any = envs.make("memory/delayed-match")
+    params = env.default_params.replace(max_steps_in_episode=35)  # tests are at the steps 11, 23, 35 and 47
+    assert env.optimum(params, 0.9) == pytest.approx((0.9**11 + 0.9**23) / 4, rel=1e-12)
 
 
 def test_numbers_of_steps_may_be_whole_floats() -> None:

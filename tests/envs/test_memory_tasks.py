@@ -119,13 +119,10 @@ def delayed_match(delay: int, limit: int) -> tuple[Any, Any, Tree]:
 SMALL = {
     "t-maze of 1": lambda: t_maze(1, 4),
     "t-maze of 2": lambda: t_maze(2, 4),
-    "t-maze that is cut off": lambda: t_maze(3, 3),
     "chain of 1": lambda: chain(1, 10),
     "chain of 2 bits": lambda: chain(3, 4, num_bits=2),
-    "chain that is cut off": lambda: chain(3, 3),
     "match": lambda: delayed_match(1, 3),
     "match at once": lambda: delayed_match(0, 2),
-    "match that is cut off": lambda: delayed_match(2, 3),
 }
 
 
