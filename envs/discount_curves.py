@@ -6,7 +6,7 @@ import numpy.typing as npt
 from envs.errors import UserValueError
 from envs.pytrees import DiscountLike, Number
 
-__all__ = ["at", "is_exponential", "of"]
+__all__ = ["at", "is_exponential", "of", "rises"]
 
 _ROUNDING = 1e-6  # of a curve in float32
 
@@ -63,6 +63,18 @@ def of(discount: DiscountLike, steps: int) -> np.ndarray:
     for step in np.flatnonzero(~((values >= 0) & np.isfinite(values)))[:1]:
         raise UserValueError(f"discount must be finite and not negative, got {values[step]:.6g} at t = {step}.")
     return values
+
+
+def rises(discount: DiscountLike, steps: int) -> bool:
+    """Whether a later one of Gamma(0), ..., Gamma(steps - 1) exceeds an earlier one by more than 1e-6.
+
+    Args:
+      discount: See `of`; of a curve that is shorter, its own values are compared.
+      steps: Number of values, at least 1.
+    """
+    table = np.ones(()) if discount is None or hasattr(discount, "curve") else np.asarray(discount)
+    curve = of(discount, min(steps, len(table)) if table.ndim else steps)
+    return bool(np.any(curve - np.minimum.accumulate(curve) > _ROUNDING))
 
 
 def is_exponential(curve: npt.ArrayLike) -> bool:

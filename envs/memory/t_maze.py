@@ -127,19 +127,20 @@ class TMaze(base.Environment):
 
     def optimum(
         self, params: TMazeParams | None = None, discount: DiscountLike = None, kind: base.OptimumKind = "precommitted"
-    ) -> float:
-        """The best return under a discount that never rises, Gamma(length).
+    ) -> float | None:
+        """The best return, Gamma(length); None under a discount that rises, where it may pay to wait.
 
         The sophisticated one is the same, because every step prefers the earliest reward; the stationary one is
         `memoryless`. See `envs.Environment.optimum`.
         """
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)
-        length = int(self.checked_params(params).length)
-        return float(discount_curves.of(discount, length + 1)[-1])
+        params = self.checked_params(params)
+        best = discount_curves.of(discount, int(params.length) + 1)[-1]
+        return None if discount_curves.rises(discount, int(params.max_steps_in_episode)) else float(best)
 
-    def memoryless(self, params: TMazeParams | None = None, discount: DiscountLike = None) -> float:
-        """The best return of a policy without memory, half of the optimum.
+    def memoryless(self, params: TMazeParams | None = None, discount: DiscountLike = None) -> float | None:
+        """The best return of a policy without memory, half of the optimum; None where that is not known.
 
         At the junction it turns up with a fixed probability, independent of the sign, so it is right in at most half of
         all episodes, and it takes at least `length` steps to get there.
@@ -147,7 +148,8 @@ class TMaze(base.Environment):
         Args:
           params, discount: See `optimum`.
         """
-        return self.optimum(params, discount) / 2
+        best = self.optimum(params, discount)
+        return None if best is None else best / 2
 
 
 def _observe(state: TMazeState, params: TMazeParams) -> jax.Array:

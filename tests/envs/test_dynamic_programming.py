@@ -10,6 +10,7 @@ import envs
 from envs.base import OPTIMUM_KINDS
 from envs.decision import dynamic_programming
 from envs.decision.inventory import Inventory
+from envs.decision.replacement import Replacement
 
 
 def test_plans_are_right_where_weights_are_small() -> None:
@@ -22,7 +23,7 @@ def test_plans_are_right_where_weights_are_small() -> None:
 
 @pytest.mark.parametrize("kind", OPTIMUM_KINDS)
 def test_optima_scale_with_rewards(kind: str) -> None:
-    problem = envs.make("replacement").problem()
+    problem = Replacement().problem()
     solve, curve = getattr(dynamic_programming, kind), 1 / (1 + 0.3 * np.arange(8))
     usual, small = (solve(problem._replace(rewards=scale * problem.rewards), curve) for scale in (1.0, 2.0**-40))
     assert small.value == usual.value * 2.0**-40

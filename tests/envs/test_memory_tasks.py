@@ -14,6 +14,7 @@ import pytest
 import envs
 import jaxrl
 from envs import discount_curves
+from envs.base import OPTIMUM_KINDS
 from envs.memory import repeat_first
 from envs.memory.chain import MemoryChain
 from envs.memory.delayed_match import DelayedMatch
@@ -136,6 +137,18 @@ def test_optimum_and_memoryless_are_the_best_of_all_policies(task: str) -> None:
         assert env.memoryless(params, gamma) == pytest.approx(tree.best_memoryless(curve), abs=1e-6)
 
 
+def test_a_discount_that_rises_may_reward_waiting_in_a_t_maze() -> None:
+    """To wait for a step costs 0.1, and the reward is then worth 0.5 more."""
+    env, params, tree = t_maze(1, 3)
+    rising = np.array([1.0, 1.0, 1.5])
+    assert tree.best(rising) == pytest.approx(1.4, abs=1e-6)
+    assert [env.optimum(params, rising, kind) for kind in OPTIMUM_KINDS] == [None] * 3
+    assert env.optimum(params, rising[:2]) == 1.0  # what is not known of a curve does not count as a rise
+    assert env.optimum(params, 1 + 1e-7 * np.arange(3)) == pytest.approx(1)
+    slowly = 1 + 8e-7 * np.arange(100)
+    assert discount_curves.rises(slowly, 100) and not discount_curves.rises(slowly, 2)
+
+
 def test_repeat_first_among_all_policies_and_all_orders_of_a_small_deck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeat_first, "RANKS", 2)
     env = RepeatFirst()
@@ -167,7 +180,7 @@ def test_the_known_values_of_repeat_first() -> None:
 def test_stochastic_policies_without_memory_earn_no_more_in_a_t_maze() -> None:
     """By dynamic programming in float64 over cells and time, for policies drawn at random."""
     length, limit, cost = 2, 8, 0.1
-    env = TMaze(length)
+    env: Any = TMaze(length)
     params = dataclasses.replace(env.default_params, max_steps_in_episode=limit)
     for gamma, seed in itertools.product(GAMMAS, range(100)):
         policy = np.random.default_rng(seed).dirichlet(np.full(4, 0.2), size=4)  # at each observation
