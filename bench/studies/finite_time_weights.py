@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from jaxrl.algorithms.contract import Algorithm
 
-TASKS = ("cartpole", "pathworld")
-STEPS = {"cartpole": 98_304, "pathworld": 16_384}
+STEPS = {"cartpole": 98_304, "pathworld": 16_384, "lander": 600_064}
+TASKS = tuple(STEPS)
 
 __all__ = ["STUDY", "Settings", "agent", "errors", "errors_table", "returns_table"]
 
@@ -48,12 +48,12 @@ class Settings:
     """Number of walks of a seed on the ring."""
     error: float = 0.2
     """Standard deviation of the relative errors of approximate values, one per state and seed."""
-    tasks: tuple[str, ...] = TASKS
-    """Tasks of training: "cartpole", with the settings of its preset, and "pathworld"."""
+    tasks: tuple[str, ...] = ("cartpole", "pathworld")
+    """Tasks of training: "cartpole" and "lander", with the settings of their presets, and "pathworld"."""
     seeds: int = 32
     """Number of seeds of every setting; equal seeds share their keys."""
     env_steps: int = 0
-    """Number of environment steps of a run; 0 for 98,304 in CartPole and 16,384 in pathworld."""
+    """Number of environment steps of a run; 0 for 98,304 in CartPole, 16,384 in pathworld and 600,064 of the lander."""
     evals: int = 4
     """Number of evaluations, evenly spaced, the last at the end."""
     eval_episodes: int = 32
@@ -205,7 +205,7 @@ def returns_table(returns: dict[str, dict[str, np.ndarray]], settings: Settings)
 
     rows = []
     for task, of_weights in returns.items():
-        decimals = 1 if task == "cartpole" else 3
+        decimals = 3 if task == "pathworld" else 1
         for d, discount in enumerate(settings.discounts):
             for measure in ("final", "mean"):
                 row: dict[str, Any] = {"task": task, "discount": discount, "measure": measure}

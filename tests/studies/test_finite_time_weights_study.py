@@ -36,6 +36,12 @@ def test_only_the_weights_differ(task: str) -> None:
     assert (one.env, one.hparams) == (other.env, other.hparams)
 
 
+def test_the_lander_is_trained_on_request_for_the_steps_of_its_preset() -> None:
+    assert "lander" not in Settings().tasks and Settings(tasks=("lander",)).tasks == ("lander",)
+    assert finite_time_weights.STEPS["lander"] == jaxrl.preset("ppo", "lander").env_steps
+    assert agent("lander", "truncated").hparams == jaxrl.preset("ppo", "lander").algo.hparams
+
+
 def test_random_ends_bias_finite_time_weights_alone() -> None:
     """By exact values under an exponential discount, under which truncated weights have no bias."""
     settings = Settings(discounts=("exp:gamma=0.99",), lam=(0.9, 1.0), num_steps=32, walks=100, seeds=8)
