@@ -16,7 +16,7 @@ from envs.files import replacing
 from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
 from jaxrl.benchmark.fetching import address, cached, download
-from jaxrl.benchmark.measured import measured
+from jaxrl.benchmark.measured import has_measured, measured
 from jaxrl.policies.export import export_policy
 from jaxrl.policies.load_exported import load_weights
 from jaxrl.results.checksums import checksum_of_file, read_sealed, sealed_json
@@ -241,8 +241,9 @@ def load(directory: str | Path | None = None) -> Benchmark:
     """The results of the benchmark.
 
     Args:
-      directory: Directory of the data; None for that of the clone from which jaxrl is imported, or, outside a clone,
-        for the data of this version's release, which are downloaded once.
+      directory: Directory of the data; None for that of the clone from which jaxrl is imported, otherwise for
+        `bench/benchmark` below the current directory if that is a clone, otherwise for the data of this version's
+        release, which are downloaded once.
 
     Returns:
       The results; `origin` says where they are from.
@@ -251,16 +252,16 @@ def load(directory: str | Path | None = None) -> Benchmark:
       ResultError: There is no such directory, or nothing can be downloaded.
     """
     where = data_directory(directory)
-    origin = "directory" if directory is not None else "clone" if where == _of_clone() else "download"
+    origin = "directory" if directory is not None else "download" if where == cached() else "clone"
     return Benchmark(where, tuple(each for each in CELLS if (where / f"{each.stem}.json").is_file()), origin)
 
 
 def data_directory(directory: str | Path | None, *, writing: bool = False) -> Path:
-    """Directory of the data: by default that of the clone or, for reading only, that of a download.
+    """Directory of the data: by default that of the clone or, for reading only, of the current one or of a download.
 
     Args:
       directory: Directory; None for the default.
-      writing: Whether data will be written into it, which a download does not allow.
+      writing: Whether data will be written into it, which only the clone from which jaxrl is imported allows.
 
     Raises:
       ResultError: The directory does not exist.
@@ -273,12 +274,16 @@ def data_directory(directory: str | Path | None, *, writing: bool = False) -> Pa
         return _of_clone()
     if writing:
         raise ResultError(f"new data of the benchmark belong in a clone of jaxrl, and {_of_clone()} does not exist")
+    current = Path("bench", "benchmark").absolute()
+    if has_measured(current):
+        return current
     target, source = cached(), address()
     if not target.is_dir():
         if source is None:
             raise ResultError(
                 "the data of the benchmark come with a clone of jaxrl, in bench/benchmark: "
-                f"{_of_clone()} does not exist, and no release is published yet from which to download them"
+                f"{_of_clone()} does not exist, the current directory is not a clone, and no release is published yet "
+                "from which to download them; jaxrl.benchmark.load takes their directory"
             )
         print(f"jaxrl: downloading the benchmark from {source} to {target}", file=sys.stderr)
         download(source, target)

@@ -13,7 +13,7 @@ from jaxrl.results.checksums import UNSEALED, check_seal, sealed
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.format import reason
 
-__all__ = ["TASKS", "Measured", "measured", "store_measured"]
+__all__ = ["TASKS", "Measured", "has_measured", "measured", "store_measured"]
 
 FILE = "references.csv"
 SEAL = "# "  # begins the last line, with the checksum of the file
@@ -36,6 +36,16 @@ class Measured(NamedTuple):
     random: float
     error: float
     optimum: float | None
+
+
+def has_measured(directory: Path) -> bool:
+    """Whether a directory has a file of these returns with a checksum, as that of a clone has.
+
+    Args:
+      directory: Directory.
+    """
+    file = directory / FILE
+    return file.is_file() and f"{SEAL}{UNSEALED[:-8]}".encode() in file.read_bytes()
 
 
 def measured(directory: Path, *, trust: bool = False) -> dict[str, Measured]:

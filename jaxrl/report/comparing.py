@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from envs.arguments import check_choice, check_flag
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import check_count
-from jaxrl.report.comparing_results import BENCHMARK, compared, warn_of_presets
+from jaxrl.report.comparing_results import BENCHMARK, benchmark_of, compared, warn_of_presets
 from jaxrl.report.comparison import Comparison
 from jaxrl.report.entries import Source, Sources
 from jaxrl.runtime.options import Options, SearchOptions, checked
 
 if TYPE_CHECKING:
     from envs.base import Environment
+    from jaxrl.benchmark.data import Benchmark
     from jaxrl.report.sequential_comparison import SequentialComparison
 
 __all__ = ["compare"]
@@ -23,16 +24,16 @@ __all__ = ["compare"]
 @overload
 def compare(
     results: Source | Sources,
-    benchmark: Literal["benchmark"] = ...,
+    benchmark: Literal["benchmark"] | Benchmark = ...,
     /,
     *,
-    to: Literal["benchmark"] | None = None,
+    to: Literal["benchmark"] | Benchmark | None = None,
     until: None = None,
     baseline: str | None = None,
     metric: str | None = None,
     env_steps: int | None = None,
     better: Literal["higher", "lower"] | None = None,
-    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | None = None,
+    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | Benchmark | None = None,
     confidence: float = 0.95,
     trust: bool = False,
 ) -> Comparison: ...
@@ -58,7 +59,7 @@ def compare(
 def compare(
     results: Any,
     *others: Any,
-    to: Literal["benchmark"] | None = None,
+    to: Literal["benchmark"] | Benchmark | None = None,
     until: Literal["decided"] | None = None,
     tasks: Sequence[Environment | str] | None = None,
     max_seeds: int | None = None,
@@ -67,7 +68,7 @@ def compare(
     metric: str | None = None,
     env_steps: int | None = None,
     better: Literal["higher", "lower"] | None = None,
-    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | None = None,
+    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | Benchmark | None = None,
     confidence: float = 0.95,
     trust: bool = False,
     **options: Any,
@@ -87,11 +88,12 @@ def compare(
         names, a directory is named after itself and a result after its algorithm; on several tasks, both are named
         after the algorithm. Every setting of a sweep is a line of its own. With `until`, the first algorithm, or a
         dictionary of algorithms by name.
-      *others: "benchmark" for lines of all algorithms of `jaxrl.benchmark` that have data on the tasks of the results.
+      *others: "benchmark", or data of the benchmark from `jaxrl.benchmark.load`, for lines of all algorithms of
+        `jaxrl.benchmark` that have data on the tasks of the results.
         With `until`, further algorithms: each is an algorithm, a preset, a pair `(algo, hparams)`, or one of
         these on several tasks, in a list or by the names of the tasks; with `tasks` also a name of an algorithm, which
         takes its preset on each task, or defaults.
-      to: Word "benchmark" as a keyword, in place of the second argument.
+      to: Word "benchmark", or its data, as a keyword in place of the second argument.
       until: "decided" trains algorithms until every pair is decided; None compares results as they are.
       tasks: Environments, or names of environments, on which to train every algorithm; None for those of the
         algorithms.
@@ -106,9 +108,9 @@ def compare(
         environment steps of every run; None takes the smallest number of the presets on a task.
       better: Whether higher or lower values are better; known for returns, rewards, optimal pulls and regrets.
       normalise: Values that count as 0 and as 1 on each task, `{"cartpole": (9.5, 500.0)}`, such as those of a random
-        and of a solving policy; "benchmark" for the return of random actions and, where it is known, the optimum,
-        otherwise the best of the benchmark; None for the lowest and the highest run if there are several tasks, none
-        otherwise.
+        and of a solving policy; "benchmark", or its data, for the return of random actions and, where it is known, the
+        optimum, otherwise the best of the benchmark; None for the lowest and the highest run if there are several
+        tasks, none otherwise.
       confidence: Confidence level of every interval, in (0, 1); with `until`, of all decisions together.
       trust: Whether to read files that do not match their checksums.
       **options: Options of execution with `until`, see `jaxrl.runtime.options.SearchOptions`. `out` gets a run
@@ -135,11 +137,10 @@ def compare(
             checked(compare, SearchOptions, options)
         _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
         if to is not None:
-            check_choice("to", to, (BENCHMARK,))
-            others = (*others, to)
-        if others not in ((), (BENCHMARK,)):
+            others = (*others, benchmark_of("to", to))
+        if len(others) > 1 or not all(_is_benchmark(each) for each in others):
             raise UserTypeError(
-                f"compare takes results in one list or dictionary, and then 'benchmark' or nothing, got "
+                f"compare takes results in one list or dictionary, and then 'benchmark', its data, or nothing, got "
                 f"{1 + len(others)} arguments; algorithms to train take until='decided'"
             )
         return compared(
@@ -151,7 +152,7 @@ def compare(
             normalise=normalise,
             confidence=confidence,
             trust=trust,
-            with_benchmark=bool(others),
+            benchmark=benchmark_of("to", others[0]) if others else None,
         )
     check_choice("until", until, ("decided",))
     for name, value in {"to": to, "normalise": normalise, "trust": trust}.items():
@@ -196,6 +197,13 @@ def _decided(
         options=options,
         **rule,
     )
+
+
+def _is_benchmark(value: Any) -> bool:
+    """Whether a value is the word "benchmark", or data of the benchmark."""
+    from jaxrl.benchmark.data import Benchmark
+
+    return isinstance(value, Benchmark) or (isinstance(value, str) and value == BENCHMARK)
 
 
 def _refuse_without_until(arguments: Mapping[str, Any]) -> None:

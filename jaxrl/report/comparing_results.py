@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from envs.arguments import check_choice
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near, near_or_all
 from jaxrl.report.alignment import common_step
@@ -26,7 +27,7 @@ BENCHMARK = "benchmark"  # argument that adds its lines, and first word of their
 DEFAULTS = "defaults"  # the attribute `settings_from` of results without a preset
 RETURNS = ("return", "discounted_return")
 
-__all__ = ["BENCHMARK", "compared", "warn_of_presets"]
+__all__ = ["BENCHMARK", "benchmark_of", "compared", "warn_of_presets"]
 
 
 def compared(
@@ -36,16 +37,16 @@ def compared(
     metric: str | None,
     env_steps: int | None,
     better: str | None,
-    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | None,
+    normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | Benchmark | None,
     confidence: float,
     trust: bool,
-    with_benchmark: bool = False,
+    benchmark: Benchmark | None = None,
 ) -> Comparison:
     """The comparison of results; see `jaxrl.compare`, which checks the arguments that this does not."""
     entries = entries_of(results, trust=trust)
     left_out_lines: list[str] = []
-    if with_benchmark:
-        added, left_out_lines = _of_benchmark(entries, trust)
+    if benchmark is not None:
+        added, left_out_lines = _of_benchmark(benchmark, entries, trust)
         entries += added
     if len(entries) < 2:
         raise UserValueError(
@@ -68,9 +69,10 @@ def compared(
     stated = "0 and 1 at " + (
         "the values of normalise=" if normalise else "the lowest and highest compared run of each task"
     )
-    if isinstance(normalise, str):
+    if normalise is not None and not isinstance(normalise, Mapping):
+        source = _source_of_references(normalise, tasks)
         normalise, stated = _references_of_benchmark(
-            normalise, metric, {task: runs_on(entries, task) for task in tasks}, trust
+            source, metric, {task: runs_on(entries, task) for task in tasks}, trust
         )
     return Comparison(
         metric=metric,
@@ -86,12 +88,32 @@ def compared(
     )
 
 
-def _of_benchmark(entries: Sequence[Entry], trust: bool) -> tuple[list[Entry], list[str]]:
-    """Lines of the benchmark on the tasks that all lines of the caller have, and names of those on some of these."""
-    from jaxrl.benchmark.data import load
+def benchmark_of(name: str, value: Any) -> Benchmark:
+    """The benchmark that an argument is, or that it names by the word "benchmark".
 
+    Args:
+      name: Name of the argument.
+      value: Word, or data of the benchmark.
+
+    Raises:
+      ValueError: The value is another word.
+      TypeError: The value is of another kind.
+      ResultError: The word is right, and there are no data.
+    """
+    from jaxrl.benchmark.data import Benchmark, load
+
+    if isinstance(value, Benchmark):
+        return value
+    if not isinstance(value, str):
+        raise UserTypeError(f"{name} takes {BENCHMARK!r}, or its data from jaxrl.benchmark.load, got {value!r}")
+    check_choice(name, value, (BENCHMARK,))
+    return load()
+
+
+def _of_benchmark(benchmark: Benchmark, entries: Sequence[Entry], trust: bool) -> tuple[list[Entry], list[str]]:
+    """Lines of the benchmark on the tasks that all lines of the caller have, and names of those on some of these."""
     every = list(dict.fromkeys(task for entry in entries for task in entry.parts))
-    benchmark, tasks = load(), _common_tasks(entries, every)
+    tasks = _common_tasks(entries, every)
     results = benchmark.results(*tasks, trust=trust)
     some = dict.fromkeys(each.algorithm for each in benchmark.cells if each.environment in tasks)
     named = {f"{BENCHMARK} {name}": own for name, own in results.items()}
@@ -101,18 +123,27 @@ def _of_benchmark(entries: Sequence[Entry], trust: bool) -> tuple[list[Entry], l
     return entries_of(named, trust=trust), [f"{BENCHMARK} {name}" for name in some if name not in results]
 
 
+def _source_of_references(normalise: Any, tasks: Sequence[str]) -> Benchmark:
+    """The benchmark that the argument is or names."""
+    from jaxrl.benchmark.data import Benchmark
+
+    if normalise == BENCHMARK or isinstance(normalise, Benchmark):
+        return benchmark_of("normalise", normalise)
+    raise UserTypeError(
+        f"normalise is {normalise!r}; it takes two numbers for each task ({', '.join(tasks)}), {BENCHMARK!r}, or "
+        "its data."
+    )
+
+
 def _references_of_benchmark(
-    normalise: str, metric: str, runs: Mapping[str, Sequence[Run]], trust: bool
+    benchmark: Benchmark, metric: str, runs: Mapping[str, Sequence[Run]], trust: bool
 ) -> tuple[dict[str, tuple[float, float]], str]:
     """The values that count as 0 and as 1 on each task, and a phrase that describes them."""
-    from jaxrl.benchmark.data import load
     from jaxrl.benchmark.references import OPTIMUM, reference
 
-    if normalise != BENCHMARK:
-        raise UserTypeError(f"normalise is {normalise!r}; it takes two numbers for each task, or {BENCHMARK!r}.")
     if metric != "return":
         raise UserValueError(f"normalise is {BENCHMARK!r}, which has values of the return alone, not of {metric}.")
-    benchmark, values, origins = load(), {}, []
+    values, origins = {}, []
     for task, each in runs.items():
         try:
             low, high, origin = reference(benchmark, task, trust=trust)
@@ -269,8 +300,6 @@ def _references(
 def _ends(normalise: Mapping[str, tuple[float, float]], task: str, tasks: Collection[str]) -> tuple[float, float]:
     """The values that count as 0 and as 1 on a task."""
     takes = f"it takes two numbers for each task ({', '.join(tasks)}), such as {{{task!r}: (0.0, 100.0)}}"
-    if not isinstance(normalise, Mapping):
-        raise UserTypeError(f"normalise is {normalise!r}; {takes}.")
     if task not in normalise:
         raise UserValueError(f"normalise lacks {task!r}; {takes}.")
     ends = np.asarray(normalise[task], np.float64)

@@ -10,16 +10,20 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from envs.arguments import check_choice, check_flag
+from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.files import replacing
+from jaxrl.report.comparing_results import benchmark_of
 from jaxrl.report.content import report_on
 from jaxrl.report.runs import Run, runs_of
 from jaxrl.results.dataset import NO_RANGE, range_of
 from jaxrl.results.format import counted
 from jaxrl.results.result import Result
+
+if TYPE_CHECKING:
+    from jaxrl.benchmark.data import Benchmark
 
 PAGE, SCRIPTS = "page.html", ("chart.js", "page.js")
 OVERVIEW = "all tasks"  # name of the report over several
@@ -38,7 +42,7 @@ def write_report(
     confidence: float = 0.95,
     title: str | None = None,
     trust: bool = False,
-    to: Literal["benchmark"] | None = None,
+    to: Literal["benchmark"] | Benchmark | None = None,
 ) -> Path:
     """Write a self-contained page that compares runs; it opens in any browser, without a network.
 
@@ -59,8 +63,9 @@ def write_report(
       confidence: Confidence level of every interval, in (0, 1).
       title: Title of the page.
       trust: Whether to read files that do not match their checksums.
-      to: "benchmark" for further lines, of all algorithms of `jaxrl.benchmark` that have data on the environment of
-        the runs, which is the same for all, up to the last environment step of the runs.
+      to: "benchmark", or data of the benchmark from `jaxrl.benchmark.load`, for further lines, of all algorithms of
+        `jaxrl.benchmark` that have data on the environment of the runs, which is the same for all, up to the last
+        environment step of the runs.
 
     Returns:
       The file.
@@ -71,11 +76,10 @@ def write_report(
         cannot be written.
     """
     check_flag("trust", trust)
-    if to is not None:
-        check_choice("to", to, ("benchmark",))
+    benchmark = None if to is None else benchmark_of("to", to)
     file = _checked(out, confidence)
     chosen = runs_of(runs, trust=trust)
-    chosen += _of_benchmark(chosen, trust) if to else []
+    chosen += [] if benchmark is None else _of_benchmark(benchmark, chosen, trust)
     names = [run.name for run in chosen]
     shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
     heading = title or (f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}")
@@ -145,11 +149,11 @@ def _page(title: str, description: str, content: Mapping[str, Any]) -> str:
     return re.sub("__(TITLE|DESCRIPTION|DATA|SCRIPT)__", lambda match: parts[match[1]], _template(PAGE))
 
 
-def _of_benchmark(runs: Sequence[Run], trust: bool) -> list[Run]:
+def _of_benchmark(benchmark: Benchmark, runs: Sequence[Run], trust: bool) -> list[Run]:
     """Runs of the benchmark on the environment of other runs, up to their last environment step."""
-    from jaxrl.benchmark.data import load, up_to
+    from jaxrl.benchmark.data import up_to
 
-    benchmark, tasks = load(), list(dict.fromkeys(run.environment for run in runs))
+    tasks = list(dict.fromkeys(run.environment for run in runs))
     if len(tasks) > 1:
         raise UserValueError(f"to takes runs on one environment, got {', '.join(tasks)}; write a report for each")
     (task,) = tasks

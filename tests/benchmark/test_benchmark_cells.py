@@ -97,6 +97,8 @@ def test_results_are_compared_with_the_benchmark(
     comparison = jaxrl.compare({"mine": mine}, "benchmark")
     assert comparison.names == ["mine", "benchmark a2c"] and comparison.tasks == ["delayed-choice"]
     assert jaxrl.compare({"mine": mine}, to="benchmark").table().rows == comparison.table().rows
+    assert jaxrl.compare({"mine": mine}, to=loaded(data)).table().rows == comparison.table().rows
+    assert jaxrl.compare({"mine": mine}, loaded(data)).names == comparison.names
     rows, other = (each.table().to_pandas().set_index("name") for each in (comparison, by_hand))
     np.testing.assert_array_equal(rows.loc["benchmark a2c"], other.loc["a2c"])
     assert rows.loc["benchmark a2c", "seeds"] == 3 and 1.0 <= rows.loc["benchmark a2c", "iqm"] <= 1.75
@@ -114,7 +116,9 @@ def test_results_are_compared_with_the_benchmark(
     assert "benchmark a2c" in capsys.readouterr().out
     with pytest.raises(ValueError, match=r"^to must be one of benchmark, got 'benchmrk'; did you mean 'benchmark'"):
         jaxrl.compare({"mine": mine}, to="benchmrk")  # pyright: ignore[reportCallIssue, reportArgumentType]
-    with pytest.raises(TypeError, match="and then 'benchmark' or nothing, got 2 arguments"):
+    with pytest.raises(TypeError, match=r"^to takes 'benchmark', or its data from jaxrl.benchmark.load, got 5"):
+        jaxrl.compare({"mine": mine}, to=5)  # pyright: ignore[reportCallIssue, reportArgumentType]
+    with pytest.raises(TypeError, match="and then 'benchmark', its data, or nothing, got 2 arguments"):
         jaxrl.compare({"mine": mine}, "something")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 

@@ -3,6 +3,7 @@
 import functools
 import http.server
 import io
+import shutil
 import tarfile
 import threading
 from collections.abc import Iterator
@@ -45,6 +46,7 @@ def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No clone, and an empty cache."""
     monkeypatch.setattr("jaxrl.benchmark.data._of_clone", lambda: tmp_path / "none")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    monkeypatch.chdir(tmp_path)
 
 
 def publish(repository: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,11 +74,27 @@ def test_data_are_downloaded_once_and_say_so(
     assert [file.name for file in cached().parent.iterdir()] == [cached().name]
 
 
+def test_an_installed_package_takes_the_data_of_the_clone_in_which_it_is_started(tmp_path: Path) -> None:
+    real, place = Path(jaxrl.__file__).parents[1] / "bench" / "benchmark", tmp_path / "bench" / "benchmark"
+    place.mkdir(parents=True)
+    for file in real.glob("a2c-on-delayed-choice.*"):
+        shutil.copy(file, place)
+    with pytest.raises(ResultError, match="the current directory is not a clone"):  # without the sealed references
+        load()
+    shutil.copy(real / "references.csv", place)
+    benchmark = load()
+    assert benchmark.origin == "clone" and benchmark.directory == place
+    mine = benchmark.result("a2c", "delayed-choice")
+    assert jaxrl.compare({"mine": mine}, "benchmark").names == ["mine", "benchmark a2c"]
+    with pytest.raises(ResultError, match="new data of the benchmark belong in a clone"):
+        run(CELLS[0])
+
+
 def test_failed_downloads_raise_one_error_and_leave_no_files(
     release: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repository, archive = release
-    with pytest.raises(ResultError, match=r"in bench/benchmark: .* does not exist, and no release is published yet"):
+    with pytest.raises(ResultError, match=r"in bench/benchmark: .* does not exist, .* and no release is published yet"):
         load()
     publish(repository, monkeypatch)
     with pytest.raises(ResultError, match=r"cannot be downloaded from http://127.*404"):

@@ -123,11 +123,12 @@ def test_comparisons_are_normalised_by_the_benchmark(benchmark: Benchmark) -> No
     by_hand = {task: reference(benchmark, task)[:2] for task in ("cartpole", "inventory")}
     assert comparison.references == by_hand
     assert comparison.table().rows == jaxrl.compare(sources, normalise=by_hand).table().rows
+    assert comparison.table().rows == jaxrl.compare(sources, normalise=benchmark).table().rows
     (note,) = [note for note in comparison.notes if note.startswith("Normalised")]
     assert "0 at random actions, and 1 at " in note and "the optimum of inventory: 22 and " in note
     with pytest.raises(ValueError, match=r"normalise has 'cartpol'; did you mean 'cartpole'\?"):
         jaxrl.compare(sources, normalise={**by_hand, "cartpol": (0.0, 1.0)})
-    with pytest.raises(TypeError, match=r"normalise is 'random'; it takes two numbers for each task, or 'benchmark'"):
+    with pytest.raises(TypeError, match=r"normalise is 'random'; it takes two numbers .*, 'benchmark', or its data"):
         jaxrl.compare(sources, normalise="random")  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 

@@ -802,6 +802,7 @@ def test_a_report_has_lines_of_the_benchmark(browser, tmp_path, capsys):
     assert data["metrics"]["return"]["numbers"][place][0] == pytest.approx(float(statistics.iqm(ends)), rel=1e-6)
     again = data["runs"][place]["again"]
     assert again.startswith("jaxrl benchmark run a2c delayed-choice trains it, at commit ")
+    assert data_of(write_report({"mine": result}, tmp_path / "z.html", to=have))["steps"] == data["steps"]
     pendulum = {"mine": result_of(1, attrs={"environment": "mine"})}
     with pytest.raises(ValueError, match=r"^the benchmark has no data on mine; it has"):
         write_report(pendulum, tmp_path / "y.html", to="benchmark")
