@@ -273,10 +273,11 @@ def probability_of_improvement(
       confidence: Confidence level, in (0, 1).
 
     Returns:
-      Scalars in [0, 1]. Paired, the interval is that of Clopper and Pearson for the number of wins of all tasks, in
-      which a tie is half a win. Unpaired, it is Newcombe's fifth, which solves |P - p| = t s(p) for p, where s(p) is
-      the standard error under a model of the scores: at least as wide as the scores themselves say, by Student's t with
-      the degrees of freedom of Brunner and Munzel; over several tasks the distances of the ends add up in squares.
+      Scalars in [0, 1]. Paired, the interval is that of Clopper and Pearson for the number of wins, in which a tie is
+      half a win; of all tasks together if they have equally many pairs, as for `performance_profile`. Unpaired, it is
+      Newcombe's fifth, which solves |P - p| = t s(p) for p, where s(p) is the standard error under a model of the
+      scores: at least as wide as the scores themselves say, by Student's t with the degrees of freedom of Brunner and
+      Munzel. Over several tasks, but for equally many pairs, the distances of the ends add up in squares.
 
     Raises:
       ValueError: A score is nan, the numbers of tasks differ, or the numbers of seeds differ with `paired`.
@@ -294,14 +295,13 @@ def probability_of_improvement(
     if paired and any(ours.size != theirs.size for ours, theirs in tasks):
         sizes = [[each.size for each in side] for side in (first, second)]
         raise UserValueError(f"paired=True needs as many seeds in y as in x, got {sizes[0]} in x and {sizes[1]} in y.")
-    if paired:
-        wins = np.concatenate([_win(ours, theirs) for ours, theirs in tasks])
-        return _share_interval(wins.sum(), wins.size, confidence)
-    parts = [_unpaired(ours, theirs, confidence) for ours, theirs in tasks]
-    value, low, high = (np.array(ends) for ends in zip(*parts, strict=True))
-    middle, count = value.mean(), len(parts)
-    below, above = (np.sqrt(np.sum(np.square(distance))) / count for distance in (value - low, high - value))
-    return Interval(np.asarray(middle), np.asarray(middle - below), np.asarray(middle + above))
+    if not paired:
+        return _mean_over_tasks([_unpaired(ours, theirs, confidence) for ours, theirs in tasks])
+    wins = [_win(ours, theirs) for ours, theirs in tasks]
+    if len({each.size for each in wins}) == 1:  # so that the share of all is the mean of the shares
+        every = np.concatenate(wins)
+        return _share_interval(every.sum(), every.size, confidence)
+    return _mean_over_tasks([_share_interval(each.sum(), each.size, confidence) for each in wins])
 
 
 def _checked(name: str, scores: npt.ArrayLike, nan_policy: NanPolicy) -> Array:
@@ -347,6 +347,14 @@ def _check_draws(confidence: float, num_resamples: int) -> None:
 def _check_confidence(confidence: float) -> None:
     if not 0.0 < confidence < 1.0:
         raise UserValueError(f"confidence is {confidence!r}; it takes a number between 0 and 1, such as 0.95.")
+
+
+def _mean_over_tasks(parts: Sequence[tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike]]) -> Interval:
+    """The mean of one estimate for each task, and its ends, whose distances from it add up in squares."""
+    value, low, high = (np.array(ends, np.float64) for ends in zip(*parts, strict=True))
+    middle = value.mean()
+    below, above = (np.sqrt(np.sum(np.square(distance))) / len(parts) for distance in (value - low, high - value))
+    return Interval(np.asarray(middle), np.asarray(middle - below), np.asarray(middle + above))
 
 
 def _share_interval(wins: npt.ArrayLike, count: int, confidence: float) -> Interval:

@@ -1,5 +1,6 @@
 """Statistics against closed forms, scipy and slow loops; `test_rliable.py` has another library."""
 
+import itertools
 import time
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 import scipy.stats
 
 from jaxrl.results import statistics
+from jaxrl.results.p_values import improvement_p_value
 
 EPS = np.finfo(np.float64).eps
 
@@ -100,11 +102,46 @@ def test_tasks_may_have_different_numbers_of_seeds():
     shares = [np.mean(ours[:, None] > theirs[None, :]) for ours, theirs in zip(x, y, strict=True)]
     assert statistics.probability_of_improvement(x, y).value == pytest.approx(np.mean(shares), rel=1e-12)
     paired = statistics.probability_of_improvement(x, [x[0] + 1, x[1] - 1], paired=True)
-    assert paired.value == 9 / 13
+    assert paired.value == 0.5  # the second wins none of 4 pairs, and all of 9
     with pytest.raises(ValueError, match=r"as many seeds in y as in x, got \[4, 9\] in x and \[6, 3\] in y"):
         statistics.probability_of_improvement(x, y, paired=True)
     with pytest.raises(ValueError, match=r"y\[1\] holds 1 nan among 3"):
         statistics.probability_of_improvement(x, [y[0], np.array([0.0, np.nan, 1.0])])
+
+
+def test_pairs_of_tasks_with_different_numbers_are_averaged_over_tasks():
+    """Wins on a task with more pairs do not count more, as in the statistic of the p-value."""
+    wins, counts = (5, 12), (32, 16)
+    x = [np.where(np.arange(count) < won, 1.0, -1.0) for won, count in zip(wins, counts, strict=True)]
+    y = [np.zeros(count) for count in counts]
+    ours = statistics.probability_of_improvement(x, y, paired=True, confidence=0.9)
+    middle = (5 / 32 + 12 / 16) / 2
+    ends = [
+        scipy.stats.binomtest(won, count).proportion_ci(0.9, method="exact")
+        for won, count in zip(wins, counts, strict=True)
+    ]
+    below = np.hypot(5 / 32 - ends[0].low, 12 / 16 - ends[1].low) / 2
+    above = np.hypot(ends[0].high - 5 / 32, ends[1].high - 12 / 16) / 2
+    np.testing.assert_allclose(ours, (middle, middle - below, middle + above), rtol=1e-9)
+    opposite = [-np.ones(32), np.ones(16)]
+    even = statistics.probability_of_improvement(opposite, y, paired=True)
+    assert even.value == 0.5
+    assert improvement_p_value(opposite, y, paired=True) == 1.0  # the distance from one half is 0
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.1, 0.9), (0.95, 0.6), (1.0, 0.3)])
+def test_the_mean_of_unequally_many_pairs_is_covered(shares):
+    """The probability of every pair of numbers of wins whose interval has the mean of the shares, summed."""
+    counts = (9, 4)
+    chances = [
+        scipy.stats.binom.pmf(np.arange(count + 1), count, share) for count, share in zip(counts, shares, strict=True)
+    ]
+    covered = 0.0
+    for first, second in itertools.product(range(10), range(5)):
+        x = [np.where(np.arange(count) < won, 1.0, -1.0) for won, count in zip((first, second), counts, strict=True)]
+        ours = statistics.probability_of_improvement(x, [np.zeros(9), np.zeros(4)], paired=True)
+        covered += chances[0][first] * chances[1][second] * (ours.low <= np.mean(shares) <= ours.high)
+    assert covered >= 0.95
 
 
 def test_tasks_add_their_errors_in_squares():

@@ -70,8 +70,8 @@ FAULTS = (
     Fault(
         "pairs-taken-for-independent-runs",
         "jaxrl/results/statistics.py",
-        "np.concatenate([_win(ours, theirs)",
-        "np.concatenate([_win(ours, np.roll(theirs, 1))",
+        "wins = [_win(ours, theirs) for",
+        "wins = [_win(ours, np.roll(theirs, 1)) for",
         "tests/results/test_statistics.py::test_pairs_are_compared_with_each_other",
     ),
     Fault(
@@ -94,6 +94,13 @@ FAULTS = (
         "scipy.stats.beta.ppf(tail, won, count - won + 1)",
         "scipy.stats.beta.ppf(tail, won + 1, count - won + 1)",
         "tests/results/test_statistics.py::test_paired_intervals_are_those_of_the_binomial_test[7]",
+    ),
+    Fault(
+        "wins-of-tasks-pooled",
+        "jaxrl/results/statistics.py",
+        "if len({each.size for each in wins}) == 1:",
+        "if wins:",
+        "tests/results/test_statistics.py::test_pairs_of_tasks_with_different_numbers_are_averaged_over_tasks",
     ),
     Fault(
         "seeds-of-other-algorithms-paired",
