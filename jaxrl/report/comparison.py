@@ -81,7 +81,8 @@ class Comparison:
           A table with a text form and `to_pandas()`. `seeds` is the number of runs that did not fail, of each task,
           `failed` that of the others, and `steps` the number of environment steps of the training, of all tasks.
           `p_value` is that of the hypothesis that the runs of a line and of the baseline that did not fail have one
-          distribution of values, by permutations, corrected by Holm's method for the number of lines compared with the
+          distribution of values or, of pairs, that an exchange of the two runs of a pair leaves their joint
+          distribution unchanged, by permutations, corrected by Holm's method for the number of lines compared with the
           baseline in this table; tables of several tasks are not corrected for the number of tasks. Values of a task
           whose optimum is known for a line have the columns `optimum`, `gap` and `gap_percent` of `Result.table`.
 

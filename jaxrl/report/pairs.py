@@ -121,6 +121,9 @@ def chance_rows(
 def p_value_of(ours: Sequence[Scores], theirs: Sequence[Scores]) -> float:
     """P-value of the hypothesis that both have one distribution of values on each task; nan if one has no run left.
 
+    Of pairs, the hypothesis is that of `improvement_p_value`: an exchange of the two runs of a pair leaves their joint
+    distribution unchanged.
+
     Args:
       ours, theirs: Scores of both on each task, in one order, paired where `chance_of` pairs them.
     """

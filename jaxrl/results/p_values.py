@@ -21,6 +21,10 @@ def improvement_p_value(
 ) -> float:
     """P-value of the hypothesis that x and y have one distribution of scores on each task, two-sided, by permutations.
 
+    The hypothesis on pairs is that an exchange of the two runs of a pair leaves their joint distribution unchanged.
+    This says more than equal distributions of both: with x uniform on 1, 2, 3 and y = x mod 3 + 1, both have one
+    distribution, and x is higher in a third of the pairs.
+
     The statistic is the distance of `probability_of_improvement` from one half. Scores are exchanged between x and y
     within each task, or within each pair if there are pairs, `NUM_PERMUTATIONS` times. If the hypothesis is true, the
     p-value is at most alpha with a probability of at most alpha, at any number of runs, since the observed order counts

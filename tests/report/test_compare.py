@@ -185,6 +185,18 @@ def test_p_values_of_pairs_exchange_the_runs_of_a_seed(monkeypatch):
             improvement_p_value(x, y, paired=True)
 
 
+def test_the_hypothesis_on_pairs_is_that_both_runs_can_be_exchanged(monkeypatch):
+    monkeypatch.setattr("jaxrl.results.p_values.NUM_PERMUTATIONS", 99)
+    draws, small = np.random.default_rng(8), 0
+    for _ in range(400):  # exchangeable, and dependent
+        common, both = draws.exponential(size=12), draws.normal(size=(2, 12))
+        small += improvement_p_value(*[[each * common] for each in both], paired=True) <= 0.1
+    assert small / 400 <= 0.1 + 3 * np.sqrt(0.1 * 0.9 / 400)
+    x = draws.integers(1, 4, 200)
+    y = x % 3 + 1  # of one distribution, but above x in two thirds of the pairs
+    assert improvement_p_value([x], [y], paired=True) == 0.01
+
+
 def test_p_values_do_not_depend_on_the_number_computed_at_once(monkeypatch):
     first, second = np.arange(7.0), np.arange(9.0) + 1.5
     whole = improvement_p_value([first], [second])
