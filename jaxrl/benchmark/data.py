@@ -380,7 +380,7 @@ def _description(cell: Cell, file: Path, trust: bool) -> dict[str, Any]:
     """The description of a cell, after a check that a file matches the checksum in it."""
     origin = file.with_suffix(".json")
     try:
-        config = read_sealed(origin, trust=trust)
+        config = read_sealed(origin, trust=trust, remedy=f"`{cell.command}` trains the cell again")
         expected = config.pop(CHECKSUMS)[file.name]
         if not trust and checksum_of_file(file) != expected:
             raise ResultError(f"{file} is damaged, or of another cell: it does not match the checksum in {origin.name}")

@@ -16,6 +16,7 @@ from jaxrl.results.format import reason
 __all__ = ["TASKS", "Measured", "has_measured", "measured", "store_measured"]
 
 FILE = "references.csv"
+REMEDY = "delete it, and `jaxrl benchmark references` measures them again"
 SEAL = "# "  # begins the last line, with the checksum of the file
 TASKS = tuple(dict.fromkeys(each.environment for each in CELLS))
 
@@ -62,7 +63,7 @@ def measured(directory: Path, *, trust: bool = False) -> dict[str, Measured]:
     if not file.is_file():
         return {}
     content = file.read_bytes()
-    check_seal(file, content, trust=trust)
+    check_seal(file, content, trust=trust, remedy=REMEDY)
     try:
         lines = content.decode("utf-8").splitlines()
         rows = [line for line in lines if not line.startswith(SEAL)]
@@ -73,9 +74,7 @@ def measured(directory: Path, *, trust: bool = False) -> dict[str, Measured]:
             for task, episodes, random, error, optimum in list(csv.reader(rows))[1:]
         }
     except (ValueError, csv.Error) as error:
-        raise ResultError(
-            f"{file} is damaged: {reason(error)}; delete it, and `jaxrl benchmark references` measures them again"
-        ) from None
+        raise ResultError(f"{file} is damaged: {reason(error)}; {REMEDY}") from None
 
 
 def store_measured(each: Measured, directory: Path) -> None:

@@ -15,6 +15,7 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.json_values import parsed, to_json
 
 CHECKSUM = "checksum"  # key of the checksum that a file stores of itself
+TRUST = "--trust (trust=True) ignores this"  # remedy of a damaged file where one can pass it
 UNSEALED = "crc32-of-this-file:00000000"
 _SEAL = re.compile(rb"crc32-of-this-file:[0-9a-f]{8}")
 
@@ -54,13 +55,14 @@ def sealed(content: bytes) -> bytes:
     return _SEAL.sub(UNSEALED[:-8].encode() + checksum(_SEAL.sub(UNSEALED.encode(), content)).encode(), content)
 
 
-def check_seal(file: Path, content: bytes, *, trust: bool = False) -> None:
+def check_seal(file: Path, content: bytes, *, trust: bool = False, remedy: str = TRUST) -> None:
     """Raise an error if the content of a file does not match its checksum; a file without one is from an older version.
 
     Args:
       file: Path of the file, for the error message.
       content: Content of the file.
       trust: Whether to skip the check.
+      remedy: Last words of the error message.
 
     Raises:
       ResultError: The file is damaged.
@@ -72,7 +74,7 @@ def check_seal(file: Path, content: bytes, *, trust: bool = False) -> None:
     if len(seals) != 1 or seals[0][-8:].decode() != checksum(plain):
         raise ResultError(
             f"{file} is damaged, or was changed by hand: its content does not match the checksum that it records; "
-            f"--trust (trust=True) ignores this."
+            f"{remedy}."
         )
 
 
@@ -84,15 +86,20 @@ def sealed_json(values: Mapping[str, Any]) -> bytes:
     return sealed(f"{text}\n".encode())
 
 
-def read_sealed(file: Path, *, trust: bool = False) -> Any:
+def read_sealed(file: Path, *, trust: bool = False, remedy: str = TRUST) -> Any:
     """The values of a JSON file without its checksum, which is verified.
+
+    Args:
+      file: Path of the file.
+      trust: Whether to skip the check.
+      remedy: Last words of the error message.
 
     Raises:
       OSError, ValueError: The file cannot be read.
       ResultError: The file is damaged.
     """
     content = file.read_bytes()
-    check_seal(file, content, trust=trust)
+    check_seal(file, content, trust=trust, remedy=remedy)
     values = parsed(content.decode("utf-8"))
     if isinstance(values, dict):
         values.pop(CHECKSUM, None)

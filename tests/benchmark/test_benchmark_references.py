@@ -191,13 +191,18 @@ def test_other_parameters_than_those_of_the_benchmark_are_refused(benchmark: Ben
 def test_trust_reads_damaged_references_and_cells(benchmark: Benchmark) -> None:
     mine = {name: result_of("cartpole", 100.0, 200.0 + at) for at, name in enumerate("ab")}
     whole = jaxrl.compare(mine, normalise="benchmark").references
-    for damaged in ("references.csv", "ppo-on-cartpole.json"):
+    for damaged, remedy in (
+        ("references.csv", "delete it, and `jaxrl benchmark references` measures them again"),
+        ("ppo-on-cartpole.json", "`jaxrl benchmark run ppo cartpole` trains the cell again"),
+    ):
         file = benchmark.directory / damaged
         content = file.read_bytes()
         at = content.index(b"crc32-of-this-file:") + len(b"crc32-of-this-file:")
         file.write_bytes(content[:at] + b"00000000" + content[at + 8 :])
-        with pytest.raises(ResultError, match=rf"{damaged} is damaged, or was changed by hand"):
-            jaxrl.compare(mine, normalise="benchmark")
+        sentence = rf"{damaged} is damaged, or was changed by hand: .* records; {remedy}\.$"
+        for read in (lambda: jaxrl.compare(mine, normalise="benchmark"), benchmark.table):
+            with pytest.raises(ResultError, match=sentence):  # without a flag, which the table has not
+                read()
         assert jaxrl.compare(mine, normalise="benchmark", trust=True).references == whole
         file.write_bytes(content)
 
