@@ -50,8 +50,12 @@ def save(comparison: Compared, path: Path, level: float | Mapping[str, float] | 
     if comparison.direction:
         matrix = comparison.matrix().to_dataframe().reset_index()
         tables["matrix"] = matrix[matrix["name"] != matrix["than"]]
-    for name, frame in tables.items():
-        _write(frame, path / f"{name}.csv")
+    for name in TABLES:
+        if name in tables:
+            _write(tables[name], path / f"{name}.csv")
+        else:  # of an earlier comparison there
+            with writing(path):
+                (path / f"{name}.csv").unlink(missing_ok=True)
     return path
 
 

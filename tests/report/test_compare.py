@@ -570,6 +570,21 @@ def test_the_command_prints_the_comparison_and_writes_the_three_formats(runs, co
         comparison.save(tmp_path / "x.docx")
 
 
+def test_the_tables_of_an_earlier_comparison_are_replaced_or_deleted(on_tasks, results, tmp_path, monkeypatch):
+    for name in ("curves", "profiles"):
+        monkeypatch.setattr(f"jaxrl.report.saving.draw_{name}", lambda *_: None)
+    tables = {"table", "differences", "matrix"}
+    on_tasks.save(tmp_path, level={"cartpole": 50})
+    assert {file.stem for file in tmp_path.glob("*.csv")} == {*tables, "tasks", "steps"}
+    alone = jaxrl.compare(results)
+    alone.save(tmp_path)
+    assert {file.stem for file in tmp_path.glob("*.csv")} == tables
+    alone.save(tmp_path, level=50)
+    assert {file.stem for file in tmp_path.glob("*.csv")} == {*tables, "steps"}
+    jaxrl.compare(results, metric="loss").save(tmp_path)
+    assert {file.stem for file in tmp_path.glob("*.csv")} == {"table", "differences"}
+
+
 def test_the_command_takes_names_and_tasks(runs, on_tasks, tmp_path, capsys):
     for name, at in (("dqn", 0), ("ppo", 1)):
         result_of(-90 + at, 30_000, key=at, algorithm=name, environment="acrobot").save(tmp_path / name)
