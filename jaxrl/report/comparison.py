@@ -75,7 +75,8 @@ class Comparison:
         """A row for each line: interquartile mean, its interval, and the probability to be better than the baseline.
 
         Args:
-          task: Task, with its own values; None for all tasks, with normalised values if there are several.
+          task: Task, with its own values; None for all tasks, with normalised values if there are several or
+            `normalise` is passed.
 
         Returns:
           A table with a text form and `to_pandas()`. `seeds` is the number of runs that did not fail, of each task,
@@ -89,13 +90,13 @@ class Comparison:
         Raises:
           ValueError: There is no such task.
         """
-        tasks = self._tasks(task)
-        scores = self._scores(tasks)
+        tasks, scaled = self._tasks(task), self._is_scaled(task)
+        scores = self._scores(tasks, scaled)
         base = self.names.index(self.baseline)
         rows, failed, p_values = [], [], [float("nan")] * len(scores)
         for at, (entry, own) in enumerate(zip(self.entries, scores, strict=True)):
             values = rectangle([each.values for each in own])
-            row: list[Any] = [entry.label, *self._estimates(entry, values, tasks)]
+            row: list[Any] = [entry.label, *self._estimates(entry, values, tasks, scaled)]
             failed.append(sum(len(each.trained) - len(each.values) for each in own))
             row += [failed[-1], sum(map(entry.last_step, tasks))]
             chance = None if at == base else self._chance(own, scores[base])
@@ -109,11 +110,11 @@ class Comparison:
         kept = [name for name in kept if self.direction or name not in COMPARED]
         at = [columns.index(name) for name in kept]
         cells = [tuple(row[column] for column in at) for row in rows]
-        best = None if len(tasks) > 1 or self._is_normalised(tasks) else self._optima(tasks[0])
+        best = None if len(tasks) > 1 or scaled else self._optima(tasks[0])
         names, cells, decimals = with_gaps(best, tuple(kept), cells)
         intervals = (("low", "high"), ("better_low", "better_high"))[: 2 if self.direction else 1]
         decimals = {**decimals, **dict.fromkeys(COMPARED[:3], 2), "p_value": 4}
-        return Table(self._title(tasks), names, tuple(cells), 1, intervals, decimals)
+        return Table(self._title(tasks, scaled), names, tuple(cells), 1, intervals, decimals)
 
     def matrix(self, task: str | None = None) -> xarray.Dataset:
         """The probability that a run of each line is better than a run of every other, ties counting one half.
@@ -131,7 +132,7 @@ class Comparison:
         import xarray
 
         self._require_direction()
-        scores, count = self._scores(self._tasks(task)), len(self.entries)
+        scores, count = self._scores(self._tasks(task), self._is_scaled(task)), len(self.entries)
         parts = np.full((3, count, count), np.nan)
         paired = np.zeros((count, count), bool)
         for one in range(count):
@@ -255,18 +256,18 @@ class Comparison:
         """The compared values of the runs that did not fail, by label.
 
         Args:
-          task: Task, `[runs]`; None for all tasks, `[tasks, runs]`, normalised if there are several, with as many runs
-            of each task as there are of the one with the fewest.
+          task: Task, with its own values, `[runs]`; None for all tasks, `[tasks, runs]`, normalised if there are
+            several, with as many runs of each task as there are of the one with the fewest.
         """
         tasks = self._tasks(task)
-        arrays = [rectangle([each.values for each in own]) for own in self._scores(tasks)]
+        arrays = [rectangle([each.values for each in own]) for own in self._scores(tasks, self._is_scaled(task))]
         pairs = zip(self.names, arrays, strict=True)
         return {name: array if len(tasks) > 1 else array[0] for name, array in pairs}
 
     @property
     def has_unequal_numbers(self) -> bool:
         """Whether a line has different numbers of runs on different tasks."""
-        return any(len({len(each.values) for each in own}) > 1 for own in self._scores(self.tasks))
+        return any(len({len(each.values) for each in own}) > 1 for own in self._scores(self.tasks, False))
 
     def _require_direction(self) -> None:
         """Reject a metric of which it is unknown whether higher values are better."""
@@ -282,12 +283,12 @@ class Comparison:
             raise UserValueError(f"task is {task!r}{hint}")
         return self.tasks if task is None else [task]
 
-    def _scores(self, tasks: Sequence[str]) -> list[list[Scores]]:
-        """The scores of every line on every task; normalised where they are of several, or asked for."""
+    def _scores(self, tasks: Sequence[str], scaled: bool) -> list[list[Scores]]:
+        """The scores of every line on every task, normalised or as they are."""
         scores = []
         for entry in self.entries:
             own = [entry.scores(task, self.metric, self.steps[task]) for task in tasks]
-            if self._is_normalised(tasks):
+            if scaled:
                 own = [
                     each._replace(values=self.normalised(task, each.values))
                     for task, each in zip(tasks, own, strict=True)
@@ -295,8 +296,9 @@ class Comparison:
             scores.append(own)
         return scores
 
-    def _is_normalised(self, tasks: Sequence[str]) -> bool:
-        return bool(self.references) and len(tasks) == len(self.steps)
+    def _is_scaled(self, task: str | None) -> bool:
+        """Whether values are normalised: those of all tasks together, if there are several or `normalise` is passed."""
+        return bool(self.references) and task is None
 
     def _optima(self, task: str) -> np.ndarray | None:
         """The best attainable value of each line on a task, nan where it is not known; None without any."""
@@ -308,10 +310,10 @@ class Comparison:
             return None
         return chance_of(ours, theirs, self.direction, self.confidence)
 
-    def _estimates(self, entry: Entry, values: np.ndarray, tasks: Sequence[str]) -> list[Any]:
+    def _estimates(self, entry: Entry, values: np.ndarray, tasks: Sequence[str], scaled: bool) -> list[Any]:
         """IQM, the ends of its interval, and the number of runs of each task."""
         ends = [np.asarray(entry.limits(task, self.metric)) for task in tasks]
-        if self._is_normalised(tasks):
+        if scaled:
             ends = [normalise(end, *self.references[task]) for task, end in zip(tasks, ends, strict=True)]
         limits = min(end[0] for end in ends), max(end[1] for end in ends)
         if len(tasks) == 1:
@@ -319,8 +321,8 @@ class Comparison:
             return [value, low, high, count]
         return [*map(float, estimate_over_tasks(values, self.confidence, limits)), values.shape[1]]
 
-    def _title(self, tasks: Sequence[str]) -> str:
-        what = f"normalised {self.metric}" if self._is_normalised(tasks) else self.metric
+    def _title(self, tasks: Sequence[str], scaled: bool) -> str:
+        what = f"normalised {self.metric}" if scaled else self.metric
         where = f"on {tasks[0]} at {self.steps[tasks[0]]:,} environment steps"
         where = where if len(tasks) == 1 else f"over {counted(len(tasks), 'task')}"
         better = f", and the probability to be better than {self.baseline}" if self.direction else ""

@@ -358,6 +358,9 @@ def test_values_are_normalised_by_the_requested_bounds(results):
     comparison = jaxrl.compare(results, normalise={"cartpole": (10, 110)})
     expected = (slow_iqm(slow_values(results["dqn"], 60_000)) - 10) / 100
     assert comparison.table().rows[0][1] == pytest.approx(expected, rel=1e-12)
+    alone, plain = comparison.table("cartpole"), jaxrl.compare(results).table()
+    assert alone.rows == plain.rows and alone.title == plain.title  # of a task by name, its own values
+    np.testing.assert_array_equal(comparison.scores("cartpole")["dqn"], slow_values(results["dqn"], 60_000))
     assert "normalised return" in str(comparison) and "10 and 110 on cartpole" in comparison.notes[-1]
     with pytest.raises(ValueError, match="normalise lacks 'cartpole'"):
         jaxrl.compare(results, normalise={"acrobot": (0, 1)})
