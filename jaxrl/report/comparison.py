@@ -219,7 +219,7 @@ class Comparison:
     def profiles(
         self, path: str | Path | None = None, *, ax: matplotlib.axes.Axes | None = None
     ) -> matplotlib.axes.Axes:
-        """Performance profiles over all tasks: the share of runs that are at least as good as each value.
+        """Performance profiles over all tasks: the share of runs above each value; at most as high, if lower is better.
 
         Args:
           path: Picture file to write in addition: .png, .pdf or .svg.
