@@ -82,8 +82,9 @@ def verify(
       cells: Cells to train.
       directory: Directory of the data; None for that of the clone, or of a download.
       confidence: Confidence level of the intervals.
-      on_error: Function of a cell that cannot be trained, such as for a missing package, and of its error; the cell is
-        left out of the table. None raises the error, and the cells before it are lost.
+      on_error: Function of a cell that cannot be trained, such as for a missing package, or whose new curves end
+        before the stored ones, and of its error; the cell is left out of the table. None raises the error, and the
+        cells before it are lost.
       **options: Options of execution, see `jaxrl.RunOptions`.
 
     Returns:
@@ -101,26 +102,32 @@ def verify(
         first = max(stored.seeds) + 1
         try:
             again = _trained(each, range(first, first + len(stored.seeds)), **options)
+            if again.metrics.attrs["interrupted"]:
+                break
+            numbers, p_value = _compared(stored, again, confidence)
         except UserError as error:
             if on_error is None:
                 raise
             on_error(each, error)
             continue
-        if again.metrics.attrs["interrupted"]:
-            break
-        last, both = int(stored.metrics["env_step"][-1]), (stored, again)
-        old, new = (estimates_at(result, last, confidence) for result in both)
-        sound = [returns_at(result, last) for result in both]
-        failed = [len(result.seeds) - len(values) for result, values in zip(both, sound, strict=True)]
-        returns = [[np.append(values, [-np.inf] * count)] for values, count in zip(sound, failed, strict=True)]
-        p_values.append(improvement_p_value(*returns))
-        inside = "yes" if old[1] <= new[0] <= old[2] else "no"
-        rows.append((each.environment, each.algorithm, *old[:3], *new[:3], inside, *failed))
+        p_values.append(p_value)
+        rows.append((each.environment, each.algorithm, *numbers))
     columns = ("task", "algorithm", "iqm", "low", "high", "again", "again_low", "again_high", "inside")
     columns = (*columns, "failed", "failed_again", "p_value")
     title = f"cells trained again with other seeds: interquartile means with {confidence:.0%} intervals"
     filled = tuple((*row, value) for row, value in zip(rows, corrected(p_values), strict=True))
     return Table(title, columns, filled, 2, (("low", "high"), ("again_low", "again_high")), decimals={"p_value": 4})
+
+
+def _compared(stored: Result, again: Result, confidence: float) -> tuple[tuple[Any, ...], float]:
+    """Numbers of a row on a cell's stored and new returns, where the stored curves end, and the p-value."""
+    last, both = int(stored.metrics["env_step"][-1]), (stored, again)
+    old, new = (estimates_at(result, last, confidence) for result in both)
+    sound = [returns_at(result, last) for result in both]
+    failed = [len(result.seeds) - len(values) for result, values in zip(both, sound, strict=True)]
+    returns = [[np.append(values, [-np.inf] * count)] for values, count in zip(sound, failed, strict=True)]
+    inside = "yes" if old[1] <= new[0] <= old[2] else "no"
+    return (*old[:3], *new[:3], inside, *failed), improvement_p_value(*returns)
 
 
 def _trained(cell: Cell, seeds: Iterable[int], **options: Any) -> Result:

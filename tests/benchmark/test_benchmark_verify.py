@@ -17,11 +17,11 @@ from jaxrl.results.p_values import corrected, improvement_p_value
 from jaxrl.results.result import Result
 
 
-def again(values: npt.ArrayLike, failed: int = 0, *, interrupted: bool = False) -> Result:
+def again(values: npt.ArrayLike, failed: int = 0, *, interrupted: bool = False, last: int = 2_400) -> Result:
     """Last returns of a training of the small cell, of which some runs failed."""
     returns = np.broadcast_to(np.asarray(values, np.float32)[None, :, None], (1, len(np.asarray(values)), 21)).copy()
     returns[0, :failed] = np.nan
-    steps = (np.arange(21) * 120).tolist()
+    steps = (np.arange(21) * last // 20).tolist()
     attrs = {"algorithm": "a2c", "environment": "delayed-choice", "interrupted": interrupted}
     metrics = metrics_dataset({"return": returns}, seeds=range(returns.shape[1]), env_steps=steps, attrs=attrs)
     return Result(metrics, {})
@@ -83,6 +83,20 @@ def test_a_cell_that_cannot_be_trained_is_left_out_of_a_verification(
     assert error.endswith("1 could not be computed: dqn on delayed-choice\n") and "left out: no package" in error
     with pytest.raises(MissingPackageError, match="no package"):
         verify([each for each in load().cells if each.environment == "delayed-choice"])
+
+
+def test_a_cell_that_has_become_shorter_is_left_out_of_a_verification(
+    stored: npt.NDArray[np.float64], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shorter, errors = CELLS[1], []
+
+    def trained(cell: Cell, *_: Any, **__: Any) -> Result:
+        return again(stored, last=1_200 if cell == shorter else 2_400)
+
+    monkeypatch.setattr("jaxrl.benchmark.running._trained", trained)
+    table = verify(CELLS[:3], load().directory, on_error=lambda cell, error: errors.append((cell, str(error))))
+    assert [row[1] for row in table.rows] == [CELLS[0].algorithm, CELLS[2].algorithm]
+    assert errors == [(shorter, "env_step is 2,400, and the curves end at 1,200")]
 
 
 def test_the_command_verifies_named_or_random_cells(
