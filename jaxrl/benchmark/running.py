@@ -32,7 +32,8 @@ def run(
       cell: Cell to train.
       directory: Directory of the data; None for that of the clone.
       runs: Directory of the run itself, with a subdirectory named after the cell. The next call resumes a stopped run
-        from its checkpoint there, and a finished call deletes the subdirectory; None keeps no checkpoints.
+        from its checkpoint there, and a finished call deletes the subdirectory, also if all runs failed; None keeps no
+        checkpoints.
       **options: Options of execution, see `jaxrl.RunOptions`.
 
     Returns:
@@ -40,7 +41,7 @@ def run(
 
     Raises:
       ImportError: An extra that writes the files, `parquet` or `export`, is not installed.
-      ResultError: There is no such directory.
+      ResultError: There is no such directory, or all runs failed.
     """
     data = data_directory(directory, writing=True)
     require_writers()
@@ -56,11 +57,18 @@ def run(
     result = _trained(cell, range(cell.seeds), **options)
     if result.metrics.attrs["interrupted"]:
         return None
+    if result.failed_runs()[0].all():  # of which nothing is stored, and which the next call trains, not loads
+        _delete(out)
     store(cell, result, data, origin)
-    if out is not None:  # so that the next call trains
+    _delete(out)
+    return result
+
+
+def _delete(out: Path | None) -> None:
+    """Delete the directory of a finished run, and the commit beside it."""
+    if out is not None:
         shutil.rmtree(out, ignore_errors=True)
         out.with_suffix(".commit").unlink(missing_ok=True)
-    return result
 
 
 def verify(

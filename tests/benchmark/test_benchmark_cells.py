@@ -19,6 +19,7 @@ from jaxrl.algorithms.registry import ROWS
 from jaxrl.benchmark import CELLS, PUBLISHED, Benchmark, Cell, Published, beside_published, cell, load, run, verify
 from jaxrl.benchmark.data import returns_at, store, up_to
 from jaxrl.benchmark.measured import Measured, store_measured
+from jaxrl.benchmark.running import _trained as trained_cell
 from jaxrl.benchmark.running import commit
 from jaxrl.cli.benchmark import run_benchmark
 from jaxrl.cli.main import main
@@ -198,6 +199,24 @@ def test_a_resumed_cell_has_the_commits_of_both_calls(tmp_path: Path, monkeypatc
     run(small, tmp_path, runs=tmp_path / "runs", progress=False)
     kept = loaded(tmp_path).result("a2c", "delayed-choice").loaded
     assert kept is not None and kept["benchmark"]["commit"] == "one, resumed at two"
+
+
+def test_a_cell_of_which_all_runs_failed_is_trained_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = SMALL._replace(env_steps=800, seeds=2)
+    whole, resumed = trained_cell(small, range(2), progress=False), []
+
+    def trained(*_: object, out: Path, resume: bool, **__: object) -> jaxrl.Result:
+        out.mkdir(parents=True, exist_ok=True)
+        resumed.append(resume)
+        if len(resumed) > 1:
+            return whole
+        return dataclasses.replace(whole, metrics=whole.metrics * np.nan, loaded=None)
+
+    monkeypatch.setattr("jaxrl.benchmark.running._trained", trained)
+    with pytest.raises(ResultError, match="all 2 runs of a2c on delayed-choice failed"):
+        run(small, tmp_path, runs=tmp_path / "runs")
+    assert not list((tmp_path / "runs").iterdir())
+    assert run(small, tmp_path, runs=tmp_path / "runs") is whole and resumed == [False, False]
 
 
 def test_runs_that_failed_have_no_values_and_no_stored_policy(tmp_path: Path) -> None:
