@@ -13,7 +13,7 @@ from pathlib import Path
 from envs.errors import UserValueError
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.data import Benchmark, load
-from jaxrl.benchmark.measured import measured
+from jaxrl.benchmark.measured import TASKS, measured
 from jaxrl.benchmark.published import beside_published
 from jaxrl.benchmark.references import OPTIMUM, reference
 
@@ -35,7 +35,7 @@ def table(benchmark: Benchmark) -> str:
     hours = rows["seconds"].sum() / 3600
     lines = [
         f"{len(benchmark.cells)} of {len(CELLS)} cells, trained in {hours:.1f} hours on two cores "
-        f"({2 * hours:.1f} core-hours):",
+        f"({2 * hours:.1f} core-hours). {absent(benchmark)}",
         "",
         "| Task | Algorithm | Settings | Environment steps | Return | Normalised | Seeds |",
         "|---|---|---|---|---|---|---|",
@@ -56,6 +56,14 @@ def table(benchmark: Benchmark) -> str:
             parts = (name, row["algorithm"], row["settings"], f"{row['env_steps']:,}", interval, normalised, seeds)
             lines.append(f"| {' | '.join(parts)} |")
     return "\n".join(lines)
+
+
+def absent(benchmark: Benchmark) -> str:
+    """A sentence that names the tasks without data."""
+    tasks = [f"`{task}`" for task in TASKS if task not in benchmark.tasks]
+    if not tasks:
+        return "Every task has data."
+    return f"No algorithm has data yet on {len(tasks)} of {len(TASKS)} tasks: {', '.join(tasks)}."
 
 
 def published(benchmark: Benchmark) -> str:
