@@ -24,7 +24,9 @@ class PairDecision(NamedTuple):
       first, second: Names of the algorithms.
       better: Name of the better one; None if the pair is not decided.
       difference: Mean of the first minus mean of the second, of the runs that did not fail.
-      low, high: Ends of the interval of the difference, nan where there are too few seeds for one.
+      low, high: Ends of the interval of the difference, nan where there are too few seeds for one. They are those of
+        the level divided by the number of all pairs, and a pair may be decided at a higher level after others, so that
+        the interval of a decided pair may contain 0.
       seeds: Number of seeds of each algorithm at the decision, or so far if the pair is not decided.
       failed: Number of runs that failed, of both.
       p: Smallest level of all decisions together at which the pair is decided, up to 1.
