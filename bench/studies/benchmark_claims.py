@@ -1,35 +1,42 @@
 """Questions about comparisons, answered from the curves of the benchmark.
 
-Which algorithm is the best after how many environment steps, how many seeds tell 5 % apart, does tuning on two seeds
-mislead, and do ranks change if evaluations are discounted hyperbolically?
+Which algorithm is the best after how many environment steps, how many seeds tell 5 % apart, does a choice by two seeds
+among algorithms mislead, and do ranks change if evaluations are discounted hyperbolically? Intervals are percentiles of
+a bootstrap over seeds, of ranks over episodes.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
-import scipy.stats
 
 import jaxrl
+from bench.studies.benchmark_samples import (
+    SEEDS,
+    alike,
+    optimism,
+    percentiles,
+    rank_correlation,
+    resampled,
+    seeds_needed,
+)
+from bench.studies.frames import MISSING, interval
 from bench.studies.study import Study, StudyRun
 from envs.errors import UserValueError
 from jaxrl.benchmark.data import Benchmark, returns_at
 from jaxrl.benchmark.references import reference
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.learning.evaluation import evaluate_episodes
-from jaxrl.results.p_values import corrected, improvement_p_value
 from jaxrl.results.statistics import iqm
 
 if TYPE_CHECKING:
     import pandas
 
-SEEDS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
-__all__ = ["STUDY", "Settings", "alike", "ends", "optimism", "ranks", "seeds_needed"]
+__all__ = ["STUDY", "Settings", "ends", "ranks"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +54,9 @@ class Settings:
     power: float = 0.8
     """Probability with which it is detected at the 5 % level."""
     samples: int = 2000
-    """Number of simulated comparisons, and of simulated searches."""
+    """Number of simulated comparisons, and of simulated searches; a tenth of them, at least 100, in each resample."""
+    resamples: int = 200
+    """Number of times that the seeds, or the episodes, are resampled for the intervals."""
     tuning_seeds: int = 2
     """Number of seeds of each candidate of a simulated search."""
     k: float = 0.1
@@ -58,7 +67,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.tasks:
             check_choices("tasks", self.tasks, tuple(dict.fromkeys(each.environment for each in jaxrl.benchmark.CELLS)))
-        check_counts(self, least=2, samples=100, tuning_seeds=1, episodes=2)
+        check_counts(self, least=2, samples=100, resamples=2, tuning_seeds=1, episodes=2)
         for name in ("shift", "power"):
             if not 0 < getattr(self, name) < 1:
                 raise UserValueError(f"{name} takes a share above 0 and below 1, got {getattr(self, name)}")
@@ -75,33 +84,43 @@ def run(settings: Settings, study: StudyRun) -> None:
     if not tasks:
         raise UserValueError(f"least is {settings.least}; no task has data of so many algorithms")
     text = f"normalised: 0 for random actions, 1 for the optimum or the best cell. Tasks: {', '.join(tasks)}."
-    study.table("best", _best(benchmark, tasks, settings), f"The best algorithm after fewer environment steps; {text}")
     caption = (
-        f"Number of seeds of each of two algorithms with which a Welch test tells apart {settings.shift:.0%} with a "
-        f"power of {settings.power}; {text}"
+        "The best algorithm after a share of the environment steps that all algorithms on a task have, and the share "
+        f"of the resamples of seeds in which it is the best; {text}"
+    )
+    study.table("best", _best(benchmark, tasks, settings), caption)
+    caption = (
+        f"Number of seeds of each of two algorithms with which a Welch test tells apart {settings.shift:.0%} at the "
+        f"end of training with a power of {settings.power}; {text}"
     )
     study.table("seeds", _seeds(benchmark, tasks, settings), caption)
-    caption = f"Simulated searches over the algorithms of a task by {settings.tuning_seeds} seeds; {text}"
+    caption = (
+        f"Simulated searches over the algorithms of a task by {settings.tuning_seeds} seeds, at the end of the "
+        f"training of each; {text}"
+    )
     study.table("tuning", _tuning(benchmark, tasks, settings), caption)
-    caption = f"Ranks of stored policies by returns and by hyperbolic returns, k = {settings.k}."
+    caption = (
+        f"Kendall's rank correlation of stored policies by returns and by hyperbolic returns, k = {settings.k}: "
+        "intervals over episodes, and p-values over policies."
+    )
     study.table("ranks", _ranks(benchmark, tasks, settings), caption)
 
 
-def ends(benchmark: Benchmark, task: str, share: float = 1.0) -> tuple[dict[str, np.ndarray], int]:
+def ends(benchmark: Benchmark, task: str, share: float | None = None) -> tuple[dict[str, np.ndarray], int]:
     """Normalised returns of the seeds of each algorithm, and the environment step at which they are.
 
     Args:
       benchmark: Data of the benchmark.
       task: Name of the task.
-      share: Share of the environment steps that all its algorithms have.
+      share: Share of the environment steps that all its algorithms have; None for the end of the training of each,
+        and the step at which the longest ends.
     """
     low, high, _ = reference(benchmark, task)
     results = {name: parts[0] for name, parts in benchmark.results(task).items()}
-    at = int(share * min(int(result.metrics["env_step"][-1]) for result in results.values()))
-    values = {}
-    for name, result in results.items():
-        values[name] = (returns_at(result, at) - low) / (high - low)
-    return values, at
+    last = {name: int(result.metrics["env_step"][-1]) for name, result in results.items()}
+    at = dict.fromkeys(last, int(share * min(last.values()))) if share is not None else last
+    values = {name: (returns_at(result, at[name]) - low) / (high - low) for name, result in results.items()}
+    return values, max(at.values())
 
 
 def _best(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> pandas.DataFrame:
@@ -116,48 +135,13 @@ def _best(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> p
             settings_from = benchmark.result(best, task).metrics.attrs["settings_from"]
             origin = "defaults" if settings_from == "defaults" else "preset"
             row = {"task": task, "env_steps": at, "algorithms": len(values), "best": best, "settings": origin}
-            rows.append(row | {"iqm": float(iqm(values[best])), "not told apart": ", ".join(alike(values, best))})
+            again = [
+                {name: float(iqm(own)) for name, own in each.items()} for each in resampled(values, settings.resamples)
+            ]
+            best_again = np.mean([means[best] >= max(means.values()) - 1e-9 for means in again])
+            row |= {"iqm": interval(iqm, values[best], 3), "again the best": f"{best_again:.0%}"}
+            rows.append(row | {"not told apart": ", ".join(alike(values, best))})
     return pandas.DataFrame(rows)
-
-
-def alike(values: dict[str, np.ndarray], best: str, level: float = 0.05) -> list[str]:
-    """Algorithms whose values are not told apart from those of one, by p-values corrected for all pairs.
-
-    Args:
-      values: Values of the seeds of each algorithm.
-      best: Algorithm that was chosen by these values, hence the correction for all pairs.
-      level: Largest corrected p-value of two algorithms that are told apart.
-    """
-    pairs = list(itertools.combinations(values, 2))
-    p_values = corrected([improvement_p_value([values[one]], [values[other]]) for one, other in pairs])
-    equal = [pair for pair, p_value in zip(pairs, p_values, strict=True) if p_value > level]
-    return [name for name in values if name != best and any({name, best} == {*pair} for pair in equal)]
-
-
-def seeds_needed(values: np.ndarray, shift: float, power: float, samples: int) -> float:
-    """The number of seeds with which a Welch test detects a shift of the distribution of an algorithm's values.
-
-    Args:
-      values: Values of its seeds, `[seeds]`, from which samples are drawn with replacement, so that no value beyond
-        them occurs.
-      shift: Difference between two algorithms of such values.
-      power: Probability of its detection at the 5 % level.
-      samples: Number of simulated comparisons.
-
-    Returns:
-      The first of `SEEDS` that has this power; infinity if none has.
-    """
-    draws = np.random.default_rng(0)
-    for count in SEEDS:
-        first, second = (draws.choice(values, (samples, count)) for _ in range(2))
-        parts = [each.var(axis=1, ddof=1) / count for each in (first, second)]
-        error = parts[0] + parts[1]
-        difference = np.abs(second.mean(axis=1) + shift - first.mean(axis=1))
-        degrees = (count - 1) * error**2 / np.maximum(parts[0] ** 2 + parts[1] ** 2, 1e-300)
-        bound = scipy.stats.t.ppf(0.975, np.clip(degrees, count - 1, 2 * count - 2)) * np.sqrt(error)
-        if np.mean(difference > bound) >= power:
-            return float(count)
-    return float("inf")
 
 
 def _seeds(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> pandas.DataFrame:
@@ -167,65 +151,74 @@ def _seeds(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
     rows = []
     for task in tasks:
         values, _ = ends(benchmark, task)
-        counts = {
-            name: seeds_needed(each, settings.shift, settings.power, settings.samples) for name, each in values.items()
-        }
+        counts = _counts(values, settings, settings.samples)
+        again = [_counts(each, settings, _fewer(settings.samples)) for each in resampled(values, settings.resamples)]
         ordered = sorted(counts, key=lambda name: counts[name])
-        median = float(np.median(list(counts.values())))
-        row = {"task": task, "fewest": counts[ordered[0]], "fewest of": ordered[0], "median": median}
-        rows.append(row | {"most": counts[ordered[-1]], "most of": ordered[-1]})
+        row: dict[str, Any] = {"task": task}
+        for column, name in (("fewest", ordered[0]), ("most", ordered[-1])):
+            row[column] = f"{_count(counts[name])} {percentiles([each[name] for each in again], _count)}"
+            row[f"{column} of"] = name
+        medians = [float(np.median(list(each.values()))) for each in (counts, *again)]
+        row["median"] = f"{_count(medians[0])} {percentiles(medians[1:], _count)}"
+        rows.append(row)
     return pandas.DataFrame(rows)
 
 
-def optimism(values: dict[str, np.ndarray], tuning_seeds: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Simulated searches: the candidate with the best mean of a few seeds, and its mean on its other seeds.
+def _counts(values: dict[str, np.ndarray], settings: Settings, samples: int) -> dict[str, float]:
+    return {name: seeds_needed(each, settings.shift, settings.power, samples) for name, each in values.items()}
 
-    Args:
-      values: Values of the seeds of each candidate.
-      tuning_seeds: Number of seeds of each candidate.
-      samples: Number of searches.
 
-    Returns:
-      For each search, how much the mean of its seeds exceeds that of the other seeds of the chosen candidate, and
-      how much the chosen candidate's mean over all seeds is below the best one, both `[samples]`.
-    """
-    fewest = min(map(len, values.values()))
-    if tuning_seeds >= fewest:
-        raise UserValueError(f"tuning_seeds takes fewer than the {fewest} seeds of a candidate, got {tuning_seeds}")
-    draws = np.random.default_rng(0)
-    means = np.array([each.mean() for each in values.values()])
-    on_few, on_others = [], []
-    for each in values.values():
-        orders = draws.permuted(np.broadcast_to(each, (samples, len(each))), axis=1)
-        on_few.append(orders[:, :tuning_seeds].mean(axis=1))
-        on_others.append(orders[:, tuning_seeds:].mean(axis=1))
-    few, others = np.stack(on_few), np.stack(on_others)
-    chosen = few.argmax(axis=0)
-    at = np.arange(samples)
-    return few[chosen, at] - others[chosen, at], means.max() - means[chosen]
+def _fewer(samples: int) -> int:
+    """Number of simulations in each resample."""
+    return max(100, samples // 10)
+
+
+def _count(number: float) -> str:
+    return f"{number:,.0f}" if np.isfinite(number) else f"over {SEEDS[-1]:,}"
 
 
 def _tuning(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> pandas.DataFrame:
-    """Rows of the optimism and the regret of searches on a few seeds, with the range of 95 % of the searches."""
+    """Rows of the optimism and the regret of searches on a few seeds, with the range of 95 % of the searches.
+
+    A resample has equal seeds among those that choose and among the others, which lowers its optimism by about the
+    share of one seed.
+    """
     import pandas
 
     rows = []
     for task in tasks:
         values, _ = ends(benchmark, task)
         few, regret = optimism(values, settings.tuning_seeds, settings.samples)
-        best = np.mean(regret <= 1e-9)
-        row = {"task": task, "candidates": len(values), "optimism": few.mean(), "95 % of searches": _range(few)}
-        rows.append(row | {"regret": regret.mean(), "best chosen": best})
+        again = [
+            _means(*optimism(each, settings.tuning_seeds, _fewer(settings.samples)))
+            for each in resampled(values, settings.resamples)
+        ]
+        cells = []
+        for value, own, text in zip(
+            _means(few, regret), zip(*again, strict=True), (_three, _three, _percent), strict=True
+        ):
+            cells.append(f"{text(value)} {percentiles(own, text)}")
+        row = {"task": task, "candidates": len(values), "optimism": cells[0]}
+        row |= {"95 % of searches": percentiles(few.tolist(), _three)}
+        rows.append(row | {"regret": cells[1], "best chosen": cells[2]})
     return pandas.DataFrame(rows)
 
 
-def _range(values: np.ndarray) -> str:
-    low, high = np.quantile(values, (0.025, 0.975))
-    return f"[{low:.3f}, {high:.3f}]"
+def _means(few: np.ndarray, regret: np.ndarray) -> tuple[float, float, float]:
+    """Mean optimism, mean regret, and the share of the searches that choose the best candidate."""
+    return float(few.mean()), float(regret.mean()), float(np.mean(regret <= 1e-9))
 
 
-def ranks(benchmark: Benchmark, task: str, k: float, episodes: int) -> dict[str, tuple[float, float]]:
-    """Mean return and mean hyperbolic return of the stored policy of each algorithm on a task.
+def _three(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.0%}"
+
+
+def ranks(benchmark: Benchmark, task: str, k: float, episodes: int) -> dict[str, np.ndarray]:
+    """Returns and hyperbolic returns of the episodes of the stored policy of each algorithm on a task, `[2, episodes]`.
 
     Args:
       benchmark: Data of the benchmark.
@@ -233,7 +226,7 @@ def ranks(benchmark: Benchmark, task: str, k: float, episodes: int) -> dict[str,
       k: Rate of the hyperbolic discount.
       episodes: Number of greedy episodes, the same first states for all.
     """
-    means = {}
+    every = {}
 
     def hyperbolic(t: jax.Array, weight: jax.Array) -> jax.Array:
         del weight
@@ -247,8 +240,9 @@ def ranks(benchmark: Benchmark, task: str, k: float, episodes: int) -> dict[str,
             return evaluate_episodes(env, env.default_params, actor, weights, key, episodes, hyperbolic)
 
         metrics = jax.jit(returns)(jax.random.key(0), policy.params)
-        means[name] = float(metrics["return"].mean()), float(metrics["discounted_return"].mean())
-    return means
+        both = [np.asarray(metrics[metric], np.float64) for metric in ("return", "discounted_return")]
+        every[name] = np.stack(both)
+    return every
 
 
 def _ranks(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> pandas.DataFrame:
@@ -257,19 +251,25 @@ def _ranks(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
 
     rows = []
     for task in tasks:
-        means = ranks(benchmark, task, settings.k, settings.episodes)
-        plain, hyperbolic = (np.array(column) for column in zip(*means.values(), strict=True))
-        names = list(means)
-        correlation: Any = scipy.stats.kendalltau(plain, hyperbolic)
-        row = {"task": task, "policies": len(means), "tau": float(correlation.statistic)}
-        row |= {"best by return": names[int(plain.argmax())]}
-        rows.append(row | {"best by hyperbolic return": names[int(hyperbolic.argmax())]})
+        every = ranks(benchmark, task, settings.k, settings.episodes)
+        names, returns = list(every), np.stack(list(every.values()))
+        tau, again, p_value = rank_correlation(returns, settings.resamples)
+        finite = [each for each in again if np.isfinite(each)]
+        row = {"task": task, "policies": len(names), "tau": MISSING, "p": p_value}
+        if finite and np.isfinite(tau):
+            row["tau"] = f"{tau:.2f} {percentiles(finite, _two)}"
+        best = [names[int(means.argmax())] for means in returns.mean(axis=-1).T]
+        rows.append(row | dict(zip(("best by return", "best by hyperbolic return"), best, strict=True)))
     return pandas.DataFrame(rows)
+
+
+def _two(value: float) -> str:
+    return f"{value:.2f}"
 
 
 STUDY = Study(
     "benchmark-claims",
-    "Which algorithm is best when, how many seeds tell 5 % apart, and does tuning on two seeds mislead: the benchmark.",
+    "Which algorithm is best when, how many seeds tell 5 % apart, does a choice by two seeds mislead: the benchmark.",
     Settings,
     run,
 )

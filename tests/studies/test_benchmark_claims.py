@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import claims_tables
 import numpy as np
 import pandas
 import pytest
@@ -12,7 +13,16 @@ import scipy.stats
 
 import jaxrl
 from bench.studies import benchmark_claims, run_study
-from bench.studies.benchmark_claims import SEEDS, Settings, alike, ends, optimism, ranks, seeds_needed
+from bench.studies.benchmark_claims import Settings, ends, ranks
+from bench.studies.benchmark_samples import (
+    SEEDS,
+    alike,
+    optimism,
+    percentiles,
+    rank_correlation,
+    resampled,
+    seeds_needed,
+)
 from jaxrl.benchmark.references import reference
 
 
@@ -99,23 +109,72 @@ def test_ends_are_normalised_and_interpolated() -> None:
     np.testing.assert_allclose(values["a2c"], expected, rtol=1e-12)
 
 
+def test_the_end_of_training_is_that_of_each_algorithm() -> None:
+    """PPO trains for 15 times as many steps as SAC on Pendulum."""
+    benchmark = jaxrl.benchmark.load()
+    low, high, _ = reference(benchmark, "pendulum")
+    values, longest = ends(benchmark, "pendulum")
+    for name, own in values.items():
+        last = benchmark.result(name, "pendulum").values("return")[0, :, -1]
+        np.testing.assert_allclose(own, (last.astype(np.float64) - low) / (high - low), rtol=1e-12)
+    common, shortest = ends(benchmark, "pendulum", 1.0)
+    assert longest > 15 * shortest and values["ppo"].mean() > common["ppo"].mean() + 0.5
+
+
+def test_seeds_are_resampled_within_each_algorithm() -> None:
+    values = {"a": np.arange(8.0), "b": np.arange(100.0, 104.0)}
+    every = resampled(values, 2_000)
+    assert {len(each["a"]) for each in every} == {8} and {len(each["b"]) for each in every} == {4}
+    assert set(np.concatenate([each["b"] for each in every])) == set(values["b"])
+    means = np.array([each["a"].mean() for each in every])
+    assert means.std() == pytest.approx(values["a"].std() / np.sqrt(8), rel=0.06)
+    assert percentiles(list(range(101)), str) == "[2, 98]"
+
+
+def test_the_rank_correlation_of_noisy_orders_has_an_interval_around_it() -> None:
+    draws = np.random.default_rng(4)
+    means = np.array([[0.0, 0.0], [1.0, 2.0], [2.0, 1.0], [3.0, 3.0]])
+    tau, again, p_value = rank_correlation(means[..., None] + draws.normal(size=(4, 2, 400)) * 8, 200)
+    assert tau == pytest.approx(2 / 3) and min(again) < 0.5 and max(again) == 1.0
+    exact = rank_correlation(np.repeat(means[..., None], 5, axis=2), 20)
+    # Of the 24 orders of four policies, 4 have at most one exchanged pair, and 4 are their reverses.
+    assert exact == (tau, [tau] * 20, pytest.approx(8 / 24)) and p_value == exact[2]
+    assert np.isnan(rank_correlation(np.ones((3, 2, 5)), 2)[0])
+
+
 def test_hyperbolic_returns_are_those_of_the_rewards() -> None:
     """In delayed choice, a reward of 1 comes after the first step, and 1.75 after later ones."""
     benchmark = jaxrl.benchmark.load()
-    (plain, hyperbolic) = ranks(benchmark, "delayed-choice", 0.1, 4)["a2c"]
+    plain, hyperbolic = ranks(benchmark, "delayed-choice", 0.1, 4)["a2c"].mean(axis=1)
     env = benchmark.policy("a2c", "delayed-choice").algo.env
     steps = int(jaxrl.evaluate(benchmark.policy("a2c", "delayed-choice"), env, 4)["length"].values[0])
     assert plain == 1.75 and hyperbolic == pytest.approx(1.75 / (1 + 0.1 * (steps - 1)), rel=1e-6)
 
 
 def test_a_small_run_writes_the_tables(tmp_path: Path) -> None:
-    settings = Settings(tasks=("delayed-choice",), samples=100, episodes=4)
+    settings = Settings(tasks=("delayed-choice",), samples=100, resamples=10, episodes=4)
     run_study(benchmark_claims.STUDY, settings, tmp_path / "study", progress=False)
     tables = {file.stem: pandas.read_csv(file) for file in (tmp_path / "study").glob("*.csv")}
     assert {name: len(table) for name, table in tables.items()} == {"best": 4, "seeds": 1, "tuning": 1, "ranks": 1}
     last = tables["best"].iloc[-1]
     assert last["settings"] == "defaults"  # there is no preset on this task
-    assert last["iqm"] == 1.0 and last["best"] == "ppo" and "a2c" in last["not told apart"].split(", ")
-    assert tables["seeds"]["fewest"].item() == SEEDS[0]
-    assert tables["tuning"][["optimism", "regret", "best chosen"]].values.tolist() == [[0.0, 0.0, 1.0]]
+    assert (
+        last["iqm"] == "1.000 [1.000, 1.000]"
+        and last["again the best"] == "100%"
+        and last["best"] == "ppo"
+        and "a2c" in last["not told apart"].split(", ")
+    )
+    assert tables["seeds"]["fewest"].item() == "4 [4, 4]" and SEEDS[0] == 4
+    row = tables["tuning"][["optimism", "regret", "best chosen"]].values.tolist()
+    assert row == [["0.000 [0.000, 0.000]", "0.000 [0.000, 0.000]", "100% [100%, 100%]"]]
     assert tables["ranks"]["policies"].item() == last["algorithms"]
+    page = claims_tables.written("<!-- best:begin -->\n<!-- best:end -->", tmp_path / "study").splitlines()
+    assert page[1:3] == ["", "| Task | After | Best | Normalised | Again the best | Not told apart from it |"]
+    assert page[4].startswith("| delayed-choice | 9,830 | ppo, defaults | 0.8") and page[6] == ""
+    assert page[5].startswith("|  | 98,304 | ppo, defaults | 1.000 [1.000, 1.000] | 100 % | ")
+
+
+def test_the_page_has_the_tables_of_the_study() -> None:
+    text = claims_tables.PAGE.read_text()
+    for name, head in claims_tables.HEADS.items():
+        assert f"<!-- {name}:begin -->\n\n| {' | '.join(head)} |" in text

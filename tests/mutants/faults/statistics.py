@@ -384,14 +384,14 @@ FAULTS = (
     ),
     Fault(
         "optimism-of-seeds-that-chose",
-        "bench/studies/benchmark_claims.py",
+        "bench/studies/benchmark_samples.py",
         "orders[:, tuning_seeds:].mean(axis=1)",
         "orders.mean(axis=1)",
         "tests/studies/test_benchmark_claims.py::test_searches_are_those_of_all_choices_of_seeds",
     ),
     Fault(
         "needed-seeds-by-the-error-of-one-side",
-        "bench/studies/benchmark_claims.py",
+        "bench/studies/benchmark_samples.py",
         "error = parts[0] + parts[1]",
         "error = parts[0]",
         "tests/studies/test_benchmark_claims.py::test_the_number_of_seeds_has_the_power_of_a_normal_approximation",
