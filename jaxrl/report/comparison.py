@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,9 +84,10 @@ class Comparison:
           `failed` that of the others, and `steps` the number of environment steps of the training, of all tasks.
           `p_value` is that of the hypothesis that the runs of a line and of the baseline that did not fail have one
           distribution of values or, of pairs, that an exchange of the two runs of a pair leaves their joint
-          distribution unchanged, by permutations, corrected by Holm's method for the number of lines compared with the
-          baseline in this table; tables of several tasks are not corrected for the number of tasks. Values of a task
-          whose optimum is known for a line have the columns `optimum`, `gap` and `gap_percent` of `Result.table`.
+          distribution unchanged, by permutations, corrected by Holm's method: over all tasks together for the number of
+          lines compared with the baseline, and of a named task for the number of these lines times that of the tasks,
+          so that the tables of all tasks may be read together. Values of a task whose optimum is known for a line have
+          the columns `optimum`, `gap` and `gap_percent` of `Result.table`.
 
         Raises:
           ValueError: There is no such task.
@@ -93,17 +95,16 @@ class Comparison:
         tasks, scaled = self._tasks(task), self._is_scaled(task)
         scores = self._scores(tasks, scaled)
         base = self.names.index(self.baseline)
-        rows, failed, p_values = [], [], [float("nan")] * len(scores)
+        rows, failed = [], []
         for at, (entry, own) in enumerate(zip(self.entries, scores, strict=True)):
             values = rectangle([each.values for each in own])
             row: list[Any] = [entry.label, *self._estimates(entry, values, tasks, scaled)]
             failed.append(sum(len(each.trained) - len(each.values) for each in own))
             row += [failed[-1], sum(map(entry.last_step, tasks))]
             chance = None if at == base else self._chance(own, scores[base])
-            if chance is not None:
-                p_values[at] = p_value_of(own, scores[base])
             rows.append([*row, *((None,) * 3 if chance is None else chance[:3])])
-        for row, p_value in zip(rows, corrected(p_values), strict=True):
+        p_values = corrected(self._single_p_values(self.tasks)) if task is None else self._p_values_of_tasks[task]
+        for row, p_value in zip(rows, p_values, strict=True):
             row.append(p_value if np.isfinite(p_value) else None)
         columns = ["name", "iqm", "low", "high", "seeds", "failed", "steps", *COMPARED]
         kept = [name for name in columns if (any(failed) or name != "failed")]
@@ -299,6 +300,20 @@ class Comparison:
     def _is_scaled(self, task: str | None) -> bool:
         """Whether values are normalised: those of all tasks together, if there are several or `normalise` is passed."""
         return bool(self.references) and task is None
+
+    def _single_p_values(self, tasks: Sequence[str]) -> list[float]:
+        """The p-value of each line against the baseline, not corrected; nan of the baseline and without a direction."""
+        scores, base = self._scores(tasks, False), self.names.index(self.baseline)
+        if not self.direction:
+            return [float("nan")] * len(scores)
+        return [float("nan") if at == base else p_value_of(own, scores[base]) for at, own in enumerate(scores)]
+
+    @functools.cached_property
+    def _p_values_of_tasks(self) -> dict[str, list[float]]:
+        """The p-value of each line on each task, corrected for all of these."""
+        lines, single = len(self.entries), [self._single_p_values([task]) for task in self.tasks]
+        values = corrected([value for row in single for value in row])
+        return {task: values[at * lines : (at + 1) * lines] for at, task in enumerate(self.tasks)}
 
     def _optima(self, task: str) -> np.ndarray | None:
         """The best attainable value of each line on a task, nan where it is not known; None without any."""

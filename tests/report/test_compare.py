@@ -221,6 +221,16 @@ def test_the_p_values_of_a_table_are_corrected(comparison, results):
     assert np.isnan(rows["ppo"])
 
 
+def test_the_p_values_of_tasks_are_corrected_for_lines_and_tasks(on_tasks):
+    tables = {task: on_tasks.table(task).to_pandas()["p_value"].tolist() for task in on_tasks.tasks}
+    values = [on_tasks.scores(task) for task in on_tasks.tasks]
+    others = ("pqn", "ppo")  # after the baseline
+    single = [improvement_p_value([own[name]], [own["dqn"]]) for own in values for name in others]
+    assert [*tables["cartpole"][1:], *tables["acrobot"][1:]] == corrected(single)
+    both = [improvement_p_value(*([own[name] for own in values] for name in (one, "dqn"))) for one in others]
+    assert on_tasks.table().to_pandas()["p_value"].tolist()[1:] == corrected(both)
+
+
 def test_the_gap_to_a_known_optimum_is_that_of_the_result():
     fishery = {
         name: Result(result_of(level, key=level, environment="fishery", algorithm=name).metrics, {}, jaxrl.ppo(env))

@@ -369,6 +369,13 @@ FAULTS = (
         "tests/report/test_compare.py::test_p_values_are_corrected_for_their_number",
     ),
     Fault(
+        "p-values-of-tasks-corrected-for-one",
+        "jaxrl/report/comparison.py",
+        "values = corrected([value for row in single for value in row])",
+        "values = [value for row in single for value in corrected(row)]",
+        "tests/report/test_compare.py::test_the_p_values_of_tasks_are_corrected_for_lines_and_tasks",
+    ),
+    Fault(
         "random-actions-that-are-forbidden",
         "jaxrl/benchmark/references.py",
         "jnp.where(mask, 0.0, -jnp.inf)",
