@@ -170,9 +170,9 @@ class SequenceReplay(NamedTuple):
         return Memories(policy, jax.tree.map(lambda leaf: leaf[:: self.stride], earlier), last)
 
     def begun(self, memories: Memories, first: Memory) -> Memories:
-        """Memories of a policy that replaces another one: those of the start of an episode, `first`, everywhere."""
-        policy = jax.tree.map(lambda old, new: jnp.broadcast_to(new, old.shape), memories.policy, first)
-        return memories._replace(policy=policy)
+        """Memories at the start of an episode, `first` for the policy, in place of all `memories`."""
+        starts = Memories(first, self.critic_memory, self.critic_memory)
+        return jax.tree.map(lambda old, new: jnp.broadcast_to(new, old.shape), memories, starts)
 
     def of_critics(self, memory: Memory) -> Memory:
         """Memories of critics `[C, N, *A, ...]`, from `[N, *A, C, ...]`."""
