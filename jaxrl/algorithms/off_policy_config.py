@@ -18,7 +18,7 @@ class OffPolicyConfig(RolloutConfig):
 
     Attributes:
       num_updates: Number of gradient steps at the end of one iteration.
-      batch_size: Number of transitions of one gradient step; with a memory, those of the burn-in count.
+      batch_size: Number of transitions of one gradient step; with a memory, the steps of the burn-in are included.
       buffer_size: Number of transitions in the replay buffer, rounded up to a multiple of `num_envs * num_steps`.
       prefill: Number of transitions of random actions before the first iteration, rounded up as `buffer_size` is; they
         do not count as environment steps.

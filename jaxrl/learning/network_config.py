@@ -67,7 +67,7 @@ class NetworkConfig(Settings):
         layers on the flattened observation; or "auto": by `encoders` if there are any, "relation" for observations with
         neighbours, and "mlp" otherwise.
       hidden: Widths of the hidden layers, or of the blocks of "simba", which must be equal; with a memory, widths of
-        the layers before it, shared by actor and critic.
+        the layers before it, which actor and critic share in on-policy algorithms.
       activation: Activation function: tanh, relu, leaky_relu, elu, gelu or silu.
       layer_norm: Whether each hidden layer is normalised over its units before the activation function. If actor and
         critic share a memory, layers after it are not normalised.
