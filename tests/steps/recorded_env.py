@@ -224,6 +224,15 @@ def facts(agents: tuple[int, ...]) -> Array:
     return 4 * np.roll(tables(agents).obs, 1, axis=0) + 2
 
 
+@dataclass(frozen=True)
+class WatchedEnv(RecordedEnv):
+    """A `RecordedEnv` with a global observation: the facts of the first agent."""
+
+    def global_observation(self, state: RecordedState, params: RecordedParams) -> jax.Array:
+        del params
+        return jnp.asarray(facts(self.agents)[:, 0], jnp.float32)[state.place]
+
+
 @dataclass
 class Steps:
     """Steps of every environment, with the names of a transition of jaxrl; leaves `[T, N, ...]`."""
@@ -319,7 +328,9 @@ class Walk:
 
     @property
     def facts(self) -> Array | None:
-        """Privileged facts here, `[N, *A, OBS]`; None in an environment without them."""
+        """Privileged facts here, `[N, *A, OBS]`, or global observations, `[N, OBS]`; None without either."""
+        if isinstance(self.env, WatchedEnv):
+            return facts(self.env.agents)[self.place, 0]
         return facts(self.env.agents)[self.place] if isinstance(self.env, InformedEnv) else None
 
     @property

@@ -128,7 +128,8 @@ class Replay:
         self.steps = self.steps.and_then(new) if first else new
         self.statistics.add(new.obs, new.active)
         if new.critic_obs is not None:
-            self.of_facts.add(new.critic_obs, new.active)
+            agents = tuple(range(new.critic_obs.ndim - 1, new.active.ndim))  # which a global observation has not
+            self.of_facts.add(new.critic_obs, np.asarray(new.active.any(axis=agents)))
         self.opened(range(first, first + num_steps))
 
     def recalled(self, policy: Any, seen: Array) -> Array | None:
@@ -140,9 +141,17 @@ class Replay:
         """Record the memories of critics along new steps, if they have one."""
 
     def known(self, obs: Array, facts: Array | None) -> Array:
-        """What critics see of observations: these, and the facts if there are any, both normalised."""
+        """What critics see of observations: these, and the facts if there are any, both normalised.
+
+        A global observation comes first.
+        """
         obs = self.statistics.normalised(obs)
-        return obs if facts is None else np.concatenate([obs, self.of_facts.normalised(facts)], axis=-1)
+        if facts is None:
+            return obs
+        facts = self.of_facts.normalised(facts)
+        if facts.ndim == obs.ndim:
+            return np.concatenate([obs, facts], axis=-1)
+        return np.concatenate([np.broadcast_to(facts[..., None, :], (*obs.shape[:-1], facts.shape[-1])), obs], axis=-1)
 
     def opened(self, times: range) -> None:
         """Give new transitions their priority."""

@@ -76,6 +76,12 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         },
         {"target_rate": 0.2, "observation_clip": 1.5, "max_grad_norm": 0.12},
     ),
+    "memory, own heads": (RecordedEnv(), {**MEMORY, "heads": "own", "target_interval": 2}, {"max_grad_norm": 0.12}),
+    "memory, several choices": (
+        RecordedEnv(several=True),
+        {**MEMORY, "n_step": 2, "target_interval": 3},
+        {"max_grad_norm": 0.2},
+    ),
     "memory, munchausen": (
         RecordedEnv(),
         {**MEMORY, "munchausen": True, "target_interval": 2, "memory_hidden": (2,)},
@@ -181,7 +187,9 @@ class DQN:
 
 
 @pytest.mark.seconds_to_compile(40)
-@pytest.mark.slow_rows("own heads, limits as ends", "own heads of several choices", "memory, munchausen")
+@pytest.mark.slow_rows(
+    "own heads, limits as ends", "own heads of several choices", "memory, munchausen", "memory, several choices"
+)
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_of_dqn_is_that_of_float64(name: str) -> None:
     env, fields, numbers = CASES[name]

@@ -46,6 +46,11 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         {**MEMORY, "burn_in": 2, "critic_sees": "privileged", "normalise_observation": True},
         {},
     ),
+    "memory, quantiles under any discount": (
+        RecordedEnv(discrete=False),
+        {**MEMORY, "value_loss": "quantile", "num_atoms": 2, "heads": "joint", "num_heads": 3},
+        {"huber_delta": 0.5},
+    ),
     "memory, discrete crowd": (RecordedEnv(num_agents=2), MEMORY, {"target_entropy_fraction": 0.4}),
 }
 
@@ -116,15 +121,16 @@ class SAC(Critics):
         next_noise, noise = (np.asarray(jax.random.normal(each, shape), np.float64) for each in jax.random.split(key))
         after, of_targets = batch.after(self.policy), batch.after_critics(self.targets)
         if self.discrete:
-            lowest = self.env.parts(self.lowest(self.values(self.targets, batch.next_seen, memory=of_targets)), -2)
+            lowest = self.lowest(self.atoms(self.targets, batch.next_seen, memory=of_targets))[..., 0]
+            choices = self.env.parts(lowest, -2)
             logs = self._logs(self.policy, batch.next_obs, batch.next_mask, after)
-            values = [np.sum(np.exp(log)[..., None] * part, axis=-2) for log, part in zip(logs, lowest, strict=True)]
+            values = [np.sum(np.exp(log)[..., None] * part, axis=-2) for log, part in zip(logs, choices, strict=True)]
             entropy = np.sum([_entropy(log) for log in logs], axis=0)
-            following = np.mean(values, axis=0) + temperature * entropy[..., None] / self.nodes.sizes
+            following = (np.mean(values, axis=0) + temperature * entropy[..., None] / self.nodes.sizes)[..., None]
         else:
             action, log_prob = self._sampled(self.policy, batch.next_obs, next_noise, after)
-            lowest = self.lowest(self.values(self.targets, batch.next_seen, action, of_targets))
-            following = lowest - temperature * log_prob[..., None] / self.nodes.sizes
+            lowest = self.lowest(self.atoms(self.targets, batch.next_seen, action, of_targets))
+            following = lowest - (temperature * log_prob[..., None] / self.nodes.sizes)[..., None]
         self.learn_values(batch, following)
         of_critics = batch.before_critics(self.critics)
 
@@ -162,7 +168,7 @@ def _entropy(logs: Any) -> Any:
 
 
 @pytest.mark.seconds_to_compile(40)
-@pytest.mark.slow_rows("falling", "continuous crowd")
+@pytest.mark.slow_rows("falling", "continuous crowd", "memory, quantiles under any discount")
 @pytest.mark.parametrize("name", CASES)
 def test_an_iteration_of_sac_is_that_of_float64(name: str) -> None:
     env, fields, numbers = CASES[name]

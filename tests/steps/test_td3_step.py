@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from critics import Critics
 from quick_jit import quick_jit
-from recorded_env import RecordedEnv
+from recorded_env import RecordedEnv, WatchedEnv
 from replaying import Batch
 from sequence_replaying import MEMORY
 
@@ -64,6 +64,11 @@ CASES: dict[str, tuple[RecordedEnv, Any, Any]] = {
         RecordedEnv(discrete=False, num_agents=2),
         {**MEMORY, "num_updates": 2, "policy_delay": 1, "target_smoothing": False, "num_critics": 1},
         {},
+    ),
+    "memory, critics that see the global observation of a crowd": (
+        WatchedEnv(discrete=False, num_agents=2),
+        {**MEMORY, "num_updates": 2, "critic_sees": "global", "normalise_observation": True, "burn_in": 2},
+        {"policy_lr": 0.4, "target_noise": 0.5, "target_noise_clip": 0.3},
     ),
 }
 
@@ -121,7 +126,7 @@ class TD3(Critics):
             assert np.any(np.abs(noise) > bound)
             action = np.clip(action + np.clip(noise, -bound, bound), -1, 1)
         of_targets = batch.after_critics(self.targets)
-        self.learn_values(batch, self.lowest(self.values(self.targets, batch.next_seen, action, of_targets)))
+        self.learn_values(batch, self.lowest(self.atoms(self.targets, batch.next_seen, action, of_targets)))
         self.count += 1
         if self.count % self.config.policy_delay:
             return
