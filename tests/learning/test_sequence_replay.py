@@ -24,22 +24,21 @@ CASES = {
 }
 
 
-def steps_at(first: int, count: int, ends: np.ndarray) -> Transition:
-    """Steps whose numbers show their time and environment; `ends` are drawn for all times."""
-    time = np.arange(first, first + count)[:, None]
-    number = jnp.asarray(time * 10 + np.arange(NUM_ENVS), jnp.int32)
-    terminated, truncated = (jnp.asarray(ends[first : first + count] == kind) for kind in (1, 2))
+def steps_at(ends: np.ndarray) -> Transition:
+    """Steps whose numbers show their time and environment, in several types, for ends drawn at all times."""
+    number = jnp.asarray(np.arange(len(ends))[:, None] * 10 + np.arange(NUM_ENVS), jnp.int32)
+    terminated, truncated = (jnp.asarray(ends == kind) for kind in (1, 2))
     return Transition(
-        obs=number,
-        next_obs=number + 10,
+        obs={"number": number, "pixel": (number % 251).astype(jnp.uint8)},
+        next_obs={"number": number + 10, "pixel": ((number + 10) % 251).astype(jnp.uint8)},
         reward=number.astype(jnp.float32),
         terminated=terminated,
         truncated=truncated,
         agent_terminated=terminated,
-        active=jnp.ones((count, NUM_ENVS), bool),
+        active=jnp.ones(ends.shape, bool),
         mask=None,
         raw_action=-number,
-        memory={"hidden": number[..., None] + jnp.arange(2)},
+        memory={"hidden": number[..., None] + jnp.arange(2.0), "count": number},
     )
 
 
@@ -55,6 +54,7 @@ class Simulated:
         stride = start_stride(NUM_STEPS, length - burn_in)
         self.replay = SequenceReplay(length, burn_in, stride, 64, NUM_ENVS, capacity, 0)
         self.ends = np.random.default_rng(0).choice(3, (200, NUM_ENVS), p=[0.7, 0.15, 0.15])
+        self.all_steps = jax.tree.map(np.asarray, steps_at(self.ends))
         steps = self._steps(0, prefill)
         self.memories = self.replay.written(None, self.replay.of_rollout(steps, None), jnp.int32(0))
         self.buffer = write(init_buffer(self._alone(steps), capacity), self._alone(steps), jnp.int32(0))
@@ -63,7 +63,7 @@ class Simulated:
         self.priority = dict.fromkeys(self.starts(), 1.0)
 
     def _steps(self, first: int, count: int) -> Transition:
-        return steps_at(first, count, self.ends)
+        return jax.tree.map(lambda leaf: leaf[first : first + count], self.all_steps)
 
     @staticmethod
     def _alone(steps: Transition) -> Transition:
@@ -104,17 +104,20 @@ class Simulated:
 
     def check(self, drawn: Any) -> list[tuple[int, int]]:
         """Starts that were drawn, after a comparison of their steps and memories."""
-        steps = self.replay.steps(self.buffer, drawn.rows)
-        first = np.asarray(steps.obs[0])
+        steps = jax.tree.map(np.asarray, self.replay.steps(self.buffer, drawn.rows))
+        first = np.asarray(steps.obs["number"][0])
         starts = [(int(number) // 10, int(number) % 10) for number in first]
         assert set(starts) <= set(self.starts())
+        stored, drawn = jax.tree.map(np.asarray, (self.memories.policy, drawn))
         for row, (time, env) in enumerate(starts):
             assert (int(drawn.rows.slot[row]), int(drawn.rows.env[row])) == (time % self.replay.capacity, env)
             expected = self._steps(time, self.replay.length)
             for got, whole in zip(jax.tree.leaves(steps), jax.tree.leaves(self._alone(expected)), strict=True):
+                assert got.dtype == whole.dtype
                 np.testing.assert_array_equal(got[:, row], whole[:, env])
-            stored = self.memories.policy["hidden"][drawn.place[row], env]
-            np.testing.assert_array_equal(stored, expected.memory["hidden"][0, env])
+            for got, whole in zip(jax.tree.leaves(stored), jax.tree.leaves(expected.memory), strict=True):
+                assert got.dtype == whole.dtype
+                np.testing.assert_array_equal(got[drawn.place[row], env], whole[0, env])
         return starts
 
 
@@ -202,7 +205,7 @@ def test_rows_end_with_their_episode_or_their_sequence(n_step: int) -> None:
             while last < min(first + n_step, time + replay.length) - 1 and simulated.ends[last, env] == 0:
                 last += 1
             assert int(batch.raw_action[row]) == -(first * 10 + env)
-            assert int(batch.next_obs[row]) == (last + 1) * 10 + env
+            assert int(batch.next_obs["number"][row]) == (last + 1) * 10 + env
             assert np.flatnonzero(batch.counts[row]).tolist() == list(range(last - first + 1))
             assert bool(batch.terminated[row]) == (simulated.ends[last, env] == 1)
             assert bool(batch.truncated[row]) == (simulated.ends[last, env] == 2)
