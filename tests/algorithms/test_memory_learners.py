@@ -385,11 +385,22 @@ def test_unsupported_uses_of_memory_are_refused_in_one_sentence(build: Any, sent
     assert len(str(caught.value).splitlines()) == 1
 
 
-@pytest.mark.slow_rows("sac")
-@pytest.mark.parametrize("name", ["dqn", "sac"])
+ROLLOUTS: dict[str, Any] = {"num_envs": 3, "num_steps": 4, "num_minibatches": 1, "reset_pool": 4, "hidden": (8,)}
+GTRXL: dict[str, Any] = {"memory": "gtrxl", "memory_size": 8, "memory_window": 3}
+RESUMED: dict[str, Any] = {
+    "dqn": lambda: dqn(replay="prioritised"),
+    "dqn, gtrxl": lambda: jaxrl.dqn(Repeat("truncated"), jaxrl.DQNConfig(**SIZES, **GTRXL)),
+    "pqn": lambda: jaxrl.pqn(Repeat("truncated"), jaxrl.PQNConfig(**ROLLOUTS, **GRU)),
+    "sac": lambda: jaxrl.sac(LinearTask(), jaxrl.SACConfig(**SIZES, **GRU)),
+    "td3": lambda: jaxrl.td3(LinearTask(), jaxrl.TD3Config(**SIZES, **GRU, noise="ornstein-uhlenbeck")),
+}
+
+
+@pytest.mark.slow_rows("dqn, gtrxl", "pqn", "sac", "td3")
+@pytest.mark.parametrize("name", RESUMED)
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(name: str, tmp_path: Path) -> None:
     def train(env_steps: int, evals: int, out: Path) -> Any:
-        algo = dqn(replay="prioritised") if name == "dqn" else jaxrl.sac(LinearTask(), jaxrl.SACConfig(**SIZES, **GRU))
+        algo = RESUMED[name]()
         return jaxrl.train(algo, seeds=2, env_steps=env_steps, evals=evals, eval_episodes=2, out=out, progress=False)
 
     whole = train(192, 4, tmp_path / "whole")  # 16 iterations: the buffer is written twice
@@ -397,3 +408,4 @@ def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(name: str, tmp_path:
     resumed = jaxrl.resume(tmp_path / "parts", env_steps=192, allow=["remembering", "linear_task"], progress=False)
     for entry in ("return", "q", "value_loss"):
         np.testing.assert_array_equal(whole.metrics[entry][..., -1], resumed.metrics[entry][..., -1])
+    jax.tree.map(np.testing.assert_array_equal, whole.policies, resumed.policies)
