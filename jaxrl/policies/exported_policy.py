@@ -66,22 +66,27 @@ class ExportedPolicy:
         first = {name: np.asarray(value, dtypes[name]) for name, value in self.spec.get(MEMORY, {}).items()}
         return {name: np.broadcast_to(leaf, (*axes, *leaf.shape)) for name, leaf in first.items()}
 
-    def remembered(self, memory: Mapping[str, Any], ended: Any) -> dict[str, np.ndarray]:
+    def remembered(self, memory: Mapping[str, Any] | None, ended: Any) -> dict[str, np.ndarray]:
         """The memory for the next step: reset to its initial value where an agent's episode has ended.
 
         Args:
-          memory: Memory that the last call returned.
+          memory: Memory that the last call returned; None for a policy without a memory.
           ended: Whether the episode has ended, bool with the leading axes of the memory, or the first of them.
 
         Raises:
           ValueError: The memory is not of this policy.
         """
-        after, initial = {}, self.initial_memory()
+        if memory is None and self.remembers:
+            raise UserValueError(NO_MEMORY)
+        memory, after, initial = memory or {}, {}, self.initial_memory()
         if set(memory) != set(initial):
             raise UserValueError(f"memory has {', '.join(memory)}; this policy takes {', '.join(initial)}.")
         for name, first in initial.items():
-            leaf = np.asarray(memory[name])
-            over = np.asarray(ended)
+            leaf, over = np.asarray(memory[name]), np.asarray(ended)
+            if leaf.ndim < first.ndim or leaf.shape[leaf.ndim - first.ndim :] != first.shape:
+                raise UserValueError(
+                    f"{name} has the shape {leaf.shape}; it takes {list(first.shape)}, with any further leading axes."
+                )
             after[name] = np.where(over.reshape((*over.shape, *[1] * (leaf.ndim - over.ndim))), first, leaf)
         return after
 

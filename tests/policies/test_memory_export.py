@@ -148,17 +148,25 @@ def test_a_recurrent_network_acts_from_a_file(kind: Any, names: list[str], file_
 
 
 def test_a_memory_of_another_kind_is_refused(tmp_path: Path) -> None:
-    def exported_of(kind: Any) -> Any:
-        algo = jaxrl.ppo(Repeat(), jaxrl.PPOConfig(num_envs=4, num_steps=4, hidden=(6,), memory=kind, memory_size=5))
+    def exported_of(**fields: Any) -> Any:
+        algo = jaxrl.ppo(Repeat(), jaxrl.PPOConfig(num_envs=4, num_steps=4, hidden=(6,), **fields))
         params = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), policy_shapes(algo))
-        return load_exported(export_policy(TrainedPolicy(algo, params), tmp_path / f"{kind}.safetensors"), algo)
+        return load_exported(
+            export_policy(TrainedPolicy(algo, params), tmp_path / f"{len(fields)}.safetensors", force=True), algo
+        )
 
-    gated, minimal, obs = exported_of("gru"), exported_of("mingru"), np.zeros(4, np.float32)
+    gated, minimal = (exported_of(memory=kind, memory_size=5) for kind in ("gru", "mingru"))
+    wider, plain, obs = exported_of(memory="gru", memory_size=7), exported_of(), np.zeros(4, np.float32)
     memory = minimal(obs, memory=minimal.initial_memory())[1]
     with pytest.raises(ValueError, match=r"^obs, .* give obs, memory\.mingru\.hidden; .* obs, memory\.gru\.hidden"):
         gated(obs, memory=memory)
     with pytest.raises(ValueError, match=r"^memory has memory\.mingru\.hidden; this policy takes memory\.gru\.hidden"):
         gated.remembered(memory, False)
+    with pytest.raises(ValueError, match=r"^memory\.gru\.hidden has the shape \(3, 7\); it takes \[5\], with any"):
+        gated.remembered(wider.initial_memory(3), np.ones(3, bool))
+    with pytest.raises(ValueError, match=r"^memory is None, but this policy remembers; it takes"):
+        gated.remembered(None, False)
+    assert plain.remembered(None, False) == {}
 
 
 def test_a_file_of_a_memory_without_its_kind_is_read(tmp_path: Path) -> None:
