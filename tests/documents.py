@@ -100,7 +100,7 @@ def parse_command(command: str) -> None:
         search_space.parse_space(parsed.space)
     elif name == "meta":
         parsed, start = parse_started(args, "meta", command_meta.HEADING, command_meta.options_class)
-        assert parsed.theta and start.configured(parsed)
+        assert parsed.theta and start.configured(parsed, args)
     elif name == "benchmark":
         command_parsing.parse(command_benchmark.COMMANDS[args[0]], args[1:], "jaxrl benchmark")
     else:

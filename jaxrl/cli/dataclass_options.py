@@ -89,11 +89,16 @@ def config_option(config: Any, text: str) -> list[tuple[str, Any, Any]]:
     return [("config", Annotated[made, tyro.conf.arg(help=text)], dataclasses.field(default_factory=made))]
 
 
-def config_of(options: Any, config: Any) -> Any:
+def config_of(options: Any, config: Any, args: Sequence[str]) -> Any:
     """Configuration from parsed options, of the type of `config`; None for an algorithm without one.
 
-    If the options change the memory, fields that they leave as they are, and that have no effect with that memory, have
-    their defaults.
+    If the options change the memory, fields without an option in `args` that have no effect with that memory have their
+    defaults.
+
+    Args:
+      options: Parsed options.
+      config: Configuration from which they start.
+      args: Words of the options.
     """
     if config is None:
         return None
@@ -102,7 +107,7 @@ def config_of(options: Any, config: Any) -> Any:
     same = {name: value for name, value in values.items() if _option_value(value) == getattr(options.config, name)}
     values = {**vars(options.config), **same}
     if "memory" in values and values["memory"] != config.memory:
-        unused = {*without_effect(values["memory"])} & same.keys()
+        unused = [name for name in without_effect(values["memory"]) if option_words(args, f"config.{name}") is None]
         values = {name: value for name, value in values.items() if name not in unused}
     return type(config)(**values)
 

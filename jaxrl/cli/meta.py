@@ -37,7 +37,7 @@ def run_meta(args: Sequence[str]) -> int:
       Exit status: 0, or 128 plus the number of the signal that stopped the command.
     """
     options, start = parse_started(args, "meta", HEADING, options_class)
-    algo, several = start.configured(options)
+    algo, several = start.configured(options, args)
     if several:
         path = next(iter(several))
         raise CommandError(f"--hparams.{path} takes one value here, at which its theta starts, or which stays")

@@ -65,10 +65,14 @@ class Start(NamedTuple):
         ]
         # fmt: on
 
-    def configured(self, options: Any) -> tuple[Algorithm, dict[str, list[Any]]]:
+    def configured(self, options: Any, args: Sequence[str]) -> tuple[Algorithm, dict[str, list[Any]]]:
         """The algorithm with the configuration and the hyper-parameters of parsed options.
 
         Fields and hyper-parameters of the preset without effect under this configuration are left out.
+
+        Args:
+          options: Parsed options.
+          args: Their words.
 
         Returns:
           Algorithm; hyper-parameters that have several values in the options.
@@ -76,7 +80,7 @@ class Start(NamedTuple):
         Raises:
           CommandError: A hyper-parameter of the options has no effect under this configuration.
         """
-        algo = algorithms.make(self.name, self.algo.env, config_of(options, self.algo.config))
+        algo = algorithms.make(self.name, self.algo.env, config_of(options, self.algo.config, args))
         fixed, several = split("hparams", options.hparams, self.hparams)
         for path in {**fixed, **several}:
             if getattr(algo.hparams, path) is None:

@@ -45,7 +45,7 @@ def run_search(args: Sequence[str]) -> int:
       Exit status: 0, or 128 plus the number of the signal that stopped the search.
     """
     options, start = parse_started(args, "search", HEADING, options_class)
-    algo, several = start.configured(options)
+    algo, several = start.configured(options, args)
     if several:
         path = next(iter(several))
         raise CommandError(f"--hparams.{path} takes one value here; use --space to search several")

@@ -118,7 +118,7 @@ def asked(
         raise CommandError("--for is an option of jaxrl plan, which plans for a device that need not be here")
     fields = functools.partial(options_class, unlisted=unlisted, further=further)
     options, start = parse_started(args, command, heading, fields)
-    algo, swept = start.configured(options)
+    algo, swept = start.configured(options, args)
     # One value of an environment's parameter is a sweep of length one, so that the run directory records it.
     fixed_params, swept_params = split("env", options.env, numbers_of(algo.env.default_params))
     paths = swept | {f"env.{path}": values for path, values in swept_params.items()}

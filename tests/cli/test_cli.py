@@ -446,6 +446,7 @@ def test_without_its_memory_a_preset_has_no_fields_of_memories(
 ) -> None:
     from jaxrl.cli.train import asked
 
+    preset: Any = jaxrl.preset(algorithm, environment).config
     config: Any = asked([algorithm, environment, "--config.memory", "none"], "train").algo.config
     names = left_out.split(" and ")
     assert config.memory == "none"
@@ -453,8 +454,15 @@ def test_without_its_memory_a_preset_has_no_fields_of_memories(
     have = "has" if len(names) == 1 else "have"
     assert f" without its {left_out}, which {have} no effect here (" in capsys.readouterr().out
     kept: Any = asked([algorithm, environment, "--config.memory", "lru"], "train").algo.config
-    assert kept == dataclasses.replace(jaxrl.preset(algorithm, environment).config, memory="lru")
+    assert kept == dataclasses.replace(preset, memory="lru")
     assert "no effect" not in capsys.readouterr().out
+
+
+def test_an_option_without_effect_is_refused_with_the_value_of_the_preset_too(capsys: pytest.CaptureFixture[str]):
+    words = ["train", "dqn", "memory/chain", "--config.memory", "none", "--config.sequence-length"]
+    for length in ("24", "32"):
+        refused = f"sequence_length has no effect on networks without a memory, got {length}; leave it out"
+        assert refused in failed(capsys, *words, length)
 
 
 @pytest.mark.parametrize("command", ["train", "plot", "evaluate", "render", "submit", "envs", "version"])
