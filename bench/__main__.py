@@ -54,6 +54,7 @@ BENCHMARKS = {
     "physical": Benchmark("--tasks motor/dc --num-envs 2 --steps 256 --rounds 1 --no-peers", peers=("gem",)),
     "randomise": Benchmark("--tasks cartpole --seeds 1 --env-steps 512 --rounds 1"),
     "memory_learners": Benchmark("--learners dqn --memories gru --seeds 1 --env-steps 64 --rounds 1"),
+    "memory_shares": Benchmark("--memories gru --seeds 1 --rounds 1 --iterations 1"),
     "adapters": Benchmark("--num-envs 2 --steps 2 --rounds 1"),
     "evolution": Benchmark("--populations 4 --strategies open-es --hidden 4 --rounds 1"),
     "advantages": Benchmark("--rounds 1 --seeds 1 --iterations 1"),

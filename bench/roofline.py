@@ -194,14 +194,16 @@ def training(num_seeds: int, rounds: int, share: int, name: str = "ppo") -> Work
     return of_runs(title, short, runs_of(algo, num_seeds), of_all, max(share // num_seeds, 1), rounds)
 
 
+def ppo_with(memory: str, **fields: Any) -> jaxrl.Algorithm:
+    """PPO on memory/repeat-first with a memory of `MEMORIES`, and the fields of the preset on CartPole."""
+    config = dataclasses.replace(jaxrl.preset("ppo", "cartpole").config, **MEMORIES[memory] | fields)
+    return jaxrl.preset("ppo", "memory/repeat-first")._replace(config=config).algo
+
+
 def memories(report: Report, num_seeds: int, rounds: int, iterations: int, env_steps: int) -> str:
     """Add the table of PPO with each memory; returns its summary."""
-    config = jaxrl.preset("ppo", "cartpole").config
-    preset = jaxrl.preset("ppo", "memory/repeat-first")
-    algos = {
-        memory: preset._replace(config=dataclasses.replace(config, **fields)).algo
-        for memory, fields in MEMORIES.items()
-    }
+    algos = {memory: ppo_with(memory) for memory in MEMORIES}
+    config = algos["none"].config
     sides: dict[str, Runs] = {}
     compilation: dict[str, float] = {}
     wall: dict[str, list[float]] = {memory: [] for memory in algos}
