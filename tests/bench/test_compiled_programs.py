@@ -76,11 +76,3 @@ def test_every_algorithm_is_compiled():
 
 def test_the_page_has_the_stored_table():
     assert accelerator_page.tables(TABLE) in accelerator_page.PAGE.read_text()
-
-
-def test_a_lower_number_of_kernels_is_accepted_and_a_higher_one_only_if_asked():
-    record: dict[str, Any] = {"kernels": 120}
-    assert accelerators.accepted(record, None, accept=False) == 120
-    assert accelerators.accepted(record, {"accepted": 100}, accept=False) == 100
-    assert accelerators.accepted(record, {"accepted": 150}, accept=False) == 120
-    assert accelerators.accepted(record, {"accepted": 100}, accept=True) == 120
