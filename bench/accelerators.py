@@ -20,7 +20,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,8 @@ def main() -> None:
     wanted = [each for each in selected if arguments.again or before.get(str(each), {}).get("source") != here]
     missed = []
     with ThreadPoolExecutor(arguments.processes) as threads:
-        for i, (cell, record, error) in enumerate(threads.map(compiled, wanted)):
+        for i, done in enumerate(as_completed([threads.submit(compiled, cell) for cell in wanted])):
+            cell, record, error = done.result()
             if record is None:
                 missed.append(f"{cell} does not compile: {error}")
                 print(missed[-1], flush=True)

@@ -1,6 +1,7 @@
 """The command that compiles programs for absent accelerators, with a compiler that has an answer for every cell."""
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,3 +57,21 @@ def test_a_cell_that_does_not_compile_keeps_its_row(command: Callable[..., dict[
     with pytest.raises(SystemExit, match=f"{FIRST} does not compile: no memory"):
         command("--again", kernels=None)
     assert json.loads(accelerators.TABLE.read_text()) == table
+
+
+def test_a_cell_is_stored_while_an_earlier_one_is_still_compiled(
+    command: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+):
+    stored = accelerators.stored
+
+    def slow(cell: Cell) -> tuple[Cell, dict[str, Any] | None, str]:
+        deadline = time.monotonic() + 4
+        while cell == FIRST and str(SECOND) not in stored() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return cell, ROW | {"others": len(stored())}, ""
+
+    monkeypatch.setattr(accelerators, "compiled", slow)
+    monkeypatch.setattr("sys.argv", ["accelerators.py", "--only", "ppo", "--targets", "h100", "--processes", "2"])
+    accelerators.main()
+    assert stored()[str(FIRST)]["others"] > 0
+    assert list(stored())[:2] == [str(FIRST), str(SECOND)]
