@@ -98,6 +98,20 @@ def grown(table: Mapping[str, Mapping[str, Any]], names: Collection[str]) -> lis
     ]
 
 
+def available(cases: Collection[str]) -> str:
+    """Targets and numbers of runs of some cases, as text."""
+    runs: dict[str, set[int]] = {}
+    for cell in cells():
+        if cell.case in cases:
+            runs.setdefault(cell.target, set()).add(cell.runs)
+    text = "; ".join(f"{target} with {_numbers(each)}" for target, each in runs.items())
+    return f"the cells of {', '.join(cases)} are {text}"
+
+
+def _numbers(runs: Collection[int]) -> str:
+    return f"{' or '.join(map(str, sorted(runs))) or 'any number of'} runs"
+
+
 def main() -> None:
     """Compile the cells, store them, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -121,6 +135,9 @@ def main() -> None:
         and cell.target in arguments.targets
         and cell.runs in (arguments.runs or [cell.runs])
     ]
+    if not selected:
+        asked = f"{', '.join(arguments.targets)} with {_numbers(arguments.runs or [])}"
+        parser.error(f"--targets and --runs must select a cell, got {asked}; {available(arguments.only)}")
     wanted = [each for each in selected if arguments.again or before.get(str(each), {}).get("source") != here]
     missed = []
     with ThreadPoolExecutor(arguments.processes) as threads:

@@ -75,3 +75,21 @@ def test_a_cell_is_stored_while_an_earlier_one_is_still_compiled(
     accelerators.main()
     assert stored()[str(FIRST)]["others"] > 0
     assert list(stored())[:2] == [str(FIRST), str(SECOND)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--runs", "1024"], "got h100 with 1024 runs; the cells of ppo are h100 with 1 or 256 or 4096 runs; tpu-v5e"),
+        (
+            ["--only", "sac", "td3", "--targets", "t4"],
+            "got t4 with any number of runs; the cells of sac, td3 are h100 with 256 runs; tpu-v5e with 256 runs",
+        ),
+    ],
+)
+def test_a_selection_without_a_cell_is_refused(
+    options: list[str], message: str, command: Callable[..., dict[str, Any]], capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit, match="2"):
+        command(*options)
+    assert message in capsys.readouterr().err
