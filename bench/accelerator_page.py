@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from jaxrl.results.format import counted
 from jaxrl.results.text_tables import markdown_row
 from jaxrl.runtime.accelerators.targets import TARGETS
 from jaxrl.runtime.machine.memory import size
@@ -36,12 +37,18 @@ def tables(table: Mapping[str, Mapping[str, Any]]) -> str:
     """Rows of all cells in Markdown, and the versions that they were compiled from."""
     rows = [markdown_row(COLUMNS), "|---" * len(COLUMNS) + "|"]
     rows += [markdown_row(_cells(name, record)) for name, record in table.items()]
-    versions = sorted({record["jax"] for record in table.values()})
-    sources: dict[str, int] = {}
-    for record in table.values():
-        sources[record["source"]] = sources.get(record["source"], 0) + 1
-    several = "" if len(sources) == 1 else f" from {len(sources)} versions of the library's files"
-    return "\n".join([f"jax {', '.join(versions)}, {len(table)} compilations{several}.", "", *rows])
+    return "\n".join([origin(table), "", *rows])
+
+
+def origin(table: Mapping[str, Mapping[str, Any]]) -> str:
+    """Sentences on the versions and days of the rows."""
+    versions, days, sources = (sorted({row[key] for row in table.values()}) for key in ("jax", "date", "source"))
+    when = days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
+    return (
+        f"jax {', '.join(versions)}, {counted(len(table), 'compilation')} of {when}, from "
+        f"{counted(len(sources), 'version')} of the library's files ({', '.join(sources)}). "
+        "Programs of the present code may differ: these figures predate every later change of the library."
+    )
 
 
 def _cells(name: str, record: Mapping[str, Any]) -> list[str]:

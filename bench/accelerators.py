@@ -21,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -147,7 +148,7 @@ def main() -> None:
                 missed.append(f"{cell} does not compile: {error}")
                 print(missed[-1], flush=True)
                 continue
-            record |= {"source": here, "jax": jax.__version__}
+            record |= {"source": here, "jax": jax.__version__, "date": date.today().isoformat()}
             record["accepted"] = accepted(record, before.get(str(cell)))
             store(str(cell), record)
             line = f"{i + 1} of {len(wanted)}: {cell}: {record['kernels']:,.0f} kernels, {record['seconds']:.0f} s"

@@ -76,3 +76,13 @@ def test_every_algorithm_is_compiled():
 
 def test_the_page_has_the_stored_table():
     assert accelerator_page.tables(TABLE) in accelerator_page.PAGE.read_text()
+
+
+def test_the_page_states_the_days_and_the_versions_of_its_rows():
+    days = (("2026-11-27", "b"), ("2026-12-01", "a"))
+    rows = [{"jax": "0.10.2", "date": day, "source": source} for day, source in days]
+    both, one = ({str(i): row for i, row in enumerate(some)} for some in (rows, rows[:1]))
+    assert "2 compilations of 2026-11-27 to 2026-12-01, from 2 versions" in accelerator_page.origin(both)
+    assert "1 compilation of 2026-11-27, from 1 version of the library's files (b)" in accelerator_page.origin(one)
+    assert "predate every later change" in accelerator_page.origin(one)
+    assert accelerator_page.origin(TABLE) in accelerator_page.PAGE.read_text()
