@@ -7,7 +7,6 @@ from typing import Any
 from jaxrl.results.format import counted
 from jaxrl.results.text_tables import markdown_row
 from jaxrl.runtime.accelerators.targets import TARGETS
-from jaxrl.runtime.machine.memory import size
 
 PAGE = Path(__file__).resolve().parents[1] / "docs/results/accelerators.md"
 BEGIN, END = "<!-- accelerators:begin -->", "<!-- accelerators:end -->"
@@ -22,6 +21,10 @@ COLUMNS = (
     "Traffic",
     "Operations",
 )
+# Base and units of sizes in memory, of bytes that are moved, and of operations.
+MEMORY = 1024, ("B", "KiB", "MiB", "GiB")
+TRAFFIC = 1000, ("B", "kB", "MB", "GB", "TB")
+OPERATIONS = 1000, ("", "k", "M", "G", "T")
 
 __all__ = ["tables", "write_page"]
 
@@ -51,6 +54,20 @@ def origin(table: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
+def three_digits(number: float, base: int, units: tuple[str, ...]) -> str:
+    """A number to three significant digits, in the first unit in which it is below 1,000; the first is a whole number.
+
+    Args:
+      number: Number, at least 0.
+      base: Factor between a unit and the one before it.
+      units: Units, the smallest first.
+    """
+    power = 0
+    while number >= 999.5 and power < len(units) - 1:
+        number, power = number / base, power + 1
+    return f"{number:.0f} {units[power]}" if power == 0 else f"{f'{number:#.3g}'.rstrip('.')} {units[power]}"
+
+
 def _cells(name: str, record: Mapping[str, Any]) -> list[str]:
     case, target, runs = name.split("/")
     at = TARGETS[target]
@@ -59,9 +76,9 @@ def _cells(name: str, record: Mapping[str, Any]) -> list[str]:
         at.label,
         f"{int(runs):,}",
         f"{record['seconds']:.0f} s",
-        size(record["state"]),
-        size(max(record["temporary"].values())),
+        three_digits(record["state"], *MEMORY),
+        three_digits(max(record["temporary"].values()), *MEMORY),
         f"{record['kernels']:,.0f}",
-        f"{record['bytes'] / 1e9:,.2f} GB",
-        f"{record['operations'] / 1e9:,.1f} G",
+        three_digits(record["bytes"], *TRAFFIC),
+        three_digits(record["operations"], *OPERATIONS).rstrip(),
     ]

@@ -86,3 +86,19 @@ def test_the_page_states_the_days_and_the_versions_of_its_rows():
     assert "1 compilation of 2026-11-27, from 1 version of the library's files (b)" in accelerator_page.origin(one)
     assert "predate every later change" in accelerator_page.origin(one)
     assert accelerator_page.origin(TABLE) in accelerator_page.PAGE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0 B"),
+        (368, "368 B"),
+        (1_000, "0.977 KiB"),
+        (110_052, "107 KiB"),
+        (4_713_856, "4.50 MiB"),
+        (4_735_724, "4.52 MiB"),
+        (1_047_900, "0.999 MiB"),
+    ],
+)
+def test_sizes_on_the_page_have_three_digits(number: int, text: str):
+    assert accelerator_page.three_digits(number, *accelerator_page.MEMORY) == text
