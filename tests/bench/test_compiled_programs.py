@@ -102,3 +102,14 @@ def test_the_page_states_the_days_and_the_versions_of_its_rows():
 )
 def test_sizes_on_the_page_have_three_digits(number: int, text: str):
     assert accelerator_page.three_digits(number, *accelerator_page.MEMORY) == text
+
+
+def test_the_page_says_which_aims_are_reached():
+    row = {"state": 110_000, "temporary": {"advance": 440_000, "init": 9}, "kernels": 25_000, "bytes": 4.95e9}
+    table = {aim.name: row for aim in accelerator_page.AIMS}
+    *_, crowd, kernels, traffic, minatar, reinforce = accelerator_page.aims(table)
+    assert crowd == "| crowd, NVIDIA H100 80GB, 256 runs | kernels | 25,000 | 25,000 | yes |"
+    assert "| 1,500 | 25,000 | no |" in kernels
+    assert "| 19.3 MB | 19.3 MB | yes |" in traffic
+    assert "| 8.00 MiB | 430 KiB | yes |" in minatar
+    assert "| 4.00 x the state | 4.00 x the state | yes |" in reinforce
