@@ -1,29 +1,16 @@
-"""Absent accelerators: what is read in the texts of their programs, bounds, plans, and messages."""
+"""Absent accelerators: what is read in the texts of their programs, and bounds on the time that these take."""
 
-import dataclasses
-import importlib.util
-import os
-from types import SimpleNamespace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from chaotic_algorithm import PER_ITERATION, wandering
 
-import envs
-import jaxrl
-from jaxrl.cli.main import main
-from jaxrl.runtime.accelerators import absent_device as absent
 from jaxrl.runtime.accelerators.bounds import Bound, bound_of, of_an_iteration
 from jaxrl.runtime.accelerators.figures import Figures, figures
 from jaxrl.runtime.accelerators.program_text import read_program
-from jaxrl.runtime.accelerators.targets import KERNEL_SECONDS, TARGETS, named_target
-from jaxrl.runtime.layout import compiler_options, plan_layout
-from jaxrl.runtime.machine.memory import GIB, MIB
-from jaxrl.runtime.plan.planner import Planner, Sizes
-from jaxrl.runtime.training import points_of, training_call
+from jaxrl.runtime.accelerators.targets import KERNEL_SECONDS, TARGETS
 
 # Shortened text of a compiler: a product, one by a library with its workspace, a fusion that reads one row of an array,
 # one that replaces a row of another, and copies into the chip's own memory and out of it.
@@ -235,85 +222,3 @@ def test_a_loop_whose_length_the_data_decides_is_empty_in_a_bound():
     program = read_program(jax.jit(advance).lower(np.zeros((32, 32), np.float32), 0, 1).compile().as_text())
     assert of_an_iteration(program).operations >= 2 * 32**3
     assert of_an_iteration(program, inner=0).operations < 2 * 32**3
-
-
-def planner_on(monkeypatch: pytest.MonkeyPatch, name: str, num_runs: int, memory: str | None = None) -> Planner:
-    """Planner of a call on a device that stands for a target."""
-    device: Any = SimpleNamespace(platform="gpu", device_kind="some GPU")
-    device = type("Device", (), vars(device))()
-    monkeypatch.setitem(absent._TARGETS, device, TARGETS[name])
-    algo = wandering()
-    points = points_of(algo, 4 * PER_ITERATION, 2, 2)
-    call = training_call(algo, None, seeds=list(range(num_runs)), points=points, eval_episodes=2)
-    layout = plan_layout(num_runs, 8, None)._replace(devices=(device,))
-    return Planner.of(call, layout, memory)
-
-
-SIZES = Sizes(100 * MIB, 0, 0, 0, 0, 0, advancing=GIB, evaluating=MIB, block=8)
-
-
-def test_a_plan_for_a_target_takes_four_fifths_of_the_memory_that_jax_reserves(monkeypatch: pytest.MonkeyPatch):
-    planner = planner_on(monkeypatch, "t4", 80)
-    assert planner.limit is not None
-    assert planner.limit == int(0.8 * int(0.75 * 15_360 * MIB))
-    planned = planner.at(SIZES, 8, 1, process=0)
-    assert planned.memory == 80 * 100 * MIB + GIB
-    assert planned.most_runs == (planner.limit - GIB) // (8 * 100 * MIB) * 8 == 80
-    assert "fits          up to 80 runs, whose blocks take turns" in str(planned)
-    assert planner_on(monkeypatch, "t4", 80, "2GiB").limit == 2 * GIB
-    assert planner_on(monkeypatch, "t4", 80, "90GiB").limit == int(0.75 * 15_360 * MIB)
-
-
-def test_a_plan_shows_the_bound_in_place_of_the_memory_of_the_host(monkeypatch: pytest.MonkeyPatch):
-    planned = planner_on(monkeypatch, "t4", 8).at(SIZES, 8, 1, process=0)
-    assert "host memory" in str(planned)
-    shown = str(dataclasses.replace(planned, bound=bound_of(PROGRAM, TARGETS["t4"], 1, 1)))
-    assert "host memory" not in shown
-    assert "arithmetic" in shown
-
-
-def test_kernels_of_an_absent_gpu_are_not_tried_out(monkeypatch: pytest.MonkeyPatch):
-    planner = planner_on(monkeypatch, "h100", 8)
-    assert compiler_options(planner.layout.devices[0]) == {"xla_gpu_autotune_level": 0}
-    assert absent.compiler_options_of(TARGETS["tpu-v6e"]) == {}
-
-
-def test_a_target_must_be_known(capsys: pytest.CaptureFixture[str]):
-    with pytest.raises(ValueError, match=r"target must be one of t4, .*, got 'H10'; did you mean 'h100'\?"):
-        named_target("H10")
-    with pytest.raises(ValueError, match=r"target must be one of t4, .*, got 5$"):
-        named_target(5)
-    with pytest.raises(ValueError, match="devices has no effect with target"):
-        jaxrl.plan("ppo", "cartpole", target="t4", devices=["cpu:0"])
-    assert main(["plan", "ppo", "cartpole", "--for", "v5e"]) == 2
-    assert "--for must be one of t4" in capsys.readouterr().err
-    assert main(["plan", "ppo", "cartpole", "--for", "t4", "--devices", "cpu:0"]) == 2
-    assert "--devices has no effect with --for" in capsys.readouterr().err
-    assert main(["train", "ppo", "cartpole", "--for", "t4"]) == 2
-    assert "--for is an option of jaxrl plan" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(("target", "extra"), [("t4", "cuda12"), ("tpu-v5e", "tpu")])
-def test_a_missing_compiler_is_one_sentence(target: str, extra: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    absent._device.cache_clear()
-    with pytest.raises(ImportError, match=rf"a plan for {target} needs .*: pip install '\.\[{extra}\]'"):
-        jaxrl.plan("ppo", "cartpole", target=target)
-
-
-def test_several_compilations_have_no_target(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jaxrl.runtime.plan_call.absent_device", lambda target: jax.devices()[0])
-    env = envs.make("cartpole")
-    algos = [jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=count)) for count in (2, 4)]
-    with pytest.raises(ValueError, match="target takes algorithms that share one compilation, got 2"):
-        jaxrl.plan(algos, env_steps=1000, target="t4")
-
-
-def test_the_environment_of_a_process_is_restored(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("TPU_ACCELERATOR_TYPE", "mine")
-    monkeypatch.delenv("TPU_SKIP_MDS_QUERY", raising=False)
-    with absent._environment({"TPU_ACCELERATOR_TYPE": "v6e-4", "TPU_SKIP_MDS_QUERY": "1"}):
-        assert os.environ["TPU_ACCELERATOR_TYPE"] == "v6e-4"
-        assert os.environ["TPU_SKIP_MDS_QUERY"] == "1"
-    assert os.environ["TPU_ACCELERATOR_TYPE"] == "mine"
-    assert "TPU_SKIP_MDS_QUERY" not in os.environ

@@ -33,7 +33,8 @@ class Plan:
         `states` do.
       replay: Replay buffer of a run, as text; None without one.
       seconds: Expected duration of the runs in seconds, None where nothing was measured.
-      most_runs: Largest number of runs that fit into memory at a time, in blocks of this width; None without a limit.
+      most_runs: Largest number of runs that fit into the memory of one device at a time, in blocks of this width; None
+        without a limit, and on the host.
       bound: Lower bound on the time on a target; None for the devices of this machine.
     """
 
@@ -138,8 +139,9 @@ class Plan:
         }
         if self.replay is not None:
             lines["replay"] = self.replay
-        if self.most_runs is not None and not self.on_host:
-            lines["fits"] = f"up to {counted(self.most_runs, 'run')}, whose blocks take turns"
+        if self.most_runs is not None:
+            where = " on each device" if self.num_devices > 1 else ""
+            lines["fits"] = f"up to {counted(self.most_runs, 'run')}{where}, whose blocks take turns"
         if self.bound is not None:
             lines |= self.bound.lines()
         elif not self.on_host:

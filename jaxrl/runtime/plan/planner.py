@@ -185,13 +185,25 @@ class Planner:
         )
 
     def _most_runs(self, sizes: Sizes, block: int, here: int) -> int | None:
-        """Largest number of runs that a device's memory holds in blocks of a given width; None without a limit."""
-        if self.limit is None:
+        """Largest number of runs that a device's memory holds in blocks of a given width, as `at` counts it.
+
+        Args:
+          sizes: Sizes of compiled programs.
+          block: Block width.
+          here: Number of threads of the device.
+
+        Returns:
+          Number of runs; None without a limit, and on the host, where results take memory as well.
+        """
+        if self.limit is None or self.on_host:
             return None
-        programs = here * max(sizes.advancing, sizes.evaluating) * block / sizes.block
-        of_run = sizes.state + sizes.arguments + sizes.metrics + sizes.kept
-        of_block = block * of_run + sizes.arrays + sizes.evaluated_arrays
-        return max(int((self.limit - programs) // max(of_block, 1)), 0) * block
+        wider = block / sizes.block
+        of_block = block * (sizes.state + sizes.arguments) + sizes.arrays
+        evaluated = of_block + block * (sizes.metrics + sizes.kept) + sizes.evaluated_arrays
+        # Metrics and policies are there in evaluations alone, and each phase has a program of its own.
+        phases = [(sizes.advancing, of_block), (sizes.evaluating, evaluated)]
+        blocks = min((self.limit - int(here * program * wider)) // max(here * each, 1) for program, each in phases)
+        return max(blocks, 0) * here * block
 
     def compiled(
         self, call: Call, layout: Layout, num_parts: int, precision: str = "default"

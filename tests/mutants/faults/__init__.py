@@ -2,7 +2,7 @@
 
 from planting import Fault
 
-from faults import algorithms, bandits, discounts, environments, learning, meta, policies, releases, statistics
+from faults import algorithms, bandits, discounts, environments, learning, meta, policies, releases, runtime, statistics
 
 AREAS: dict[str, tuple[Fault, ...]] = {
     "learning": learning.FAULTS,
@@ -14,4 +14,5 @@ AREAS: dict[str, tuple[Fault, ...]] = {
     "meta": meta.FAULTS,
     "policies": policies.FAULTS,
     "releases": releases.FAULTS,
+    "runtime": runtime.FAULTS,
 }
