@@ -87,6 +87,11 @@ def target_of(kind: str) -> Any:
     return next((each for each in TARGETS.values() if each.name.upper() in words), None)
 
 
+def blocks_in_turn(planned: Any) -> int:
+    """Number of blocks that the device with the most of them computes one after another, at least."""
+    return -(-planned.num_runs // (planned.block * planned.num_devices))
+
+
 def train_once(workload: Workload, runs: int, env_steps: int) -> dict[str, Any]:
     """Train, and return the figures."""
     import jax
@@ -122,7 +127,7 @@ def train_once(workload: Workload, runs: int, env_steps: int) -> dict[str, Any]:
         text = programs.executables["advance"][layout.devices[0]].as_text()
         figures["planned"] = planned.memory
         if (target := target_of(device.device_kind)) is not None:
-            bound = bound_of(text, target, int(call.points[-1]), -(-runs // planned.block))
+            bound = bound_of(text, target, int(call.points[-1]), blocks_in_turn(planned))
             figures |= {"bound": bound.seconds, "kernels": bound.iteration.kernels, "estimate": bound.kernel_seconds}
     attrs = result.metrics.attrs
     compile_seconds = figures.pop("planning_seconds", 0.0) + attrs["compile_seconds"]

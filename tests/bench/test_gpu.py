@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,3 +43,12 @@ UNKNOWN = ("NVIDIA A100-SXM4-80GB", "NVIDIA L40S", "NVIDIA A10G", "NVIDIA B200")
 @pytest.mark.parametrize(("kind", "name"), [*KINDS.items(), ("cpu", "h100"), *((kind, None) for kind in UNKNOWN)])
 def test_the_bound_is_that_of_the_device(kind: str, name: str | None):
     assert gpu.target_of(kind) is (None if name is None else TARGETS[name])
+
+
+@pytest.mark.parametrize(
+    ("seeds", "block", "devices", "blocks"),
+    [(64, 64, 1, 1), (10_000, 4096, 1, 3), (10_000, 1250, 8, 1), (10_001, 1250, 8, 2), (20_000, 1250, 8, 2)],
+)
+def test_blocks_of_several_devices_do_not_wait_for_each_other(seeds: int, block: int, devices: int, blocks: int):
+    planned = SimpleNamespace(num_runs=seeds, block=block, num_devices=devices)
+    assert gpu.blocks_in_turn(planned) == blocks
