@@ -13,6 +13,7 @@ from jaxrl import presets
 from jaxrl.algorithms.off_policy import OffPolicyState
 from jaxrl.algorithms.registry import rebuilt
 from jaxrl.bandits.runner import bandit_call
+from jaxrl.learning.cells import CELLS
 from jaxrl.runtime.accelerators.absent_device import absent_device
 from jaxrl.runtime.accelerators.bounds import of_an_iteration
 from jaxrl.runtime.accelerators.program_text import Program, read_program
@@ -35,7 +36,7 @@ PRESETS = {
 }
 # Changes of a preset's configuration.
 CHANGED: Mapping[str, tuple[tuple[str, str], Mapping[str, Any]]] = {
-    **{memory: (("ppo", "memory/repeat-first"), {"memory": memory}) for memory in ("gru", "lstm", "lru")},
+    **{memory: (("ppo", "memory/repeat-first"), {"memory": memory}) for memory in CELLS},
     "heads": (("dqn", "cartpole"), {"heads": "joint"}),
     "prioritised": (("dqn", "cartpole"), {"replay": "prioritised"}),
 }

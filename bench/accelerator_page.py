@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.accelerator_cases import RUNS
+from bench.accelerator_cases import RUNS, cells
 from jaxrl.results.format import counted
 from jaxrl.results.text_tables import markdown_row
 from jaxrl.runtime.accelerators.targets import TARGETS
@@ -85,7 +85,13 @@ def tables(table: Mapping[str, Mapping[str, Any]]) -> str:
     """Rows of all cells in Markdown, their versions, and the aims beside what was reached."""
     rows = [markdown_row(COLUMNS), "|---" * len(COLUMNS) + "|"]
     rows += [markdown_row(_cells(name, record)) for name, record in table.items()]
-    return "\n".join([origin(table), "", *rows, "", *aims(table)])
+    return "\n".join([origin(table), *missing(table), "", *rows, "", *aims(table)])
+
+
+def missing(table: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Sentence that names the cells without a row; none if there are no such cells."""
+    absent = [f"`{cell}`" for cell in cells() if str(cell) not in table]
+    return [f"Not compiled yet: {', '.join(absent)}."] if absent else []
 
 
 def aims(table: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -1,11 +1,13 @@
 """Laws of the programs that were compiled for absent accelerators, held of the stored table."""
 
-from typing import Any
+import re
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 from bench import accelerator_cases as cases
 from bench import accelerator_page, accelerators
+from jaxrl.learning.network_config import NetworkConfig
 
 TABLE = accelerators.stored()
 ROWS = pytest.mark.parametrize("name", TABLE)
@@ -56,16 +58,34 @@ def test_neither_kernels_nor_memory_of_a_run_grow_with_the_runs(name: str):
     assert most["state"] == usual["state"]
 
 
-@pytest.mark.parametrize("case", cases.CASES)
+def on_both() -> list[str]:
+    """Cases with a row for a GPU and for a TPU."""
+    return [case for case in cases.CASES if {str(cases.Cell(case, at, cases.RUNS)) for at in cases.USUAL} <= set(TABLE)]
+
+
+@pytest.mark.parametrize("case", on_both())
 def test_a_program_has_as_many_operations_on_a_tpu_as_on_a_gpu(case: str):
     gpu, tpu = (TABLE[str(cases.Cell(case, target, cases.RUNS))]["operations"] for target in cases.USUAL)
     assert gpu / SPREAD_OF_OPERATIONS <= tpu <= gpu * SPREAD_OF_OPERATIONS
 
 
-def test_the_table_has_its_cells_in_order_and_every_case_on_both_kinds_of_devices():
+def test_the_table_has_its_cells_in_order_and_the_page_names_those_that_it_lacks():
     known = [str(cell) for cell in cases.cells()]
     assert list(TABLE) == [name for name in known if name in TABLE]
-    assert {str(cases.Cell(case, target, cases.RUNS)) for case in cases.CASES for target in cases.USUAL} <= set(TABLE)
+    lacks = [f"`{name}`" for name in known if name not in TABLE]
+    page = accelerator_page.PAGE.read_text()
+    assert re.findall("`[^`]*/[^`]*/[0-9]+`", page) == lacks
+    rows: dict[str, dict[str, Any]] = {name: {} for name in known}
+    assert accelerator_page.missing(rows) == []
+    del rows["ppo/h100/256"]
+    assert accelerator_page.missing(rows) == ["Not compiled yet: `ppo/h100/256`."]
+
+
+def test_every_memory_is_a_case():
+    kinds = set(get_args(get_type_hints(NetworkConfig)["memory"])) - {"none"}
+    for kind in kinds:
+        assert cases.CHANGED[kind] == (("ppo", "memory/repeat-first"), {"memory": kind})
+        assert cases.call_of(kind).attrs["environment"] == "memory/repeat-first"
 
 
 def test_every_algorithm_is_compiled():
