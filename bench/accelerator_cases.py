@@ -1,8 +1,9 @@
 """Programs of `train` that are compiled for absent accelerators, and what is recorded of each."""
 
 import dataclasses
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -48,7 +49,7 @@ EVERYWHERE = ("ppo", "dqn", "crowd")
 RUNS, FEWEST, MOST = 256, 1, 4096
 USUAL, OTHERS = ("h100", "tpu-v5e"), ("t4", "a100", "tpu-v6e")
 
-__all__ = ["CASES", "Cell", "cells", "measured"]
+__all__ = ["CASES", "Cell", "cells", "measured", "sizes_of_buffer", "whole_arrays"]
 
 
 class Cell(NamedTuple):
@@ -103,7 +104,7 @@ def measured(cell: Cell) -> dict[str, Any]:
     memory = {name: executable.memory_analysis() for name, executable in executables.items()}
     work = of_an_iteration(texts["advance"])
     state = sizes.state * cell.runs
-    buffer = _largest_of_buffer(compiled.run_shapes)
+    buffer = sizes_of_buffer(compiled.run_shapes)
     return {
         "seconds": round(seconds, 1),
         "state": sizes.state,
@@ -114,18 +115,23 @@ def measured(cell: Cell) -> dict[str, Any]:
         "doubles": sum(_doubles(text) for text in texts.values()),
         "host": sorted({name for text in texts.values() for name in _on_host(text)}),
         "aliased": min(memory[name].alias_size_in_bytes for name in ("advance", "evaluate")) / max(state, 1),
-        "buffer": buffer,
-        "copied": _as_large_as("copy", texts["advance"], buffer),
-        "selected": _as_large_as("select", texts["advance"], buffer),
+        "buffer": max(buffer, default=0),
+        "copied": whole_arrays(("copy", "copy-start"), texts["advance"], buffer),
+        "selected": whole_arrays(("select",), texts["advance"], buffer),
     }
 
 
-def _largest_of_buffer(run_shapes: Any) -> int:
-    """Bytes of the largest array of a block's replay buffer; 0 without one."""
+def sizes_of_buffer(run_shapes: Any) -> list[int]:
+    """Bytes of each array of a block that has an entry for every slot of a replay buffer; none without a buffer."""
     state = getattr(run_shapes, "state", None)
     if not isinstance(state, OffPolicyState):
-        return 0
-    return max(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(state.buffer))
+        return []
+    of_slots: list[Any] = [state.buffer]
+    if state.priorities is not None:
+        of_slots.append(state.priorities.leaves)
+    if state.memories is not None:
+        of_slots += [state.memories.policy, state.memories.critics]
+    return [leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(of_slots)]
 
 
 def _doubles(program: Program) -> int:
@@ -141,7 +147,14 @@ def _on_host(program: Program) -> list[str]:
     return waiting + [each.opcode for each in program.instructions() if each.opcode in HOST_OPERATIONS]
 
 
-def _as_large_as(opcode: str, program: Program, size: int) -> int:
-    """Number of operations of a kind whose result is as large as the replay buffer's largest array."""
-    of_kind = (each for each in program.instructions() if each.opcode == opcode)
-    return sum(size > 0 and max((array.bytes for array in each.arrays), default=0) >= size for each in of_kind)
+def whole_arrays(opcodes: Collection[str], program: Program, sizes: Collection[int]) -> int:
+    """Number of operations of some kinds on a whole array of a replay buffer, or on one larger than all of these.
+
+    Args:
+      opcodes: Kinds of operations.
+      program: Program.
+      sizes: Bytes of the arrays.
+    """
+    largest = max(sizes, default=math.inf)
+    results = [{array.bytes for array in each.arrays} for each in program.instructions() if each.opcode in opcodes]
+    return sum(any(size in sizes or size >= largest for size in each) for each in results)
