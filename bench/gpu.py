@@ -82,7 +82,7 @@ def target_of(kind: str) -> Any:
     words = kind.upper().replace("-", " ").split()
     if "CPU" in words:
         return TARGETS["h100"]
-    if "A100" in words and "80GB" in words:  # a faster memory than that of 40 GB
+    if "NVL" in words or ("A100" in words and "80GB" in words):  # faster memories than those of H100 SXM and of 40 GB
         return None
     return next((each for each in TARGETS.values() if each.name.upper() in words), None)
 

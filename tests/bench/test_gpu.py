@@ -37,7 +37,7 @@ def test_a_workload_that_does_not_end_in_time_is_missing():
 
 
 KINDS = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100", "Tesla T4": "t4", "NVIDIA A100-SXM4-40GB": "a100"}
-UNKNOWN = ("NVIDIA A100-SXM4-80GB", "NVIDIA L40S", "NVIDIA A10G", "NVIDIA B200")
+UNKNOWN = ("NVIDIA A100-SXM4-80GB", "NVIDIA H100 NVL", "NVIDIA L40S", "NVIDIA A10G", "NVIDIA B200")
 
 
 @pytest.mark.parametrize(("kind", "name"), [*KINDS.items(), ("cpu", "h100"), *((kind, None) for kind in UNKNOWN)])
