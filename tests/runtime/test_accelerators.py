@@ -198,7 +198,7 @@ def test_the_bound_is_the_larger_of_its_terms():
     assert bound.arithmetic_seconds == pytest.approx(30 * 2e-3)
     assert bound.seconds == bound.arithmetic_seconds
     lines = bound.lines()
-    assert lines["kernels"] == "100 in each of 10 iterations of 3 blocks: about 0.0 s, as on an H100"
+    assert lines["kernels"] == "100 in each of 10 iterations of 3 blocks: about 0.0 s, as on an H200"
     assert "5 GB in each iteration, 320 MB of them beyond the cache" in lines["traffic"]
     assert "bound from the compiled program, not a measurement" in lines["time"]
 

@@ -55,7 +55,7 @@ class Bound(NamedTuple):
         """The bound, its terms and the estimate, as text by name."""
         work = self.iteration
         each = f"in each of {self.iterations:,} iterations of {counted(self.blocks, 'block')}"
-        about = f": about {duration(self.kernel_seconds)}, as on an H100" if self.target.kernel_seconds else ""
+        about = f": about {duration(self.kernel_seconds)}, as on an H200" if self.target.kernel_seconds else ""
         beyond = f", {_giga(work.uncached)}B of them beyond the cache" if self.target.cache else ""
         return {
             "time": f"at least {duration(self.seconds)} without evaluations: a bound from the compiled program, "

@@ -8,9 +8,9 @@ from envs.errors import UserValueError
 from envs.spelling import near
 from jaxrl.runtime.machine.memory import GIB, MIB
 
-# Time of a kernel in seconds among many that follow one another: 64 runs of PPO on an H100 took 82 us each for an
-# iteration (docs/results/benchmarks-gpu.md), with 3,600 kernels at that time; today's 2,000 were not measured. An
-# estimate, from one program on one GPU. A TPU does not start the operations of a program one by one.
+# Time of a kernel in seconds among many that follow one another, an estimate: an iteration of PPO on an H200 took 1.2
+# us for each of 2,068 kernels with one run, and 1.7 us for each of 1,973 with 64 (docs/results/benchmarks-gpu.md). A
+# TPU does not start the operations of a program one by one.
 KERNEL_SECONDS = 1.4e-6
 # Shares of the memory that JAX gives to programs by default: a GPU reserves the rest, a TPU keeps 0.25 of 16 GiB.
 GPU_SHARE, TPU_RESERVED = 0.75, GIB // 4
