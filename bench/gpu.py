@@ -3,17 +3,18 @@
     python bench/gpu.py [--minutes 9] [--only ppo-1024 bits] [--rejax PYTHON | --no-peers] [--json FILE]
     python bench/gpu.py --rehearse                     # small sizes, on any machine
 
-Every workload trains a preset in a process of its own, without a compilation cache, and is evaluated at the end over 64
-whole episodes of each run, so that a time stands beside the return that it bought. Beside it are the lower bound on the
-time of the iterations and the estimate for starting their kernels, from the program that was compiled (`jaxrl plan`
-with `--for` has the same without the device), and the memory of `jaxrl.plan` beside the peak of the device, which
-should be no more. "bits" checks that a run that is resumed, and runs among more runs at one block width, are equal bit
-for bit, and how far two widths are apart after one iteration. With rejax installed, 1,024 seeds of PPO are compared,
-alternately.
+Every workload trains a preset, or runs a bandit policy, in a process of its own, without a compilation cache. Policies
+of a preset are evaluated at the end over 64 whole episodes of each run, so that a time stands beside the return that it
+bought. Beside presets are the lower bound on the time of the iterations and the estimate for starting their kernels,
+from the program that was compiled (`jaxrl plan` with `--for` has the same without the device), and the memory of
+`jaxrl.plan` beside the peak of the device, which should be no more. "bits" checks that a run that is resumed, and runs
+among more runs at one block width, are equal bit for bit, and how far two widths are apart after one iteration. With
+rejax installed, 1,024 seeds of PPO are compared, alternately.
 
-A workload ends when no time is left, and is then missing; only the comparison with rejax takes at least one turn. On a
-machine without a GPU the bound is that of an H100, and on a GPU that jaxrl does not know there is none.
-The exit status is 1 if a check of bits fails, if a peak exceeds its plan, or if a time is below its bound.
+What has not ended when no time is left is missing, the comparison with rejax as well. On a machine without a GPU the
+bound is that of an H100, and on a GPU that jaxrl does not know there is none.
+The exit status is 1 if a check of bits fails, if a peak exceeds its plan, if a time is below its bound, or if a
+workload, the check of bits or the comparison is missing.
 """
 
 import argparse
@@ -70,7 +71,10 @@ ALONE = {
     "JAX_ENABLE_COMPILATION_CACHE": "false",
     "XLA_PYTHON_CLIENT_PREALLOCATE": "true",
 }
+# Both sides of a comparison have the device at a time.
+SHARED = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 FAILED_LINES = 3  # of the error of a process
+NO_TIME = "no time was left"
 
 __all__ = ["WORKLOADS", "Workload"]
 
@@ -175,6 +179,8 @@ def check_bits(runs: int, env_steps: int) -> dict[str, Any]:
 
 def worked(name: str, rehearse: bool, seconds: float) -> tuple[dict[str, Any] | None, str]:
     """Figures of a workload from a process of its own, or None and the reason."""
+    if seconds <= 0:
+        return None, NO_TIME
     command = [sys.executable, str(ROOT / "bench/gpu.py"), "--worker", name, *["--rehearse"] * rehearse]
     options: Any = {"capture_output": True, "text": True, "cwd": ROOT, "check": False, "timeout": seconds}
     try:
@@ -210,7 +216,7 @@ def main() -> None:
     table = report.table("One call each, in a fresh process", columns)
     sentences = []
     for name in [each for each in WORKLOADS if each in arguments.only]:
-        figures, error = worked(name, arguments.rehearse, max(deadline - time.monotonic(), 1))
+        figures, error = worked(name, arguments.rehearse, deadline - time.monotonic())
         if figures is None:
             report.note(f"{name} is missing: {error}")
             report.require(False, f"{name} is missing: {error}")
@@ -226,7 +232,7 @@ def main() -> None:
             report.require(figures["seconds"] >= bound, f"{name} takes less than its bound of {bound:.2f} s.")
         sentences.append(f"`{name}` {figures['seconds']:.1f} s ({figures['of']} {figures['return']:.1f})")
     if BITS in arguments.only:
-        figures, error = worked(BITS, arguments.rehearse, max(deadline - time.monotonic(), 1))
+        figures, error = worked(BITS, arguments.rehearse, deadline - time.monotonic())
         if figures is None:
             report.note(f"{BITS} is missing: {error}")
         else:
@@ -237,8 +243,8 @@ def main() -> None:
             apart = figures["apart"]
             report.note(f"Weights of two block widths differ by at most {apart:.2g} after one iteration.")
         report.require(figures is not None, f"{BITS} is missing: {error}")
-    if rejax is not None:
-        sentences.append(_compared(report, rejax, arguments.rehearse, deadline))
+    if rejax is not None and (sentence := compared(report, rejax, arguments.rehearse, deadline)):
+        sentences.append(sentence)
     report.finish("; ".join(sentences))
 
 
@@ -252,18 +258,31 @@ def _work(name: str, rehearse: bool) -> dict[str, Any]:
     return check_bits(runs, env_steps) if name == BITS else train_once(WORKLOADS[name], runs, env_steps)
 
 
-def _compared(report: Report, rejax: str, rehearse: bool, deadline: float) -> str:
-    """Compare PPO with rejax while time is left; return a sentence."""
+def compared(report: Report, rejax: str, rehearse: bool, deadline: float) -> str:
+    """Compare PPO with rejax while time is left; return a sentence, an empty one where not even a turn ended."""
     runs, env_steps = _size("ppo-1024", rehearse)
-    ours, theirs = Side(our_command(runs, env_steps)), Side(rejax_command(rejax, runs, env_steps))
-    turn, turns = 0.0, 0
-    while not turns or time.monotonic() + turn < deadline:
-        started = time.monotonic()
-        ours.run()
-        theirs.run()
-        turn, turns = time.monotonic() - started, turns + 1
-    ours.close()
-    theirs.close()
+    sides: list[Side] = []
+    turns, turn, failure = 0, 0.0, ""
+    try:
+        for command in (our_command(runs, env_steps), rejax_command(rejax, runs, env_steps)):
+            if (left := deadline - time.monotonic()) > 0:
+                sides.append(Side(command, {**os.environ, **SHARED}, seconds=left))
+        while len(sides) == 2 and time.monotonic() + turn < deadline:
+            started = time.monotonic()
+            for side in sides:
+                side.run()
+            turn, turns = time.monotonic() - started, turns + 1
+    except SystemExit as ended:
+        failure = str(ended) if time.monotonic() < deadline else ""  # else the side was stopped
+    for side in sides:
+        side.close()
+    if failure or not turns:
+        report.note(f"{REJAX} is missing: {failure or NO_TIME}")
+        report.require(False, f"{REJAX} is missing: {failure or NO_TIME}")
+        return ""
+    ours, theirs = sides
+    for side in sides:
+        del side.runs[turns:]  # of a turn that did not end
     table = report.table(
         "PPO on CartPole compared with rejax, alternately",
         {"side": "", "run s": ".2f", "compile s": ".1f", "return": ".1f"},

@@ -1,10 +1,12 @@
 """Sides of a comparison: processes that compile once and then run alternately, and the interpreters of the peers."""
 
 import argparse
+import contextlib
 import json
 import shutil
 import statistics
 import subprocess
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,7 @@ class Side:
       command: Command of a process that writes a JSON line when it is ready, and one for each line that it reads.
       environment: Environment variables of the process; None for those of this process.
       folder: Working directory of the process; None for that of this process.
+      seconds: Time after which the process is killed; None for no limit.
 
     Attributes:
       compiled: Values of the first line.
@@ -76,33 +79,48 @@ class Side:
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str] | None = None, folder: str | None = None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str] | None = None,
+        folder: str | None = None,
+        seconds: float | None = None,
     ) -> None:
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=folder
         )
-        self.compiled = self._read()
+        self._late = False
+        self._timer = threading.Timer(seconds or 0.0, self._kill)
+        self._timer.daemon = True
+        if seconds is not None:
+            self._timer.start()
         self.runs: list[dict[str, Any]] = []
+        try:
+            self.compiled = self._read()
+        except SystemExit:
+            self.close()
+            raise
 
     def run(self) -> None:
         """Start one timed run and read its line."""
         assert self._process.stdin is not None
-        self._process.stdin.write("run\n")
-        self._process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):  # of a process that has ended, which `_read` reports
+            self._process.stdin.write("run\n")
+            self._process.stdin.flush()
         self.runs.append(self._read())
 
     def close(self) -> None:
         """End the process."""
         assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait()
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._wait()
 
     def finish(self) -> dict[str, Any]:
         """End the process and return the values of its last line."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         last = self._read()
-        self._process.wait()
+        self._wait()
         return last
 
     def figures(self, name: str) -> list[float]:
@@ -117,5 +135,16 @@ class Side:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
-            raise SystemExit(f"{self._process.args} ended early: see its error above.")
+            how = "was stopped, because its time was over" if self._late else "ended early: see its error above"
+            raise SystemExit(f"{self._process.args} {how}.")
         return json.loads(line)
+
+    def _wait(self) -> None:
+        assert self._process.stdout is not None
+        self._process.wait()
+        self._process.stdout.close()
+        self._timer.cancel()
+
+    def _kill(self) -> None:
+        self._late = True
+        self._process.kill()

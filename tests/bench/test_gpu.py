@@ -1,14 +1,18 @@
 """The benchmark for a machine with a GPU is rehearsed on a CPU."""
 
 import json
+import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from bench import gpu
+from bench.report import Report, benchmark_parser
 from jaxrl.runtime.accelerators.targets import TARGETS
 
 ROOT = Path(__file__).parents[2]
@@ -52,3 +56,48 @@ def test_the_bound_is_that_of_the_device(kind: str, name: str | None):
 def test_blocks_of_several_devices_do_not_wait_for_each_other(seeds: int, block: int, devices: int, blocks: int):
     planned = SimpleNamespace(num_runs=seeds, block=block, num_devices=devices)
     assert gpu.blocks_in_turn(planned) == blocks
+
+
+# A side that is ready at once, and takes a while for each run.
+SIDE = """import json, sys, time
+print(json.dumps({"compile_seconds": 0.0}), flush=True)
+for _ in sys.stdin:
+    time.sleep(%s)
+    print(json.dumps({"run_seconds": %s, "sampled": 500.0, "return": 500.0}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "turns", "missed"),
+    [
+        (0.0, 0, "rejax is missing: no time was left"),
+        (1.0, 0, "rejax is missing: no time was left"),
+        (2.0, 2, None),
+        (60.0, 1, "rejax is missing: .* ended early: see its error above"),
+    ],
+    ids=["over", "a run that does not end", "turns", "a side that fails"],
+)
+def test_a_comparison_ends_in_time(seconds: float, turns: int, missed: str | None, monkeypatch: pytest.MonkeyPatch):
+    parser = benchmark_parser("")
+    monkeypatch.setattr("sys.argv", ["gpu.py"])
+    report = Report(parser, parser.parse_args([]), "some")
+    fails = seconds == 60
+    ours, theirs = SIDE % (0.1, 1.0), "1 / 0" if fails else SIDE % (0.1 if turns else 60, 2.0)
+    monkeypatch.setattr(gpu, "our_command", lambda *sizes: [sys.executable, "-S", "-c", ours])
+    monkeypatch.setattr(gpu, "rejax_command", lambda *sizes: [sys.executable, "-S", "-c", theirs])
+    started = time.monotonic()
+    sentence = gpu.compared(report, "", rehearse=True, deadline=started + seconds)
+    assert time.monotonic() - started < 30
+    if missed is None:
+        assert sentence == "2.00 times as fast as rejax at 4 seeds"
+        times: Any = report.tables[0].rows[0][1]
+        assert len(times) >= turns
+        assert report.missed == []
+    else:
+        assert sentence == "" and len(report.missed) == 1
+        assert re.match(missed, report.missed[0], re.DOTALL)
+
+
+def test_a_workload_without_time_is_not_begun(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(subprocess, "run", None)
+    assert gpu.worked("ppo-1", rehearse=True, seconds=-0.5) == (None, "no time was left")
