@@ -1,8 +1,10 @@
 """Layout of runs: blocks of fixed width, executed one after another on every device."""
 
+import contextlib
 import functools
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -164,9 +166,25 @@ def compile_programs(programs: Sequence[Callable[[Any], Any]], devices: Sequence
     options = compiler_options(devices[0])
     places = [(i, device) for i in range(len(programs)) for device in dict.fromkeys(devices)]
     threads = _threads(1 if available() < TIGHT else len(places))
-    begun = [threads.submit(programs[i](device).compile, options) for i, device in places]
-    executables = {place: future.result() for place, future in zip(places, begun, strict=True)}
+    with _stored_if_present(devices[0]):
+        begun = [threads.submit(programs[i](device).compile, options) for i, device in places]
+        executables = {place: future.result() for place, future in zip(places, begun, strict=True)}
     return [[executables[i, device] for device in devices] for i in range(len(programs))]
+
+
+@contextlib.contextmanager
+def _stored_if_present(device: Any) -> Iterator[None]:
+    """Context in which JAX's cache on disk gets no programs for an absent device, which could not be loaded again."""
+    if target_of(device) is None:
+        yield
+        return
+    name = "jax_persistent_cache_min_compile_time_secs"  # of the process: threads of their own compile
+    before = jax.config.values[name]
+    jax.config.update(name, math.inf)
+    try:
+        yield
+    finally:
+        jax.config.update(name, before)
 
 
 def shapes_on(device: Any, tree: PyTree) -> Any:

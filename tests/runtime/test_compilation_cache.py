@@ -4,13 +4,19 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 import zlib
 from pathlib import Path
+from typing import Any
 
+import jax
 import numpy as np
 import pytest
 
 from jaxrl.cli import main as cli
+from jaxrl.runtime.accelerators import absent_device
+from jaxrl.runtime.accelerators.targets import TARGETS
+from jaxrl.runtime.layout import compile_programs, shapes_on
 from jaxrl.runtime.machine import processors
 from jaxrl.runtime.machine.compilation_cache import USERS, delete_truncated
 
@@ -123,3 +129,30 @@ def test_runs_with_a_cache_that_is_absent_empty_and_full_are_equal_bit_for_bit(t
     for others in policies[1:]:
         for name, leaf in policies[0].items():
             np.testing.assert_array_equal(others[name], leaf)
+
+
+@pytest.mark.parametrize("absent", [False, True])
+def test_programs_for_absent_devices_are_not_stored(absent: bool, monkeypatch: pytest.MonkeyPatch):
+    device, name = jax.local_devices()[0], "jax_persistent_cache_min_compile_time_secs"
+    monkeypatch.setattr(absent_device, "_TARGETS", {device: TARGETS["t4"]} if absent else {})
+    before = jax.config.values[name]
+    jax.config.update(name, 0.0)
+    unique = f"absent_{uuid.uuid4().hex}"
+
+    def program(at: Any) -> Any:
+        def double(x: jax.Array) -> jax.Array:
+            return 2 * x
+
+        double.__name__ = unique
+        return jax.jit(double).lower(*shapes_on(at, [np.zeros(3, np.float32)]))
+
+    try:
+        ((compiled,),) = compile_programs([program], [device])
+        assert jax.config.values[name] == 0.0
+    finally:
+        jax.config.update(name, before)
+    stored = list(Path(jax.config.values["jax_compilation_cache_dir"]).glob(f"jit_{unique}-*-cache"))
+    for file in stored:
+        file.unlink()
+    assert len(stored) == (0 if absent else 1)
+    np.testing.assert_array_equal(compiled(np.ones(3, np.float32)), np.full(3, 2.0))
