@@ -393,7 +393,10 @@ class OffPolicy(NamedTuple):
             priorities = write_priorities(priorities, before.end * config.num_envs, config.steps_per_iteration)
         policy = policy._replace(observations=self.statistics(state.observations, steps))
         newest = (ring.end - 1) % config.capacity
-        reused += jnp.where(iteration == 0, self._reused_in_prefill(state.buffer), 0)
+        # The first iteration leaves the prefill as it was, unless this fills the buffer. To read it in the buffer from
+        # before an iteration, XLA would copy the flags of all slots in each.
+        prefilled = state.buffer if config.num_prefilled == config.num_stored else buffer
+        reused += jnp.where(iteration == 0, self._reused_in_prefill(prefilled), 0)
         of_critic = self.critic_statistics(state.critic_observations, steps)
         after = (ring.filled, newest, policy, reused, newest_frame, lost, of_critic, recorded)
         return Experience(carry, buffer, priorities, *after)
@@ -412,7 +415,7 @@ class OffPolicy(NamedTuple):
         return buffer, (start + config.num_steps - 1) % size, lost if self.frames.block else None
 
     def _reused_in_prefill(self, buffer: Transition) -> jax.Array:
-        """Number of states used before, int32 `[]`, of the buffer before the first iteration."""
+        """Number of states used before, int32 `[]`, in the slots of the prefill before or in the first iteration."""
         num_steps = self.config.num_prefilled // self.config.num_envs
         resets = jnp.sum((buffer.terminated | buffer.truncated)[:num_steps], axis=0, dtype=jnp.int32)
         return jnp.sum(jnp.maximum(resets - self._reset_pool(num_steps), 0))

@@ -28,6 +28,7 @@ from jaxrl.learning.actor import memories
 from jaxrl.learning.exploration import CORRELATION, persistent_actor, uniform_discrete_actor
 from jaxrl.learning.replay import uniform_rows
 from jaxrl.results.description import config_of
+from jaxrl.runtime.accelerators.program_text import read_program
 from jaxrl.runtime.loop import make_loop
 from jaxrl.runtime.training import training_call
 
@@ -358,9 +359,10 @@ def test_the_pool_of_a_prefill_grows_with_its_length(pool: int, states: int) -> 
     assert [len(np.unique(places[:, env])) for env in range(2)] == [states, states]
 
 
-def test_states_used_twice_in_the_prefill_are_counted_with_the_first_iteration() -> None:
+@pytest.mark.parametrize("size", [40, 48])
+def test_states_used_twice_in_the_prefill_are_counted_with_the_first_iteration(size: int) -> None:
     """Every step of two environments ends an episode, which the time limit does not state."""
-    algo = small("td3", LinearTask(edge=0.0), prefill=40)
+    algo = small("td3", LinearTask(edge=0.0), prefill=40, buffer_size=size)
     params, hparams, key = algo.env.default_params, algo.prepare(algo.hparams), jax.random.key(0)
     replay = off_policy(algo.env, algo.config, ())
 
@@ -371,6 +373,37 @@ def test_states_used_twice_in_the_prefill_are_counted_with_the_first_iteration()
     # The limit of 5 steps allows for 4 states in the 20 steps of an environment's prefill, and for 2 in 4 steps.
     reused = quick_jit(experience)
     assert [int(reused(jnp.int32(i))) for i in (0, 1)] == [2 * (20 - 4) + 2 * (4 - 2), 2 * (4 - 2)]
+
+
+def test_flags_of_a_prefill_that_fills_the_buffer_are_counted_before_they_are_overwritten() -> None:
+    algo = small("td3", prefill=40, buffer_size=40)
+    params, hparams, key = algo.env.default_params, algo.prepare(algo.hparams), jax.random.key(0)
+    replay = off_policy(algo.env, algo.config, ())
+
+    def reused(ended: jax.Array) -> jax.Array:
+        state = algo.init(key, hparams, params)
+        flags = jnp.broadcast_to(ended, state.buffer.terminated.shape)
+        state = state._replace(buffer=state.buffer._replace(terminated=flags, truncated=flags))
+        return replay.collect(key, jnp.int32(0), algo.actor, algo.policy(state, hparams), state, params).reused
+
+    count = quick_jit(reused)
+    assert [int(count(jnp.bool_(ended))) for ended in (False, True)] == [0, 2 * (20 - 4)]
+
+
+def test_an_iteration_copies_no_flags_of_the_whole_buffer() -> None:
+    algo = small("td3", LinearTask(edge=0.0), prefill=40, buffer_size=4000)
+    params, hparams, key = algo.env.default_params, algo.prepare(algo.hparams), jax.random.key(0)
+    replay = off_policy(algo.env, algo.config, ())
+
+    def collect(state: Any, iteration: jax.Array) -> Any:
+        experience = replay.collect(key, iteration, algo.actor, algo.policy(state, hparams), state, params)
+        return state._replace(carry=experience.carry, buffer=experience.buffer), experience.reused
+
+    state = jax.eval_shape(algo.init, key, hparams, params)
+    text = jax.jit(collect, donate_argnums=0).lower(state, jnp.int32(0)).compile().as_text()
+    assert text is not None
+    copies = [each for each in read_program(text).instructions() if each.opcode == "copy"]
+    assert not [each.line for each in copies if each.size == 4000 and each.arrays[0].dtype == "pred"]
 
 
 # --- refusals and the rest -------------------------------------------------------------------

@@ -203,6 +203,14 @@ FAULTS = (
         "test_states_used_twice_in_the_prefill_are_counted_with_the_first_iteration",
     ),
     Fault(
+        "prefill-counted-after-it-was-overwritten",
+        "jaxrl/algorithms/off_policy.py",
+        "state.buffer if config.num_prefilled == config.num_stored else buffer",
+        "buffer",
+        "tests/algorithms/test_actor_critics.py::"
+        "test_flags_of_a_prefill_that_fills_the_buffer_are_counted_before_they_are_overwritten",
+    ),
+    Fault(
         "n-step-bootstrap-of-the-full-length",
         "jaxrl/learning/q_targets.py",
         "powers[jnp.sum(counts, axis=1)])",
