@@ -256,29 +256,44 @@ def params_for(env: base.Environment, other: base.Environment, params: Params) -
       params: Parameters of `other`.
 
     Returns:
-      Parameters of `env`; those of wrappers that `other` does not have are the defaults.
+      Parameters of `env`; those of a wrapper are the ones of a wrapper of the same kind in `other`, and its defaults
+      where `other` has none.
     """
     if jax.tree.structure(params) == jax.tree.structure(env.default_params):
         return params
+    levels = [(other, params)]  # from the outermost wrapper of `other` to the environment inside all wrappers
     while isinstance(other, Wrapper):
         params, other = other.inner_params(params), other.inner
-        if other == env:
+        levels.append((other, params))
+    return _outwards(env, levels)
+
+
+def _outwards(env: base.Environment, levels: list[tuple[base.Environment, Any]]) -> Any:
+    """Parameters of a wrapped environment from those of another one at each level of its wrappers."""
+    for level, params in levels:
+        if level == env:
             return params
-    return _outwards(env, params)
-
-
-def _outwards(env: base.Environment, params: Params) -> Any:
-    """Parameters of a wrapped environment from those of the environment inside all wrappers."""
     if not isinstance(env, Wrapper):
-        return params
-    inner, own = _outwards(env.inner, params), env.default_params
+        return levels[-1][1]
+    own = env.default_params
     if jax.tree.structure(own) == jax.tree.structure(env.inner.default_params):  # no parameters of its own
-        return inner
+        return _outwards(env.inner, levels)
+    for depth, (level, params) in enumerate(levels):
+        if type(level) is type(env) and type(params) is type(own):
+            kept = {field.name: getattr(params, field.name) for field in dataclasses.fields(params)}
+            own, levels = own.replace(**kept | _of_inner(own)), levels[depth + 1 :]
+            break
+    inner = _outwards(env.inner, levels)
     if not isinstance(env, ParamsWrapper):
         return own.replace(inner=inner)
     limit_of_all = inner.max_steps_in_episode  # in place of the inner one, which has no effect
     inner = inner.replace(max_steps_in_episode=own.inner.max_steps_in_episode)
     return own.replace(inner=inner, max_steps_in_episode=limit_of_all)
+
+
+def _of_inner(params: Any) -> dict[str, Any]:
+    """The fields of a wrapper's parameters that follow from those of the inner environment."""
+    return {name: getattr(params, name) for name in ("inner", "max_steps_in_episode")}
 
 
 def with_defaults(env: base.Environment, params: Params, usual: Params) -> Any:

@@ -152,6 +152,26 @@ def test_parameters_of_a_training_are_those_of_another_environment(name: str) ->
     assert int(there.max_steps_in_episode) == 50
 
 
+OWN: dict[str, tuple[Any, Any]] = {
+    "in a varied world": (noisy(PLAIN), randomise(noisy(PLAIN), {"inner.length": LENGTH["length"]})),
+    "inside another wrapper": (noisy(PLAIN), envs.wrappers.sticky_actions(noisy(PLAIN), 0.1)),
+    "without draws": (noisy(randomise(PLAIN, LENGTH)), noisy(PLAIN)),
+    "with draws inside": (noisy(PLAIN), noisy(randomise(PLAIN, LENGTH))),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_parameters_of_wrappers_are_kept_in_another_environment(name: str) -> None:
+    trained, other = OWN[name]
+    there = params_for(other, trained, trained.default_params.replace(scale=0.5, max_steps_in_episode=50))
+    assert jax.tree.structure(there) == jax.tree.structure(other.default_params)
+    other.check_params(there)
+    assert int(there.max_steps_in_episode) == 50
+    assert float(getattr(there, "scale", None) or there.inner.scale) == 0.5
+    swept = adapted(other, trained, trained.default_params.replace(scale=0.5), ["env.scale"])
+    assert float(getattr(swept, "scale", None) or swept.inner.scale) == 0.5
+
+
 def test_parameters_of_a_varied_crowd_are_those_of_a_larger_one() -> None:
     crowd, larger = (envs.make("crowd/circle", num_agents=count) for count in (4, 6))
     varied = randomise(crowd, {"max_speed": jaxrl.Uniform(1.0, 2.0)})
