@@ -211,8 +211,8 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
     def privileged_space(self, params: Params) -> spaces.Space | None:
         """The space of `privileged` for one agent, if it is stated; by default None.
 
-        A critic sees facts of a stated space by default, and reads choices among them as
-        one-hot vectors.
+        By default, a critic sees facts of a stated space beside the actor's observation, and
+        reads choices among them as one-hot vectors.
 
         Args:
           params: Parameters, concrete.

@@ -175,9 +175,9 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
       actor_sees: Input of the actor: "all"; "auto", all but entries with "privileged" in their names; or a part.
       critic_sees: Input of the critic: "own", that of the actor; "all"; "global" or "privileged", that of the actor and
         in addition the environment's `global_observation` or `privileged`; a part, and that alone; or "auto", entries
-        with "privileged" in their names that "auto" or names hide from the actor, or the part that
-        `asymmetric_observation` keeps for critics, and otherwise "own", with a warning where a function may hide such
-        entries.
+        with "privileged" in their names that "auto" or names hide from the actor; or the part that
+        `asymmetric_observation` keeps for critics; or "privileged" where the environment states a `privileged_space`;
+        and otherwise "own", with a warning where a function may hide such entries.
 
     Raises:
       TypeError, ValueError: Observations have no such part, `actor_sees="auto"` would hide all of them, or a wrapper
@@ -269,7 +269,7 @@ def _parts(env: base.Environment, actor_sees: Part, critic_sees: Part) -> tuple[
     if critic_sees == "auto" and hidden:
         return (actor, _one(hidden)), "apart"
     if critic_sees == "auto" and env.privileged_space(env.default_params) is not None:
-        return (actor, None), "apart"
+        return (actor, None), "apart" if _keeps_a_part(env) else "joined"
     if critic_sees in ("auto", "own") or (critic_sees == "all" and actor is None):
         return (actor, None), "own"
     if critic_sees == "all":
@@ -277,6 +277,15 @@ def _parts(env: base.Environment, actor_sees: Part, critic_sees: Part) -> tuple[
     if critic_sees in ("global", "privileged"):
         return (actor, None), "global" if critic_sees == "global" else "joined"
     return (actor, critic_sees), "apart"
+
+
+def _keeps_a_part(env: base.Environment) -> bool:
+    """Whether privileged facts are a part of observations, in place of the actor's, and not facts of a simulator."""
+    while isinstance(env, Wrapper):
+        if isinstance(env, AsymmetricObservation) and env.critic_sees is not None:
+            return True
+        env = env.inner
+    return False
 
 
 def named_part(part: Part) -> str:

@@ -64,7 +64,9 @@ class ActorCriticConfig(OffPolicyConfig):
       critic_sees: Input of the critics: "own", what the policy sees; "global", in addition the global observation of
         several agents; "privileged", in addition the environment's `privileged`; "all", whole observations; the name of
         an entry of observations, several names, or a function of an observation, or its path, for that part alone; or
-        "auto", the privileged entries that `actor_sees` hides by "auto" or by names, and otherwise "own".
+        "auto", the first of these that there is: the privileged entries that `actor_sees` hides by "auto" or by names,
+        alone; the part that `envs.wrappers.asymmetric_observation` keeps for critics, alone; "privileged", of an
+        environment with a `privileged_space`; "own".
       hidden: Widths of the hidden layers of the policy and of each critic.
       num_critics: Number of critics; targets use the lowest of their values.
       value_loss: Representation of values and their loss: "squared" or "huber" for a number; "quantile" for the

@@ -37,8 +37,10 @@ class OnPolicyConfig(RolloutConfig):
       critic_sees: Input of the critic: "own", the input of the actor; "global", also the global observation (MAPPO),
         which requires several agents and no memory; "privileged", also the values of the environment's method
         `privileged`; "all", whole observations; the name of an entry of observations, several names, or a function of
-        an observation, or its path, for that part alone; or "auto", the privileged entries that `actor_sees` hides
-        by "auto" or by names, or "own" if there are none.
+        an observation, or its path, for that part alone; or "auto", the first of these that there is: the privileged
+        entries that `actor_sees` hides by "auto" or by names, alone; the part that
+        `envs.wrappers.asymmetric_observation` keeps for critics, alone; "privileged", of an environment with a
+        `privileged_space`; "own".
       lam_weights: Weights of the n-step estimators of the lambda-return near the end of an episode or of the rollout:
         "truncated", where the longest one also has the weights of all longer ones, or "finite-time", where the weights
         are scaled to a sum of 1, see `jaxrl.ugae`.

@@ -494,6 +494,29 @@ def test_parts_for_critics_pass_through_wrappers_with_their_choices() -> None:
         assert isinstance(agent.critic_shape, ChoiceShape) and agent.critic_shape.columns == ((0, 3),)
 
 
+class Stated(Beacon):
+    """The task with one entry, and a stated space of its privileged facts."""
+
+    def observation_space(self, params: Any) -> Any:
+        return super().observation_space(params).spaces["state"]
+
+    def privileged_space(self, params: Any) -> Any:
+        return spaces.Box(-jnp.inf, jnp.inf, (1,), jnp.float32)
+
+    def _observe(self, state: Any, params: Any) -> Any:
+        return super()._observe(state, params)["state"]
+
+
+@pytest.mark.parametrize("wrapped", [lambda env: env, lambda env: envs.wrappers.time_limit(env, 4)], ids=["", "limit"])
+def test_by_default_facts_of_a_stated_space_are_beside_the_input_of_the_actor(wrapped: Any) -> None:
+    env = wrapped(Stated())
+    default, named = (
+        on_policy(env, jaxrl.PPOConfig(**ON_POLICY, critic_sees=sees), None, ()) for sees in ("auto", "privileged")
+    )
+    assert (default.view, str(default.critic_shape)) == (named.view, str(named.critic_shape))
+    assert default.view == "joined"
+
+
 ERRORS: dict[str, tuple[Any, str]] = {
     "a mistyped word": (
         lambda: jaxrl.sac(Beacon(), jaxrl.SACConfig(**{**OFF_POLICY, **JOINED, "critic_sees": "privilegd"})),
