@@ -125,6 +125,8 @@ class AsymmetricObservation(Wrapper):
             return space.spaces[part]
         if isinstance(part, tuple):
             return spaces.Dict({each: space.spaces[each] for each in part})
+        if part is _everything:
+            return space
         return space_of(jax.eval_shape(part, observation_of(self.inner)), f"the function of {name}")
 
     def privileged(self, state: State, params: Params) -> Any:
@@ -181,12 +183,12 @@ def seen_by(env: base.Environment, actor_sees: Part, critic_sees: Part = "own") 
 
     Raises:
       TypeError, ValueError: Observations have no such part, `actor_sees="auto"` would hide all of them, or a wrapper
-        changes observations of which another part was chosen before.
+        changes observations of which another part was chosen before, so that "all" of them are no longer there.
     """
     env, made = seen_from(env), env
     space = env.observation_space(env.default_params)
     seen_before = _seen_within(env)
-    if seen_before is not None and (actor_sees not in ACTOR_WORDS or critic_sees not in CRITIC_WORDS):
+    if seen_before is not None and (actor_sees != "auto" or critic_sees == "all" or critic_sees not in CRITIC_WORDS):
         raise UserValueError(
             f"actor_sees and critic_sees choose parts of the observations of {seen_before.inner.name}, of which the "
             f"actor sees a part inside of {env.name} already; wrap {seen_before.inner.name} itself in place of the "

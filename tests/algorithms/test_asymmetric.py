@@ -15,7 +15,7 @@ from reference.advantages import ugae
 import envs
 import jaxrl
 from envs.base import spaces
-from envs.choices import ChoiceShape
+from envs.choices import ChoiceShape, MultiDiscrete, choices_of
 from envs.wrappers.asymmetric import SeenEnvironment, seen_like
 from jaxrl.algorithms import registry
 from jaxrl.algorithms.allowed_modules import NotAllowedError
@@ -461,7 +461,7 @@ def test_another_configuration_on_a_wrapped_environment_of_an_algorithm() -> Non
     sentence = (
         r"^actor_sees and critic_sees choose parts of the observations of \S*cartpole\S*, of which the actor sees a"
     )
-    for sees in ((doubled, "own"), ("auto", first_two)):
+    for sees in ((doubled, "own"), ("auto", first_two), ("all", "own"), ("auto", "all")):
         with pytest.raises(ValueError, match=sentence):
             seen_by(noisy(seen), *sees)
 
@@ -492,6 +492,33 @@ def test_parts_for_critics_pass_through_wrappers_with_their_choices() -> None:
         agent = on_policy(outer, jaxrl.PPOConfig(**ON_POLICY), None, ())
         assert agent.view == "apart"
         assert isinstance(agent.critic_shape, ChoiceShape) and agent.critic_shape.columns == ((0, 3),)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [spaces.Discrete(3), MultiDiscrete([3, 2]), spaces.Tuple([spaces.Discrete(3), spaces.Discrete(2)])],
+    ids=lambda space: type(space).__name__,
+)
+def test_a_critic_of_everything_reads_choices_as_an_actor_does(space: Any) -> None:
+    class Choosing(Beacon):
+        """Whose observations are choices."""
+
+        def observation_space(self, params: Any) -> Any:
+            return space
+
+        def _observe(self, state: Any, params: Any) -> Any:
+            return jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), space.sample(jax.random.key(0)))
+
+    usual = on_policy(Choosing(), jaxrl.PPOConfig(**ON_POLICY), None, ())
+    apart = on_policy(Choosing(), jaxrl.PPOConfig(**ON_POLICY, actor_sees=count, critic_sees="all"), None, ())
+    assert apart.view == "apart"
+    assert choices_of(apart.critic_shape) == choices_of(usual.obs_shape) != ()
+    assert choices_of(apart.obs_shape) == ()
+
+
+def count(obs: Any) -> Any:
+    """The sum of the choices of each part, as numbers."""
+    return jnp.stack([jnp.sum(leaf, dtype=jnp.float32) for leaf in jax.tree.leaves(obs)])
 
 
 class Stated(Beacon):
