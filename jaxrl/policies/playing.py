@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import jax
 
 from envs.abstract_checking import sample
-from envs.base import Environment, agent_axes, spaces
+from envs.base import Environment, agent_axes, entries, spaces
+from envs.choices import choice_sizes
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.policies.crowds import crowd_of, for_any_number
 from jaxrl.pytrees import EnvParams, Mask, Memory, Observation
@@ -102,5 +103,10 @@ def _interface(env: Environment) -> Any:
     if crowd_of(env) is not None:  # agents share the policy, so their number does not matter
         obs = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), obs)
     leaves, structure = jax.tree.flatten((obs, action))
-    numbers = [part.n for part in getattr(space, "spaces", (space,)) if isinstance(part, spaces.Discrete)]
-    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], numbers
+    return structure, [(leaf.shape, leaf.dtype) for leaf in leaves], _numbers_of_choices(space)
+
+
+def _numbers_of_choices(space: spaces.Space) -> tuple[Any, ...]:
+    """Numbers of choices of each part of an action; empty for a part that is no choice."""
+    parts = entries(space).values()
+    return tuple(map(_numbers_of_choices, parts)) if parts else choice_sizes(space)

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from envs.base import spaces
+from envs.choices import MultiDiscrete
 from envs.control.acrobot import Acrobot
 from envs.control.cartpole import CartPole
 from envs.control.mountain_car import MountainCar
@@ -233,17 +234,32 @@ def test_a_policy_of_another_environment_is_refused(tmp_path):
 
 
 @dataclass(frozen=True)
-class ThreeWays(CartPole):
-    """A cart-pole with an action that does not push."""
+class Ways(CartPole):
+    """A cart-pole with actions of some form."""
+
+    form: str = "number"
+    count: int = 3
 
     def action_space(self, params=None):
-        return spaces.Discrete(3)
+        number = spaces.Discrete(self.count)
+        return {
+            "number": number,
+            "array": MultiDiscrete([2, self.count]),
+            "dictionary": spaces.Dict({"gear": number, "brake": spaces.Discrete(2)}),
+            "nested tuple": spaces.Tuple([spaces.Discrete(2), spaces.Tuple([number, number])]),
+            "beside numbers": spaces.Tuple([number, spaces.Box(-1.0, 1.0, (), jnp.float32)]),
+        }[self.form]
 
 
-def test_numbers_of_actions_are_distinguished():
-    check_fit(CartPole(), Unknown())
+@pytest.mark.parametrize("form", ["number", "array", "dictionary", "nested tuple", "beside numbers"])
+def test_numbers_of_actions_are_distinguished(form):
+    check_fit(Ways(form), Ways(form))
     with pytest.raises(ValueError, match="unlike those of cartpole"):
-        check_fit(CartPole(), ThreeWays())
+        check_fit(Ways(form, 5), Ways(form, 3))
+
+
+def test_a_policy_of_a_subclass_fits():
+    check_fit(CartPole(), Unknown())
 
 
 def test_bad_arguments_of_render_are_refused(tmp_path):
