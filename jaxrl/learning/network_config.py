@@ -35,6 +35,7 @@ from jaxrl.learning.networks import (
     Module,
     ResidualActorCritic,
     with_action,
+    without_action,
 )
 from jaxrl.learning.recurrent import Heads, RecurrentActorCritic, RecurrentNetwork
 from jaxrl.learning.relation import POOLINGS, RelationActorCritic
@@ -191,7 +192,7 @@ class NetworkConfig(Settings):
         Raises:
           ValueError: See `actor_critic`.
         """
-        kind = self._kind(obs["observation"] if self.encoders and with_action else obs)
+        kind = self._kind(without_action(obs)[0] if self.encoders and with_action else obs)
         return self._network(*kind, obs, None, None, with_action)
 
     def remembering(self, encoder: Module, head: Callable[[Module], Module]) -> Module:
@@ -432,7 +433,7 @@ class NetworkConfig(Settings):
             return kind_of(num_outputs, self.hidden, self.activation, *last)
         if kind == "entries":
             strides = self.strides or (1,) * len(self.channels)
-            entries, joined = self._dictionary(obs["observation"] if with_action else obs)
+            entries, joined = self._dictionary(without_action(obs)[0] if with_action else obs)
             return EntriesActorCritic(
                 num_outputs,
                 tuple(self._present(entries).items()),

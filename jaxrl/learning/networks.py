@@ -185,7 +185,10 @@ class EntriesActorCritic(nn.Module):
     def __call__(self, obs: dict[str, Any]) -> Any:
         """Outputs of the actor `[num_outputs]` and the value `[]`, or values `[num_values]`, of one observation."""
         obs = encoded(obs, self.choices)
-        obs, others = (obs["observation"], [obs["action"]]) if self.with_action else (obs, [])
+        others = []
+        if self.with_action:
+            obs, action = without_action(obs)
+            others = [action]
         if self.joined:
             others = [flatten_observation({**obs, "observation": ()}), *others]
             obs = obs["observation"]
@@ -496,6 +499,14 @@ def with_action(obs: Observation, action: Action) -> Any:
         return {"action": action, "observation": obs}
     rows = {name: obs[name] for name in ("neighbours", "neighbours_present")}
     return rows | {"own": with_action({name: leaf for name, leaf in obs.items() if name not in rows}, action)}
+
+
+def without_action(joined: dict[str, Any]) -> tuple[Any, Any]:
+    """Observation and action, or their shapes, that `with_action` has joined."""
+    if "neighbours" not in joined:
+        return joined["observation"], joined["action"]
+    rows = {name: leaf for name, leaf in joined.items() if name != "own"}
+    return rows | joined["own"]["observation"], joined["own"]["action"]
 
 
 def check_network(network: nn.Module, obs: Observation, num_outputs: int, num_values: int | None = None) -> None:

@@ -1,5 +1,6 @@
 """Encoders by entry of a dictionary: in every algorithm, and in saved, exported and asymmetric policies."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -195,6 +196,26 @@ def test_actions_join_the_features_of_the_entries() -> None:
     encoder = shapes.learner.critics["params"]["encoder"]
     # 4 x 4 pixels in 2 channels, 3 features of the sign, and one number of the action.
     assert encoder["trunk_0"]["kernel"].shape[1] == 4 * 4 * 2 + 3 + 1
+
+
+@pytest.mark.parametrize("critic_sees", ["own", "privileged"])
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_actions_join_the_features_of_entries_beside_neighbours(name: str, critic_sees: str) -> None:
+    crowd = envs.wrappers.bound_actions(envs.make("crowd/circle", num_agents=3), 2.0)
+    env = envs.wrappers.randomise(crowd, {"max_speed": jaxrl.Uniform(1.0, 2.0)})
+    build = builder_of(name)
+    config = config_class(build)(
+        **{**ROWS[name].small, "encoders": {"own": "mlp"}, "encoder_hidden": (3,), "critic_sees": critic_sees}
+    )
+    algo = build(env, config)
+    shapes = jax.eval_shape(algo.init, jax.random.key(0), algo.prepare(algo.hparams), env.default_params)
+    encoder = shapes.learner.critics["params"]["encoder"]
+    first, _ = jax.eval_shape(env.reset_env, jax.random.key(0), env.default_params)
+    neighbours = sum(math.prod(first[rows].shape[1:]) for rows in ("neighbours", "neighbours_present"))
+    # 3 features of the own part, all neighbours, and the two numbers of the action.
+    assert encoder["trunk_0"]["kernel"].shape[1] == 3 + neighbours + 2
+    own = math.prod(first["own"].shape[1:]) + (critic_sees == "privileged")
+    assert encoder["trunk_mlp_own_0"]["kernel"].shape[1] == own
 
 
 def test_the_linear_task_has_no_entries() -> None:

@@ -512,6 +512,7 @@ EXEMPT = {
     "output_networks.OutputNetwork.__call__": ANY_SHAPE,
     "output_networks.check_outputs": "takes shapes alone, and refuses a network by errors which tests hold",
     "networks.with_action": ANY_SHAPE,
+    "networks.without_action": ANY_SHAPE,
     "optimisers.scale_by_learned": "takes scalars of the hyper-parameters, which prepare has checked",
     "optimisers.adam": "takes scalars of the hyper-parameters, which prepare has checked",
     "optimisers.check_optimiser": "refuses factories by errors which test_own_optimisers holds",
