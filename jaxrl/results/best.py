@@ -26,8 +26,9 @@ class Best(NamedTuple):
       iteration: Number of iterations before its evaluation, int32.
       return_then: Its return in that evaluation, float32; -inf where no evaluation was finite.
       return_again: Its return in a further evaluation at the end of training with other keys, float32; NaN where there
-        was none, such as after a signal. None in the state of a run, as is `return_of_last`.
-      return_of_last: Return of the last policy in the same episodes.
+        was none, such as after a signal, and where no evaluation was finite. None in the state of a run, as is
+        `return_of_last`.
+      return_of_last: Return of the last policy in the same episodes; NaN if its parameters are.
     """
 
     policy: Policy

@@ -201,10 +201,10 @@ class Result:
 
         Raises:
           ValueError: `kept` is neither.
-          ResultError: The result has no best policies.
+          ResultError: The result has no such policies.
         """
         check_choice("kept", kept, KEPT)
-        if kept == "best" and self.best is None and self.metrics.attrs.get("policies") == "best":
+        if self._holds_best_alone(kept):
             return self
         attrs = {name: value for name, value in self.metrics.attrs.items() if name != "keep"}
         metrics = self.metrics.copy()
@@ -212,7 +212,25 @@ class Result:
         if kept == "last":
             return dataclasses.replace(self, metrics=metrics, best=None)
         best = self._best()
-        return dataclasses.replace(self, metrics=metrics, policies=best.policy, best=None, iterations=best.iteration)
+        none = np.isneginf(best.return_then)  # of a run without a finite evaluation, which has failed
+
+        def evaluated(leaf: np.ndarray) -> np.ndarray:
+            if not np.issubdtype(leaf.dtype, np.floating) or not none.any():
+                return leaf
+            return np.where(none.reshape(*none.shape, *[1] * (leaf.ndim - 2)), np.asarray(np.nan, leaf.dtype), leaf)
+
+        policies = jax.tree.map(evaluated, best.policy)
+        return dataclasses.replace(self, metrics=metrics, policies=policies, best=None, iterations=best.iteration)
+
+    def _holds_best_alone(self, kept: str) -> bool:
+        """Whether the policies of the best evaluations are the only ones; refuses the last ones of such a result."""
+        alone = self.best is None and self.metrics.attrs.get("policies") == "best"
+        if alone and kept == "last":
+            raise ResultError(
+                "kept takes 'best' (--kept best) where a result has the policies of its best evaluations alone, got "
+                "'last'"
+            )
+        return alone
 
     def _unknown(self) -> ResultError:
         reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
@@ -228,14 +246,15 @@ class Result:
             )
         return self.best
 
-    def policy(self, *, seed: int | None = None, kept: Any = "last", **coords: Any) -> TrainedPolicy:
+    def policy(self, *, seed: int | None = None, kept: str | None = None, **coords: Any) -> TrainedPolicy:
         """The final policy of one run, or the one of its best evaluation.
 
         Args:
           seed: Seed of the run; optional if the result has a single seed.
           kept: Policy of the run: "last", that of the end; or "best", that of the evaluation with the highest return,
-            the earliest of equal ones, in a result of `train(..., keep="best")`. That return is too high by chance, as
-            a maximum over evaluations; `result.best.return_again` is not.
+            the earliest of equal ones, in a result of `train(..., keep="best")`; None for the last one, or the best one
+            of a result `with_policies("best")`. That return is too high by chance, as a maximum over evaluations;
+            `result.best.return_again` is not.
           **coords: Coordinates of the run in the sweep, such as `lr=1e-3, discount="exp:gamma=0.98"`
             (`**{"env.gravity": 9.8}` for a path with dots); optional for coordinates with a single value.
 
@@ -243,11 +262,12 @@ class Result:
           A callable `policy(obs, key=None, greedy=True)`.
 
         Raises:
-          ResultError: No run or several runs match the coordinates, the algorithm is unknown, or no best policy was
-            kept.
+          ResultError: No run or several runs match the coordinates, the algorithm is unknown, the result has no such
+            policy, or no evaluation of the run was finite, so that none was the best.
           ValueError: `kept` is unknown.
         """
-        check_choice("kept", kept, KEPT)
+        if kept is not None:
+            check_choice("kept", kept, KEPT)
         if self.algo is None:
             raise self._unknown()
         try:
@@ -260,12 +280,18 @@ class Result:
         if seed is not None and seed not in seeds:
             raise ResultError(f"seed is {seed!r}; this result has {listed(seeds)}.")
         run = 0 if seed is None else seeds.index(seed)
-        policies = self._best().policy if kept == "best" else self.policies
+        policies, iterations = self.policies, self.iterations
+        if kept is not None and not self._holds_best_alone(kept) and kept == "best":
+            best = self._best()
+            if np.isneginf(best.return_then[setting, run]):
+                raise ResultError(
+                    f"kept takes 'last' where no evaluation of a run was finite, as of seed {seeds[run]}, got 'best'"
+                )
+            policies, iterations = best.policy, best.iteration
         params = jax.tree.map(lambda leaf: leaf[setting, run], policies)
         env_params = jax.tree.map(lambda leaf: leaf[setting], self.env_params)
         training_env_steps = int(self.metrics["env_step"].values[-1])
         env_steps = training_env_steps if self.metrics.attrs.get("policies") != "best" else None
-        iterations = self._best().iteration if kept == "best" else self.iterations
         if iterations is not None:
             env_steps = int(iterations[setting, run]) * self.algo.env_steps_per_iteration
         labels = self.settings[setting], seeds[run]

@@ -108,8 +108,8 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
     keys = np.tile(keys_of_seeds(key, seeds), (runs[0], 1))
     metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, episodes, evaluate)
 
-    result = result.with_policies("last")  # the only ones that act here
     last = result.metrics.isel(env_step=[-1])
+    last.attrs = {name: value for name, value in last.attrs.items() if name != "keep"}  # only `policies` act here
     dims = (*result.dims, *RUN_DIMS)
     shape = tuple(last.sizes[dim] for dim in dims)
     failed = result.failed_runs().reshape(-1)  # also by the metrics of learning, which the policies do not contain
@@ -121,4 +121,4 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
         }
     )
     attrs = {"eval_episodes": episodes} | ({"measured": "best"} if last.attrs.get("policies") == "best" else {})
-    return dataclasses.replace(result, metrics=dataset.assign_attrs(attrs))
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(attrs), best=None)

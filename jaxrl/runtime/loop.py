@@ -142,9 +142,10 @@ def make_loop(algo: Algorithm, eval_episodes: int, keep: str = "last") -> Loop:
         assert best is not None
         fresh = jax.random.fold_in(jax.random.fold_in(keys(key)[2], iteration), 1)
         of_last, of_best = (
-            jnp.mean(episodes_of(policy, fresh, hparams, env_params, iteration)["return"])
+            jnp.mean(finite_only(episodes_of(policy, fresh, hparams, env_params, iteration), policy, {})["return"])
             for policy in (last, best.policy)
         )
+        of_best = jnp.where(jnp.isneginf(best.return_then), jnp.nan, of_best)  # no evaluation was finite
         return Kept(last, best._replace(return_again=of_best, return_of_last=of_last))
 
     def warm(run: Run, policy: Policy) -> Run:

@@ -12,6 +12,7 @@ from chaotic_algorithm import PER_ITERATION, wandering
 
 import jaxrl
 from jaxrl.algorithms.contract import Algorithm
+from jaxrl.cli.chosen_policy import named_run
 from jaxrl.report.runs import facts, runs_of
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.loading import load_best_returns
@@ -145,6 +146,21 @@ def test_a_result_with_the_best_policies_alone(result: jaxrl.Result, tmp_path: P
     same(jaxrl.load_result(raw.save(tmp_path / "y"), algo=wandering()).best, result.best)
 
 
+@pytest.mark.parametrize("where", ["memory", "directory"])
+def test_the_best_policies_alone_are_not_the_last_ones(result: jaxrl.Result, tmp_path: Path, where: str) -> None:
+    alone = result.with_policies("best")
+    if where == "directory":
+        alone = jaxrl.load_result(alone.save(tmp_path / "x"), algo=wandering())
+    policy = alone.policy(seed=1, kept="best", lr=0.1)
+    np.testing.assert_array_equal(policy.params, best_of(result).policy[0, 1])
+    assert named_run(policy, "best").startswith("lr 0.1, seed 1, best")
+    sentence = r"^kept takes 'best' \(--kept best\) where a result has the policies of its best evaluations alone, got"
+    with pytest.raises(ResultError, match=sentence):
+        alone.policy(seed=1, kept="last", lr=0.1)
+    with pytest.raises(ResultError, match=sentence):
+        alone.with_policies("last")
+
+
 def test_the_report_shows_both(result: jaxrl.Result, tmp_path: Path) -> None:
     """Also from a directory, of which only these numbers are read."""
     result.save(tmp_path / "run")
@@ -183,6 +199,26 @@ def test_evaluations_that_fail_are_never_the_best() -> None:
     with pytest.warns(RuntimeWarning, match="metrics that are not finite"):
         failed = train(algo._replace(step=step), seeds=1)
     assert np.all(best_of(failed).iteration <= 3) and np.all(np.isfinite(best_of(failed).return_then))
+
+
+def test_policies_that_are_not_finite_have_no_return() -> None:
+    """From the fourth iteration on with the one step size, and from the first on with the other one."""
+    algo = wandering()
+
+    def step(key: Any, iteration: Any, state: Any, hparams: Any, env_params: Any) -> Any:
+        state, metrics = algo.step(key, iteration, state, hparams, env_params)
+        return jax.numpy.where((hparams.lr > 0.2) | (iteration >= 3), jax.numpy.nan, state), metrics
+
+    with pytest.warns(RuntimeWarning, match="metrics that are not finite"):
+        failed = train(algo._replace(step=step), seeds=1)
+    best = best_of(failed)
+    assert np.all(np.isnan(best.return_of_last))
+    assert np.isfinite(best.return_again[0, 0]) and np.isnan(best.return_again[1, 0])
+    assert failed.policy(kept="best", lr=0.1).env_steps is not None
+    with pytest.raises(ResultError, match=r"^kept takes 'last' where no evaluation of a run was finite, as of seed 0"):
+        failed.policy(kept="best", lr=0.3)
+    of_best = failed.with_policies("best").policies
+    assert np.all(np.isfinite(of_best[0])) and np.all(np.isnan(of_best[1]))
 
 
 def test_runs_that_were_not_evaluated_again_are_left_out_of_the_comparison(result: jaxrl.Result) -> None:

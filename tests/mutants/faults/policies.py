@@ -27,6 +27,20 @@ FAULTS = (
         f"{BEST}::test_both_are_evaluated_again_in_the_same_new_episodes",
     ),
     Fault(
+        "last-policy-of-a-failed-run-has-a-return",
+        "jaxrl/runtime/loop.py",
+        'jnp.mean(finite_only(episodes_of(policy, fresh, hparams, env_params, iteration), policy, {})["return"])',
+        'jnp.mean(episodes_of(policy, fresh, hparams, env_params, iteration)["return"])',
+        f"{BEST}::test_policies_that_are_not_finite_have_no_return",
+    ),
+    Fault(
+        "untrained-policy-as-the-best-one",
+        "jaxrl/runtime/loop.py",
+        "of_best = jnp.where(jnp.isneginf(best.return_then), jnp.nan, of_best)",
+        "of_best = of_best + 0.0",
+        f"{BEST}::test_policies_that_are_not_finite_have_no_return",
+    ),
+    Fault(
         "terminations-that-count-as-truncations",
         "jaxrl/learning/recording.py",
         "truncated=acted.truncated,",
@@ -95,6 +109,13 @@ FAULTS = (
         "*labels, env_params, env_steps, training_env_steps)",
         "*labels, env_params, env_steps)",
         "tests/policies/test_evaluate.py::test_a_policy_of_the_best_evaluation_meets_the_end_of_a_curriculum",
+    ),
+    Fault(
+        "parameters-of-wrappers-lost-in-another-world",
+        "envs/wrappers/wrapper.py",
+        "own.replace(**kept | _of_inner(own)), levels[depth + 1 :]",
+        "own, levels[depth + 1 :]",
+        "tests/envs/test_wrappers_randomising.py::test_parameters_of_wrappers_are_kept_in_another_environment",
     ),
     Fault(
         "defaults-of-the-training-in-another-world",
