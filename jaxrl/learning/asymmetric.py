@@ -14,7 +14,7 @@ from envs.errors import UserTypeError, UserValueError
 from envs.wrappers import asymmetric
 from envs.wrappers.asymmetric import ACTOR_WORDS, CRITIC_WORDS, View
 from jaxrl.importing import imported
-from jaxrl.learning.networks import last_of_actor, last_of_critic, perceptron
+from jaxrl.learning.networks import are_pixels, last_of_actor, last_of_critic, perceptron
 from jaxrl.learning.recurrent import RecurrentActorCritic, part_of, unroll
 from jaxrl.pytrees import EnvParams, Memory, Observation, Params, PyTree, State
 
@@ -277,7 +277,7 @@ def critic_observation(
     Args:
       obs: Observation of one agent.
       global_obs: Global observation of its environment.
-      own_scale: Factor of all but flags of presence and the agent's neighbours, static.
+      own_scale: Factor of all but flags of presence and the agent's neighbours, static; pixels are divided by 255, too.
       neighbour_scale: Factor of the neighbours that the agent observes, static.
     """
     factors = {"neighbours": neighbour_scale, "neighbours_present": 1.0, "agents_present": 1.0}
@@ -352,7 +352,7 @@ def global_observation_shapes(env: Environment, state: State, agents: tuple[int,
 
 
 def _times(tree: PyTree, factor: float) -> Any:
-    return jax.tree.map(lambda leaf: leaf * factor, tree)
+    return jax.tree.map(lambda leaf: (leaf / 255.0 if are_pixels(leaf) else leaf) * factor, tree)
 
 
 def _has_rows(global_obs: Observation) -> bool:

@@ -35,8 +35,18 @@ _EXPANSION = 4  # width within a block, in widths of the block
 
 
 def flatten_observation(obs: Observation) -> jax.Array:
-    """One observation, an array or a dictionary of arrays, as a float32 vector."""
-    return jnp.concatenate([jnp.ravel(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(obs)])
+    """One observation, an array or a dictionary of arrays, as a float32 vector, in which pixels are divided by 255."""
+    return jnp.concatenate([_numbers(leaf) for leaf in jax.tree.leaves(obs)])
+
+
+def are_pixels(leaf: jax.Array) -> bool:
+    """Whether a leaf of an observation is an image of unsigned integers of 8 bits, or a stack of such images."""
+    return jnp.result_type(leaf) == jnp.uint8 and jnp.ndim(leaf) in (3, 4)
+
+
+def _numbers(leaf: jax.Array) -> jax.Array:
+    numbers = jnp.ravel(leaf).astype(jnp.float32)
+    return numbers / 255.0 if are_pixels(leaf) else numbers
 
 
 class MLPActorCritic(nn.Module):

@@ -499,6 +499,7 @@ EXEMPT = {
     "relation._LargestOutput.__call__": "calls largest_product, which asserts",
     "networks._Convolution.__call__": "gets an image whose rank the network asserts",
     "networks.apply_over": ANY_SHAPE,
+    "networks.are_pixels": ANY_SHAPE,
     "networks.check_network": "takes shapes alone, and refuses a network by errors which test_networks holds",
     "networks.flatten_observation": ANY_SHAPE,
     "networks.last_layers": ANY_SHAPE,

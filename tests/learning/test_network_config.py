@@ -10,8 +10,16 @@ from quick_jit import quick_jit
 
 import envs
 import jaxrl
+from jaxrl.learning.asymmetric import AsymmetricActorCritic, CentralisedActorCritic, Seen
 from jaxrl.learning.network_config import NetworkConfig
-from jaxrl.learning.networks import CNNActorCritic, EntriesActorCritic, MLPActorCritic, ResidualActorCritic, with_action
+from jaxrl.learning.networks import (
+    CNNActorCritic,
+    EntriesActorCritic,
+    MLPActorCritic,
+    ResidualActorCritic,
+    flatten_observation,
+    with_action,
+)
 from jaxrl.learning.relation import RelationActorCritic
 
 GRID = jax.ShapeDtypeStruct((10, 10, 4), jnp.float32)
@@ -192,6 +200,39 @@ def test_frames_of_a_stack_are_channels(key: jax.Array) -> None:
     assert image[1, 2, 5] == stack[2, 1, 2, 1]
     for ours, expected in zip(apply(network, params, stack), apply(network, params, image), strict=True):
         np.testing.assert_array_equal(ours, expected)
+
+
+PIXELS = np.random.default_rng(0).integers(0, 256, (4, 3, 2), np.uint8)
+FLATTENING: dict[str, Any] = {
+    "mlp": (MLPActorCritic(2, hidden=(5,)), PIXELS),
+    "simba": (ResidualActorCritic(2, hidden=(5,)), np.stack([PIXELS, PIXELS])),
+    "relation": (
+        RelationActorCritic(2),
+        {"own": PIXELS, "neighbours": np.ones((2, 3)), "neighbours_present": np.ones(2)},
+    ),
+    "encoder mlp": (EntriesActorCritic(2, (("image", "mlp"),)), {"image": PIXELS, "state": np.ones(2)}),
+    "encoder flat": (EntriesActorCritic(2, ()), {"image": PIXELS, "state": np.ones(2)}),
+    "a global critic": (
+        CentralisedActorCritic(MLPActorCritic(None), MLPActorCritic(None), 2, None, 0.5),
+        (PIXELS, {"map": PIXELS}),
+    ),
+    "privileged facts": (
+        AsymmetricActorCritic(CNNActorCritic(None), MLPActorCritic(None), "joined", 2),
+        Seen(PIXELS, np.ones(2)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FLATTENING)
+def test_pixels_are_divided_where_networks_flatten_them(key: jax.Array, name: str) -> None:
+    network, obs = FLATTENING[name]
+    seen = obs if name == "a global critic" else (obs,)
+    floats = jax.tree.map(lambda leaf: leaf / np.float32(255) if leaf.dtype == np.uint8 else leaf, seen)
+    params = quick_jit(network.init)(key, *seen)
+    for ours, scaled in zip(*(network.apply(params, *each) for each in (seen, floats)), strict=True):
+        np.testing.assert_allclose(ours, scaled, rtol=1e-5, atol=1e-6)
+    numbers = flatten_observation({"image": PIXELS, "counts": np.asarray([7, 255], np.uint8)})
+    np.testing.assert_array_equal(numbers[:2], [7.0, 255.0])
 
 
 @pytest.mark.slow

@@ -358,6 +358,13 @@ FAULTS = (
         f"{IMAGES}::test_a_step_of_critics_of_images_is_that_of_float64",
     ),
     Fault(
+        "pixels-of-flattened-images-not-scaled",
+        "jaxrl/learning/networks.py",
+        "return numbers / 255.0 if are_pixels(leaf) else numbers",
+        "return numbers",
+        "tests/learning/test_network_config.py::test_pixels_are_divided_where_networks_flatten_them",
+    ),
+    Fault(
         "pixels-of-critics-not-scaled",
         "jaxrl/learning/networks.py",
         "(255.0 if pixels.dtype == jnp.uint8 else 1.0)",
