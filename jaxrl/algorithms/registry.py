@@ -242,7 +242,7 @@ def build(spec: Mapping[str, Any], allow: Allow = ()) -> Algorithm:
         return make(name, env)
     config = {name: _hashable(value) for name, value in spec["config"].items()}
     with warnings.catch_warnings():  # already warned when the algorithm was first built
-        warnings.filterwarnings("ignore", "on .* the actor sees", RuntimeWarning)
+        warnings.filterwarnings("ignore", "(on .* )?the (actor|critic) sees", RuntimeWarning)
         return make(name, env, config_class(builder_of(name))(**config))
 
 

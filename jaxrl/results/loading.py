@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ import numpy as np
 from jax.tree_util import keystr
 
 from envs.arguments import check_flag
+from envs.base import entries
 from envs.errors import UserValueError
-from envs.wrappers.asymmetric import ACTOR_WORDS
+from envs.wrappers.asymmetric import ACTOR_WORDS, seen_from
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.allowed_modules import Allow, NotAllowedError, modules_of
 from jaxrl.algorithms.contract import Algorithm, policy_shapes
@@ -221,14 +222,24 @@ def _require_fit(file: Path, headers: Mapping[str, Header], result: Result, algo
     }
     if (differs := difference_of_headers(headers, expected)) is not None:
         here = f"{algo.name} on {algo.env.name}"
-        what = f"{differs}{_hint_of_critic(algo)}"
+        what = f"{differs}{_hint_of_critic(algo, headers, expected)}"
         raise ResultError(f"{file} is of {origin_of(result)}, and does not fit the algorithm {here}: {what}.")
 
 
-def _hint_of_critic(algo: Algorithm) -> str:
-    """The remedy where the default critic of earlier versions may have seen privileged entries alone."""
+def _hint_of_critic(algo: Algorithm, *names: Collection[str]) -> str:
+    """The remedy where the default critic of earlier versions may have seen privileged entries alone.
+
+    Args:
+      algo: Algorithm.
+      *names: Names of the arrays of the file, and of those that the algorithm takes.
+    """
     actor, critic = (getattr(getattr(algo, "config", None), name, None) for name in ("actor_sees", "critic_sees"))
     if critic != "auto" or actor in (None, *ACTOR_WORDS):
+        return ""
+    env = seen_from(algo.env)
+    in_file, here = (any("['critic']" in name for name in each) for each in names)  # a network of the critic alone
+    entry_names = entries(env.observation_space(env.default_params))
+    if not in_file or here or not any("privileged" in str(name) for name in entry_names):
         return ""
     return (
         "; in earlier versions critic_sees='auto' was the entries with 'privileged' in their names alone: pass algo= "

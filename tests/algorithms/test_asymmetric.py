@@ -311,6 +311,24 @@ def test_a_saved_critic_of_privileged_entries_alone_needs_their_names(tmp_path: 
     assert policy({"state": np.zeros(2), "privileged_state": np.zeros(2)}).shape == (1,)
 
 
+@pytest.mark.parametrize("differs", ["width", "critic"])
+def test_other_differences_of_a_saved_policy_have_no_remedy_of_the_critic(differs: str, tmp_path: Path) -> None:
+    """A layer of another width, and another critic where no entry has "privileged" in its name."""
+    if differs == "width":
+        fields: dict[str, Any] = {**ON_POLICY, "actor_sees": ("state", "privileged_state")}
+        algo, other = (jaxrl.ppo(Beacon(), jaxrl.PPOConfig(**{**fields, "hidden": (width,)})) for width in (6, 7))
+    else:
+        fields = {**ON_POLICY, "actor_sees": first_two}
+        algo, other = (
+            jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(**fields, critic_sees=sees)) for sees in (whole, "auto")
+        )
+    metrics = metrics_dataset({"return": np.zeros((1, 1, 1))}, seeds=[0], env_steps=[8])
+    policies = jax.tree.map(lambda leaf: np.asarray(leaf)[None, None], filled(algo))
+    Result(metrics, policies, algo, batched_hparams(algo.hparams, None)).save(tmp_path / "run")
+    with pytest.raises(ResultError, match=r"does not fit the algorithm ppo on [^:]*: [^:;]*\.$"):
+        jaxrl.load_result(tmp_path / "run", algo=other)
+
+
 class Nested(Beacon):
     """The task with its observation inside of a dictionary."""
 
@@ -349,6 +367,18 @@ def test_privileged_entries_are_never_flattened_in_silence(name: str) -> None:
     if isinstance(env, Nested):
         with pytest.warns(RuntimeWarning, match=f"^the actor sees '{entry}'"):
             seen_by(env, ("robot",))
+
+
+@pytest.mark.parametrize("env", [Nested(), Beacon()], ids=["inside of an entry", "hidden by a function"])
+def test_an_algorithm_that_is_built_again_warns_no_more(env: Any) -> None:
+    fields: dict[str, Any] = {} if isinstance(env, Nested) else {"actor_sees": whole}
+    with pytest.warns(RuntimeWarning, match=r"the (actor|critic) sees"):
+        algo = jaxrl.ppo(env, jaxrl.PPOConfig(**ON_POLICY, **fields))
+    spec = registry.describe(algo)
+    spec["config"]["num_envs"] = 8  # or what the first build has computed would be used
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert registry.build(spec, allow=("test_asymmetric", "beacon_task")).env == algo.env
 
 
 def leaf_alone(obs: Any) -> Any:
