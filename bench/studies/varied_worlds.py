@@ -70,7 +70,7 @@ class Settings:
     algorithms: tuple[str, ...] = ALGORITHMS
     """Names of the algorithms, whose presets are trained."""
     memories: tuple[str, ...] = ("none", "gru")
-    """Memories of PPO; SAC has none."""
+    """Memories of the policies."""
     factor: float = 2.0
     """Mass and length are drawn log-uniformly between the usual value divided and multiplied by this factor."""
     factors: tuple[float, ...] = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
@@ -106,11 +106,10 @@ class Settings:
 
 def learners(settings: Settings) -> list[Learner]:
     """The learners of a task; the first of each algorithm and memory is trained on the usual parameters."""
-    memories = {"ppo": settings.memories, "sac": ("none",)}
     return [
         Learner(algorithm, memory, trained)
         for algorithm in settings.algorithms
-        for memory in memories[algorithm]
+        for memory in settings.memories
         for trained in (USUAL, DRAWN, SEEN)
     ]
 

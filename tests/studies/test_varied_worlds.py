@@ -1,5 +1,6 @@
 """The study of hidden masses and lengths: settings, learners that differ in one thing, places, and its table."""
 
+import dataclasses
 import re
 from typing import Any
 
@@ -41,7 +42,8 @@ def test_settings_are_checked(fields: dict[str, Any], sentence: str) -> None:
 def test_learners_differ_in_one_thing() -> None:
     every = learners(Settings())
     assert [each.part for each in every[:3]] == ["ppo_none_usual", "ppo_none_drawn", "ppo_none_seen"]
-    assert len(every) == 9
+    assert [each.part for each in every[-3:]] == ["sac_gru_usual", "sac_gru_drawn", "sac_gru_seen"]
+    assert len(every) == 12
     settings, ways = Settings(), (USUAL, DRAWN, SEEN)
     usual, drawn, seen = (agent("pendulum", Learner("sac", "none", trained), settings) for trained in ways)
     assert usual.config == drawn.config
@@ -51,7 +53,8 @@ def test_learners_differ_in_one_thing() -> None:
     assert all((each.low, each.high) == (0.5, 2.0) for _, each in varied.parameters)
     assert seen.config.critic_sees == "privileged"
     assert usual.hparams == drawn.hparams == seen.hparams
-    assert agent("cartpole", Learner("ppo", "gru", USUAL), Settings()).config.memory == "gru"
+    for algorithm in ("ppo", "sac"):
+        assert agent("cartpole", Learner(algorithm, "gru", USUAL), Settings()).config.memory == "gru"
 
 
 def test_returns_are_split_into_places() -> None:
@@ -94,7 +97,8 @@ def test_the_table_compares_with_training_on_the_usual_parameters() -> None:
 def test_a_small_run_writes_a_table_and_a_map(tmp_path: Any) -> None:
     from bench.studies import run_study
 
-    settings = Settings(tasks=("pendulum",), algorithms=("sac",), seeds=2, env_steps=1024, eval_episodes=1)
+    settings = Settings(tasks=("pendulum",), algorithms=("sac",), memories=("none",), seeds=2, env_steps=1024)
+    settings = dataclasses.replace(settings, eval_episodes=1)
     run_study(varied_worlds.STUDY, settings, tmp_path / "study", progress=False)
     assert (tmp_path / "study/pendulum_returns.png").is_file()
     assert len((tmp_path / "study/returns.csv").read_text().splitlines()) == 4
