@@ -19,7 +19,15 @@ from envs.settings import in_own_settings
 from envs.spelling import near
 from envs.wrappers.wrapper import ParamsWrapper, Wrapper, WrapperParams, WrapperState, agents_of
 
-__all__ = ["Randomise", "RandomiseParams", "RandomiseState", "Sampler", "randomise", "without_draws"]
+__all__ = [
+    "Randomise",
+    "RandomiseParams",
+    "RandomiseState",
+    "Sampler",
+    "drawn_parameters",
+    "randomise",
+    "without_draws",
+]
 
 _CHECKED = 256  # draws of which a wrapper checks that the environment accepts them
 
@@ -178,6 +186,11 @@ class Randomise(ParamsWrapper):
         inner = self.inner.default_params
         return RandomiseParams(inner=inner, max_steps_in_episode=inner.max_steps_in_episode)
 
+    @property
+    def drawn_names(self) -> list[str]:
+        """Names of the drawn parameters of the inner environment, sorted."""
+        return sorted(jax.eval_shape(self._draw, jax.random.key(0)))
+
     def inner_state(self, state: RandomiseState) -> Any:
         """The state of the inner environment."""
         return state.inner
@@ -193,7 +206,7 @@ class Randomise(ParamsWrapper):
         super().check_params(params)
         check_number("env.width", params.width, 0.0, 1.0, "[]")
         check_at_least(params, widening_env_steps=0.0)
-        for name in jax.eval_shape(self._draw, jax.random.key(0)):
+        for name in self.drawn_names:
             of_inner = self.default_params.inner, params.inner
             usual, value = (np.asarray(_value(each, name), np.float32) for each in of_inner)
             if np.any(value != usual):
@@ -216,9 +229,8 @@ class Randomise(ParamsWrapper):
         inner = super().privileged_space(params)
         if inner is None:
             return None
-        names = sorted(jax.eval_shape(self._draw, jax.random.key(0)))
         number = spaces.Box(-jnp.inf, jnp.inf, (), jnp.float32)
-        return spaces.Dict({"drawn": spaces.Dict(dict.fromkeys(names, number)), "inner": inner})
+        return spaces.Dict({"drawn": spaces.Dict(dict.fromkeys(self.drawn_names, number)), "inner": inner})
 
     def action_mask(self, state: RandomiseState, params: Params) -> Any:
         """The inner environment's action mask."""
@@ -276,6 +288,16 @@ def without_draws(env: base.Environment) -> base.Environment:
     if isinstance(env, Wrapper) and (inner := without_draws(env.inner)) != env.inner:
         return dataclasses.replace(env, inner=inner)
     return env
+
+
+def drawn_parameters(env: base.Environment, prefix: str = "") -> list[str]:
+    """Names of the parameters that the episodes of an environment draw, at any depth of its wrappers."""
+    if not isinstance(env, Wrapper):
+        return []
+    if jax.tree.structure(env.default_params) != jax.tree.structure(env.inner.default_params):
+        prefix = f"{prefix}inner."
+    names = [f"{prefix}{name}" for name in env.drawn_names] if isinstance(env, Randomise) else []
+    return names + drawn_parameters(env.inner, prefix)
 
 
 def _bounds(space: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,6 +13,7 @@ import numpy as np
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers.asymmetric import seen_like
+from envs.wrappers.randomising import drawn_parameters, without_draws
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import random_key
 from jaxrl.policies.crowds import adapted, at_end
@@ -24,6 +25,7 @@ from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
 from jaxrl.runtime.evaluate_again import keys_of_seeds
 from jaxrl.sweeps.batching import batched_env_params
+from jaxrl.sweeps.paths import leaves
 from jaxrl.sweeps.sweep import grid
 
 __all__ = ["Runs", "runs_of"]
@@ -107,6 +109,7 @@ def runs_of(policy: Policy, env: Environment | None, env_params: EnvParams, key:
     env = seen_like(env, algo.env)
     check_fit(env, algo.env)
     values = _values(env_params)
+    _check_not_drawn(env, values)
     if env_params is None or values:
         each = [
             at_end(env, adapted(env, algo.env, params, trained.coords), trained.env_steps)
@@ -178,6 +181,24 @@ def _values(env_params: EnvParams) -> dict[str, Sequence[Any]]:
         if str(name).startswith("env."):
             raise UserValueError(f"env_params takes names without 'env.', such as {name[4:]!r}, got {name!r}.")
     return {f"env.{name}": values for name, values in env_params.items()}
+
+
+def _check_not_drawn(env: Environment, values: Collection[str]) -> None:
+    """Reject values of parameters that every episode draws, such as "env.length"."""
+    drawn, known = drawn_parameters(env), _names(env)
+    for path in values:
+        name = path.removeprefix("env.")
+        if name in drawn or (name not in known and any(each.endswith(f".{name}") for each in drawn)):
+            plain, last = without_draws(env), name.split("inner.")[-1]
+            there = next(each for each in _names(plain) if each == last or each.endswith(f".{last}"))
+            raise UserValueError(
+                f"env_params takes parameters that episodes do not draw, got {name!r}, which {env.name} draws; as env, "
+                f"{plain.name}, without draws, takes {there!r}"
+            )
+
+
+def _names(env: Environment) -> list[str]:
+    return [name for name, _ in leaves(env.default_params)]
 
 
 def _words(key: int | jax.Array, seeds: Sequence[int]) -> np.ndarray:

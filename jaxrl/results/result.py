@@ -246,7 +246,7 @@ class Result:
             )
         return self.best
 
-    def policy(self, *, seed: int | None = None, kept: str | None = None, **coords: Any) -> TrainedPolicy:
+    def policy(self, *, seed: int | None = None, kept: Any = None, **coords: Any) -> TrainedPolicy:
         """The final policy of one run, or the one of its best evaluation.
 
         Args:

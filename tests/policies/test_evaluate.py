@@ -128,6 +128,25 @@ def result_of(algo: Any, sweep: dict[str, Any]) -> Result:
     return Result(metrics, policies, algo, settings.hparams, params, best=best)
 
 
+@pytest.mark.parametrize(
+    ("noisy", "name", "plain", "there"),
+    [
+        (False, "length", r"cartpole", "length"),
+        (False, "inner.length", r"cartpole", "length"),
+        (True, "length", r"observation_noise\(cartpole\)", "inner.length"),
+    ],
+)
+def test_held_out_values_of_drawn_parameters_are_refused(noisy: bool, name: str, plain: str, there: str) -> None:
+    drawn = envs.wrappers.randomise(envs.make("cartpole"), {"length": jaxrl.Uniform(0.25, 1.0)})
+    env = envs.wrappers.observation_noise(drawn, 0.1) if noisy else drawn
+    policy = TrainedPolicy(jaxrl.ppo(env, jaxrl.PPOConfig(num_envs=2, num_steps=8, hidden=(4,))), params=None)
+    sentence = rf"^env_params takes parameters that episodes do not draw, got '{name}', which \S* draws; as env, "
+    with pytest.raises(ValueError, match=rf"{sentence}{plain}, without draws, takes '{there}'$"):
+        jaxrl.evaluate(policy, env_params={name: [0.5]})
+    with pytest.raises(ValueError, match=r"env\.gravity is not a parameter of \S*; did you mean"):
+        jaxrl.evaluate(policy, env_params={"gravity": [5.0]})
+
+
 def test_swept_parameters_are_kept_in_another_environment() -> None:
     algo = jaxrl.ppo(envs.make("memory/t-maze"), jaxrl.PPOConfig(**SMALL))
     result, longer = result_of(algo, {"env.length": [5, 20]}), envs.make("memory/t-maze", length=40)
