@@ -27,7 +27,8 @@ __all__ = ["Films", "films"]
 def films(directory: str | Path, *, every: int = 1, fps: int = 30) -> Films:
     """Films of the first run of each setting while a call trains, for its `trackers`.
 
-    A film shows one greedy episode of the policy of an evaluation, from the same first state each time. Training waits
+    A film shows one greedy episode of the policy of an evaluation, with the same random key each time, and so from the
+    same first state, unless parameters of the environment follow a schedule, such as draws that widen. Training waits
     for it, and is otherwise not affected. Trackers that show films, such as those of `jaxrl.tracking` other than CSV
     files, show these as well.
 
