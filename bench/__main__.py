@@ -74,6 +74,7 @@ BENCHMARKS = {
     "scale": Benchmark("--seeds 4 --env-steps 5120 --smaller 2 --share 1", usual="--minutes 2 --smaller 1000"),
     "devices": Benchmark("--seeds 2 --env-steps 1024 --repeats 1"),
     "tracking": Benchmark("--seeds 2 --env-steps 1024 --evals 1"),
+    "films": Benchmark("--seeds 1 --env-steps 512 --evals 1 --limit 5 --rounds 1"),
     "coverage": Benchmark("--samples 20 --resamples 50 --settings 10"),
     "sequential": Benchmark("--samples 4 --max-seeds 16"),
     "search": Benchmark("--trials 8 --env-steps 4608 --seeds 1 --test-seeds 2"),
