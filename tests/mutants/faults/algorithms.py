@@ -358,6 +358,27 @@ FAULTS = (
         f"{IMAGES}::test_a_step_of_critics_of_images_is_that_of_float64",
     ),
     Fault(
+        "stated-facts-in-place-of-the-input-of-the-actor",
+        "envs/wrappers/asymmetric.py",
+        '"apart" if _keeps_a_part(env) else "joined"',
+        '"apart"',
+        f"{ASYMMETRIC}::test_by_default_facts_of_a_stated_space_are_beside_the_input_of_the_actor",
+    ),
+    Fault(
+        "everything-of-a-critic-without-its-choices",
+        "envs/wrappers/asymmetric.py",
+        "        if part is _everything:\n            return space\n",
+        "",
+        f"{ASYMMETRIC}::test_a_critic_of_everything_reads_choices_as_an_actor_does",
+    ),
+    Fault(
+        "entries-of-neighbours-without-the-action",
+        "jaxrl/learning/networks.py",
+        'return rows | joined["own"]["observation"], joined["own"]["action"]',
+        'return rows | joined["own"]["observation"], joined["own"]["action"][:0]',
+        "tests/algorithms/test_encoders.py::test_actions_join_the_features_of_entries_beside_neighbours",
+    ),
+    Fault(
         "pixels-of-flattened-images-not-scaled",
         "jaxrl/learning/networks.py",
         "return numbers / 255.0 if are_pixels(leaf) else numbers",

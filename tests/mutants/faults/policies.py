@@ -41,6 +41,13 @@ FAULTS = (
         f"{BEST}::test_policies_that_are_not_finite_have_no_return",
     ),
     Fault(
+        "policies-of-other-numbers-of-choices",
+        "jaxrl/policies/playing.py",
+        "tuple(map(_numbers_of_choices, parts)) if parts else choice_sizes(space)",
+        "() if parts else choice_sizes(space)",
+        "tests/policies/test_rendering.py::test_numbers_of_actions_are_distinguished",
+    ),
+    Fault(
         "terminations-that-count-as-truncations",
         "jaxrl/learning/recording.py",
         "truncated=acted.truncated,",
