@@ -35,9 +35,11 @@ def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None
 def named_run(policy: TrainedPolicy, kept: str = "last") -> str:
     """Name of the run of a policy, such as `lr 0.001, seed 3`, and the step of the best one."""
     setting = (f"{name} {value}" for name, value in policy.setting.items())
-    after = "" if policy.env_steps is None else f" after {policy.env_steps:,} environment steps"
-    best = [f"best{after}"] if kept == "best" else []
-    return printable(", ".join([*setting, f"seed {policy.seed}", *best]))
+    parts = [*setting, f"seed {policy.seed}"]
+    if kept == "best":
+        after = "" if policy.env_steps is None else f" after {policy.env_steps:,} environment steps"
+        parts.append(f"best{after}")
+    return printable(", ".join(parts))
 
 
 def _coordinate(text: str) -> tuple[str, str]:
