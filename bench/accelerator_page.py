@@ -118,7 +118,7 @@ def origin(table: Mapping[str, Mapping[str, Any]]) -> str:
     return (
         f"jax {', '.join(versions)}, {counted(len(table), 'compilation')} of {when}, from "
         f"{counted(len(sources), 'version')} of the library's files ({', '.join(sources)}). "
-        "Programs of the present code may differ: these figures predate every later change of the library."
+        "Programs of the present code may differ: later changes of the library are not in these figures."
     )
 
 

@@ -1,4 +1,4 @@
-"""Deprecation: an old name or argument works in two more releases, with a warning that names its replacement."""
+"""Deprecation: an old name or argument warns until the release in which `removal` ends it, at least two releases."""
 
 import re
 import sys
@@ -6,7 +6,7 @@ import warnings
 
 from envs.errors import UserValueError
 
-RELEASES = 2  # minor ones in which an old name works: that which deprecates it, and the next
+RELEASES = 2  # minor ones before 1.0 in which an old name works: the one that deprecates it, and the next
 # Libraries that construct or copy objects of jaxrl and envs, or call their functions, on behalf of a user.
 PASSED_BY = ("jaxrl", "envs", "contextlib", "functools", "dataclasses", "flax", "jax")
 

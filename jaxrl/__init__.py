@@ -106,7 +106,7 @@ def require_own_envs() -> None:
     if expected not in located:
         raise ImportError(f"another 'envs', {located[0]}, hides the one that comes with jaxrl, {expected}; rename it")
     # A distribution installed later, such as envs of PyPI, writes its own __init__.py into the same directory.
-    if spec.origin is not None:
+    if spec.origin is not None and spec.origin.endswith(".py") and os.path.isfile(spec.origin):
         with open(spec.origin, encoding="utf-8", errors="replace") as file:
             if "from envs.registry import" not in file.read():
                 raise ImportError(f"{spec.origin} is of another package 'envs': uninstall it and install jaxrl again")

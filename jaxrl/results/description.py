@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -190,10 +191,13 @@ def return_range(algo: Any, env_params: EnvParams) -> dict[str, float]:
     return dict(zip(RETURN_RANGE, (float(np.min(ends[0])), float(np.max(ends[1]))), strict=True))
 
 
-def _of_another_release(config: dict[str, Any]) -> bool:
-    """Whether another release of jaxrl wrote a description."""
+def _of_earlier_release(config: dict[str, Any]) -> bool:
+    """Whether an earlier release of jaxrl wrote a description, so that its fields may lack later ones."""
     written = config.get("versions")
-    return isinstance(written, dict) and written.get("jaxrl") != __version__
+    release = str(written.get("jaxrl")) if isinstance(written, dict) else ""
+    if re.fullmatch(r"\d+\.\d+\.\d+", release) is None:
+        return False
+    return [int(number) for number in release.split(".")] < [int(number) for number in __version__.split(".")]
 
 
 def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings: int) -> Any:
@@ -206,7 +210,7 @@ def env_params(file: Path, config: dict[str, Any], algo: Algorithm, num_settings
     if saved is None:
         return None
     by_path = dict(leaves(params))
-    if isinstance(saved, dict) and _of_another_release(config):
+    if isinstance(saved, dict) and _of_earlier_release(config):
         later = {name: leaf for name, leaf in by_path.items() if name not in saved}
         saved = {name: np.broadcast_to(leaf, (num_settings, *np.shape(leaf))) for name, leaf in later.items()} | saved
     where = f"{file} does not fit the environment {algo.env.name}:"
@@ -238,7 +242,7 @@ def hparams(config: dict[str, Any], algo: Algorithm, num_settings: int) -> tuple
         return None
     names = [field.name for field in dataclasses.fields(defaults)]
     # A later version may have further ones: None has no effect, and a new default repeats what there was before.
-    added = names if _of_another_release(config) else [name for name in names if getattr(defaults, name) is None]
+    added = names if _of_earlier_release(config) else [name for name in names if getattr(defaults, name) is None]
     saved: dict[str, Any] = {name: plain(getattr(defaults, name)) for name in added} | read
     if set(saved) != set(names):
         return None

@@ -104,7 +104,7 @@ def test_the_page_states_the_days_and_the_versions_of_its_rows():
     both, one = ({str(i): row for i, row in enumerate(some)} for some in (rows, rows[:1]))
     assert "2 compilations of 2026-11-27 to 2026-12-01, from 2 versions" in accelerator_page.origin(both)
     assert "1 compilation of 2026-11-27, from 1 version of the library's files (b)" in accelerator_page.origin(one)
-    assert "predate every later change" in accelerator_page.origin(one)
+    assert "later changes of the library are not in these figures" in accelerator_page.origin(one)
     assert accelerator_page.origin(TABLE) in accelerator_page.PAGE.read_text()
 
 

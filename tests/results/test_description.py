@@ -102,7 +102,7 @@ def test_saving_again_keeps_hyperparameters_that_cannot_be_restored(tmp_path, sa
     config["hparams"] = {**config["hparams"], **saved} if whole else saved  # pyright: ignore[reportGeneralTypeIssues]
     if saved == {"lr": [1]}:
         config["hparams"]["lr"] = [1e-3, 2e-3]
-    config["versions"], config["devices"] = {"jaxrl": "0.0.1"}, ["abacus:0"]
+    config["versions"], config["devices"] = {"jaxrl": "9.0.1"}, ["abacus:0"]
     write_json(tmp_path / "config.json", config)
     loaded = load_result(tmp_path)
     assert loaded.hparams is None and loaded.algo is not None

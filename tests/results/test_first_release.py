@@ -82,9 +82,15 @@ def test_a_parameter_that_a_later_release_added_has_its_default(tmp_path: Path) 
     np.testing.assert_array_equal(result.env_params.force_mag, np.float32([10, 10]))
 
 
-def test_a_parameter_that_the_same_release_lacks_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("release", [__version__, "9.0.0"])
+def test_a_parameter_that_the_same_or_a_later_release_lacks_is_an_error(release: str, tmp_path: Path) -> None:
+    directory = described_by(release, tmp_path)
     with pytest.raises(ResultError, match=r"it has the parameters .*, not "):
-        jaxrl.load_result(described_by(__version__, tmp_path))
+        jaxrl.load_result(directory)
+    config = json.loads((directory / "config.json").read_text())
+    config["env_params"]["force_mag"] = [10.0, 10.0]
+    previous_format.write_json(directory / "config.json", config)
+    assert jaxrl.load_result(directory).hparams is None
 
 
 # Of a small network: float32 on another processor or by another version of XLA differs in its last bits.

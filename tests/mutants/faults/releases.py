@@ -20,7 +20,7 @@ FAULTS = (
     Fault(
         "settings-of-an-earlier-release-lost",
         "jaxrl/results/description.py",
-        "added = names if _of_another_release(config) else [",
+        "added = names if _of_earlier_release(config) else [",
         "added = [",
         "tests/results/test_first_release.py::test_a_parameter_that_a_later_release_added_has_its_default",
     ),
