@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LinearQuadratic", "LinearQuadraticParams", "LinearQuadraticState"]
 
+_ROUNDING = 2.0**-23  # twice that of a number in float32, relative to its size
+
 
 @struct.dataclass
 class LinearQuadraticState(base.EnvState):
@@ -214,11 +216,25 @@ def _observe(key: jax.Array, x: jax.Array, params: LinearQuadraticParams) -> jax
 
 
 def _problem(params: LinearQuadraticParams) -> riccati.Problem:
-    """The problem, without the negative costs that rounding to float32 may leave."""
+    """The problem, without costs of states that rounding to float32 may leave below or above 0."""
     problem = _stated_problem(params)
-    n = len(problem.a)
-    both = riccati.not_negative(np.block([[problem.q, problem.s], [problem.s.T, problem.r]]))
-    return problem._replace(q=both[:n, :n], r=both[n:, n:], s=both[:n, n:])
+    costs, terms = _costs_of_states(problem)
+    lifted = riccati.not_negative(costs)
+    scale = np.sqrt(np.maximum(np.diag(terms), np.finfo(np.float64).eps * np.max(terms)))
+    products = np.outer(scale, scale) if np.any(scale) else np.ones_like(terms)
+    sizes, vectors = np.linalg.eigh(lifted / products)
+    kept = np.where(sizes > _ROUNDING * np.linalg.norm(terms / products, 2), sizes, 0.0)
+    if lifted is costs and np.array_equal(kept, sizes):
+        return problem
+    return problem._replace(q=problem.q - costs + products * ((vectors * kept) @ vectors.T))
+
+
+def _costs_of_states(problem: riccati.Problem) -> tuple[np.ndarray, np.ndarray]:
+    """Q - S R^-1 S', the least cost of a step, and bounds on its terms, in proportion to which entries are rounded."""
+    gain = np.linalg.solve(problem.r, problem.s.T)
+    costs, size = problem.q - problem.s @ gain, np.abs(gain)
+    terms = np.abs(problem.q) + 2 * np.abs(problem.s) @ size + size.T @ np.abs(problem.r) @ size
+    return (costs + costs.T) / 2, (terms + terms.T) / 2
 
 
 def _stated_problem(params: LinearQuadraticParams) -> riccati.Problem:
@@ -233,17 +249,18 @@ def _stated_problem(params: LinearQuadraticParams) -> riccati.Problem:
 
 
 def _check_problem(problem: riccati.Problem) -> None:
-    q, r, s = problem.q, problem.r, problem.s
+    q, r = problem.q, problem.r
     for name, matrix in (("Q", q), ("R", r)):
         if not np.allclose(matrix, matrix.T, rtol=1e-5, atol=1e-6 * np.max(np.abs(matrix))):
             raise UserValueError(f"env.{name} must be symmetric, got {matrix.tolist()}")
     least = np.min(np.linalg.eigvalsh(r))
     if not least > 0:
         raise UserValueError(f"env.R must be positive definite, got a matrix with the eigenvalue {least:.3g}")
-    both = np.linalg.eigvalsh(np.block([[q, s], [s.T, r]]))
-    if both[0] < -1e-6 * both[-1]:
+    costs, terms = _costs_of_states(problem)
+    least = np.min(np.linalg.eigvalsh(costs))
+    if least < -_ROUNDING * np.linalg.norm(terms, 2):
         raise UserValueError(
-            f"env.Q must be such that no cost is negative: [[Q, S], [S', R]] has the eigenvalue {both[0]:.3g}"
+            f"env.Q must be such that no cost is negative: Q - S R^-1 S' has the eigenvalue {least:.3g}"
         )
     eigenvalue = riccati.unstabilised(problem.a, problem.b)
     if eigenvalue is not None:

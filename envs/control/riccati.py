@@ -23,7 +23,7 @@ __all__ = [
 
 DEVIATIONS = 5.0  # of an action from its mean, within which it counts as always
 _LEAST_WEIGHT = 2e-292  # smaller weights count as 0: their products with matrices lose their precision
-_ROUNDING = 1e-6  # of a matrix in float32, relative to its norm
+_ROUNDING = 1e-9  # of a matrix, relative to its norm
 
 
 class Problem(NamedTuple):
@@ -116,7 +116,8 @@ def infinite_horizon(problem: Problem, discount: float) -> Infinite:
     """The solution under an exponential discount and without a last step, by the algebraic Riccati equation.
 
     Of the solutions of this equation it is the least one that is not negative, the limit of long horizons. States that
-    cost nothing and grow without inputs have other solutions too: they are left out of the equation.
+    cost nothing and grow without inputs have other solutions too: they are left out of the equation. A cost of at most
+    1e-9 of the norm of Q counts as none.
 
     Args:
       problem: Problem whose state is observed.

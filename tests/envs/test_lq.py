@@ -167,6 +167,23 @@ def test_costs_that_cancel_up_to_rounding_have_an_optimum_of_0(cross: float) -> 
     assert np.linalg.eigvalsh(env.problem().q - env.problem().s @ env.problem().s.T / env.problem().r)[0] > -1e-16
 
 
+def test_a_small_cost_of_a_state_that_grows_counts() -> None:
+    """The value of a state that costs almost nothing and grows as a = 2, with r = 1, is (g a^2 - 1) / g at g = 0.9."""
+    for little in (5e-7, 1e-8):
+        plant = Plant("little", np.diag([0.5, 2.0]), np.eye(2), np.diag([1.0, little]), np.eye(2))
+        infinite = infinite_horizon(LinearQuadratic(plant).problem(), 0.9)
+        assert infinite.value[1, 1] == pytest.approx(2.6 / 0.9, rel=1e-6)
+        assert infinite.gain[1, 1] == pytest.approx(2.6 / 1.8, rel=1e-6)
+
+
+def test_rounding_moves_no_cost_by_more_than_itself() -> None:
+    """The eigenvalue -1e-7 of Q is accepted as rounding."""
+    q = np.array([[1.0, 3e-4], [3e-4, -1e-8]])
+    problem = LinearQuadratic(Plant("rounded", 0.5 * np.eye(2), np.eye(2), q, np.eye(2))).problem()
+    np.testing.assert_allclose(problem.q, q, atol=1.1e-7)
+    assert np.linalg.eigvalsh(problem.q)[0] > -1e-16
+
+
 def test_rounding_that_grows_beyond_float64_is_refused() -> None:
     """A cost of -1e-8 x^2 stands for what rounding leaves."""
     one, zero = np.eye(2), np.zeros((2, 2))
@@ -212,6 +229,8 @@ def changed(**values: Any) -> Callable[[], None]:
         (changed(R=np.array([[0.0]])), "env.R must be positive definite, got a matrix with the eigenvalue 0"),
         (changed(R=-np.eye(1)), "env.R must be positive definite"),
         (changed(Q=-np.eye(2)), r"env.Q must be such that no cost is negative: .* has the eigenvalue -1"),
+        (changed(Q=np.diag([1.0, -9e-7])), "env.Q must be such that no cost is negative: .* has the eigenvalue -9e-07"),
+        (changed(Q=np.diag([1e-3, -1e-7])), "env.Q must be such that no cost is negative"),
         (changed(S=np.ones((2, 1))), "env.Q must be such that no cost is negative"),
         (changed(Q=np.array([[1.0, 0.5], [0.0, 1.0]])), "env.Q must be symmetric"),
         (changed(A=np.full((2, 2), np.nan)), r"env.A must be finite, got \[\[nan, nan\]"),

@@ -891,7 +891,21 @@ FAULTS = (
         "envs/control/riccati.py",
         "return matrix if sizes[0] >= 0 else (vectors * np.maximum(sizes, 0.0)) @ vectors.T",
         "return matrix",
-        "tests/envs/test_lq.py::test_costs_that_cancel_up_to_rounding_have_an_optimum_of_0[below-0]",
+        "tests/envs/test_lq.py::test_rounding_moves_no_cost_by_more_than_itself",
+    ),
+    Fault(
+        "costs-that-rounding-leaves",
+        "envs/control/lq.py",
+        "kept = np.where(sizes > _ROUNDING * np.linalg.norm(terms / products, 2), sizes, 0.0)",
+        "kept = np.maximum(sizes, 0.0)",
+        "tests/envs/test_lq.py::test_costs_that_cancel_up_to_rounding_have_an_optimum_of_0[above-0]",
+    ),
+    Fault(
+        "small-costs-that-count-as-rounding",
+        "envs/control/lq.py",
+        "products = np.outer(scale, scale) if np.any(scale) else np.ones_like(terms)",
+        "products = np.ones_like(terms)",
+        "tests/envs/test_lq.py::test_a_small_cost_of_a_state_that_grows_counts",
     ),
     Fault(
         "ties-of-an-absolute-size",
