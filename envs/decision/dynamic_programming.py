@@ -8,7 +8,8 @@ import numpy as np
 __all__ = ["FiniteProblem", "Plan", "precommitted", "sophisticated", "stationary", "value"]
 
 MOST_BOUNDS = 5000
-TIE = 1e-12  # part of the largest score of a step within which two actions count as equally good
+TIE = 1e-12  # part of the highest score of a state within which another action counts as equally good
+_ROUNDING = 8 * np.finfo(np.float64).eps  # of scores of any state, relative to the largest of a step
 
 
 class FiniteProblem(NamedTuple):
@@ -142,7 +143,8 @@ def _next(problem: FiniteProblem, values: np.ndarray) -> np.ndarray:
 
 
 def _best(problem: FiniteProblem, scores: np.ndarray) -> np.ndarray:
-    """The first of the allowed actions whose scores are the highest, to rounding."""
-    tolerance = TIE * np.abs(scores[problem.allowed]).max()  # relative, since weights may be small
+    """The first of the allowed actions whose scores are the highest, to rounding, whatever the size of weights."""
+    largest = np.abs(scores[problem.allowed]).max()
     scores = np.where(problem.allowed, scores, -np.inf)
-    return np.argmax(scores >= scores.max(axis=1, keepdims=True) - tolerance, axis=1)
+    highest = scores.max(axis=1, keepdims=True)
+    return np.argmax(scores >= highest - TIE * np.abs(highest) - _ROUNDING * largest, axis=1)

@@ -9,6 +9,7 @@ from scipy.stats import poisson
 import envs
 from envs.base import OPTIMUM_KINDS
 from envs.decision import dynamic_programming
+from envs.decision.dynamic_programming import FiniteProblem
 from envs.decision.inventory import Inventory
 from envs.decision.replacement import Replacement
 
@@ -28,6 +29,17 @@ def test_optima_scale_with_rewards(kind: str) -> None:
     usual, small = (solve(problem._replace(rewards=scale * problem.rewards), curve) for scale in (1.0, 2.0**-40))
     assert small.value == usual.value * 2.0**-40
     np.testing.assert_array_equal(small.actions, usual.actions)
+
+
+@pytest.mark.parametrize("kind", OPTIMUM_KINDS)
+def test_large_rewards_of_one_state_hide_no_differences_in_another(kind: str) -> None:
+    """Two states that stay where they are; float64 knows 1e13 to 0.002."""
+    rewards = np.array([[0.0, 1.0], [-1e13, -1e13]])
+    stays = np.array([[[0], [0]], [[1], [1]]])
+    problem = FiniteProblem(rewards, np.ones((2, 2), bool), stays, np.ones((2, 2, 1)), np.array([1.0, 0.0]))
+    plan = getattr(dynamic_programming, kind)(problem, np.ones(3))
+    assert plan.value == 3.0
+    np.testing.assert_array_equal(plan.actions, np.tile([1, 0], (3, 1)))
 
 
 def test_large_demands_have_their_probabilities() -> None:

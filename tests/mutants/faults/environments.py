@@ -910,9 +910,16 @@ FAULTS = (
     Fault(
         "ties-of-an-absolute-size",
         "envs/decision/dynamic_programming.py",
-        "tolerance = TIE * np.abs(scores[problem.allowed]).max()",
-        "tolerance = TIE",
+        "highest - TIE * np.abs(highest) - _ROUNDING * largest",
+        "highest - TIE",
         "tests/envs/test_dynamic_programming.py::test_plans_are_right_where_weights_are_small",
+    ),
+    Fault(
+        "ties-of-the-size-of-other-states",
+        "envs/decision/dynamic_programming.py",
+        "TIE * np.abs(highest)",
+        "TIE * largest",
+        "tests/envs/test_dynamic_programming.py::test_large_rewards_of_one_state_hide_no_differences_in_another[precommitted]",
     ),
     Fault(
         "rises-between-neighbours-alone",
