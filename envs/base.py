@@ -248,7 +248,8 @@ class Environment(CheckedFlags, gymnax_environment.Environment):
 
         Raises:
           ValueError: There is no such kind, the discount is invalid, or `check_params` rejects a parameter, such as a
-            time limit before every reward. Where it accepts one, rewards after the limit count as 0.
+            time limit before every reward. Under a time limit that `check_params` accepts, rewards after the limit
+            count as 0.
         """
         del params, discount
         check_optimum_kind(kind)

@@ -69,11 +69,20 @@ def rises(discount: DiscountLike, steps: int) -> bool:
     """Whether a later one of Gamma(0), ..., Gamma(steps - 1) exceeds an earlier one by more than 1e-6.
 
     Args:
-      discount: See `of`; of a curve that is shorter, its own values are compared.
+      discount: See `of`; of an array that is shorter, its own values are compared, while `curve(steps)` of an object
+        must be known.
       steps: Number of values, at least 1.
+
+    Returns:
+      False for None and numbers, whatever the number of steps.
+
+    Raises:
+      ValueError: See `of`.
     """
-    table = np.ones(()) if discount is None or hasattr(discount, "curve") else np.asarray(discount)
-    curve = of(discount, min(steps, len(table)) if table.ndim else steps)
+    if not hasattr(discount, "curve"):
+        known = np.shape(discount)
+        steps = min(steps, known[0]) if known else 1
+    curve = of(discount, steps)
     return bool(np.any(curve - np.minimum.accumulate(curve) > _ROUNDING))
 
 

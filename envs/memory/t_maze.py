@@ -131,7 +131,8 @@ class TMaze(base.Environment):
         """The best return, Gamma(length); None under a discount that rises, where it may pay to wait.
 
         The sophisticated one is the same, because every step prefers the earliest reward; the stationary one is
-        `memoryless`. See `envs.Environment.optimum`.
+        `memoryless`. An array may end after Gamma(length), and later steps then count as no rise; the curve of an
+        object must be known up to `max_steps_in_episode`. See `envs.Environment.optimum`.
         """
         if base.check_optimum_kind(kind) == "stationary":
             return self.memoryless(params, discount)

@@ -149,6 +149,30 @@ def test_a_discount_that_rises_may_reward_waiting_in_a_t_maze() -> None:
     assert discount_curves.rises(slowly, 100) and not discount_curves.rises(slowly, 2)
 
 
+@dataclasses.dataclass
+class KnownFor:
+    """A discount of 1 that is known for some steps."""
+
+    steps: int
+
+    def curve(self, horizon: int) -> np.ndarray:
+        if horizon > self.steps:
+            raise ValueError(f"horizon must be at most the {self.steps} steps, got {horizon}")
+        return np.ones(horizon + 1)
+
+
+def test_rises_of_an_object_are_sought_up_to_the_time_limit_and_of_a_number_nowhere() -> None:
+    env: Any = TMaze()
+    params = env.default_params.replace(length=3, max_steps_in_episode=8)
+    assert env.optimum(params, KnownFor(8)) == 1.0
+    with pytest.raises(ValueError, match="horizon must be at most the 4 steps, got 8"):
+        env.optimum(params, KnownFor(4))
+    endless = params.replace(max_steps_in_episode=2_000_000_000)  # a curve of which exceeds most memories
+    assert env.optimum(endless) == 1.0 and env.optimum(endless, 0.5) == 0.125
+    with pytest.raises(ValueError, match=r"discount is 1.5; it takes None, a number from 0 to 1"):
+        discount_curves.rises(1.5, 2_000_000_000)
+
+
 def test_repeat_first_among_all_policies_and_all_orders_of_a_small_deck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeat_first, "RANKS", 2)
     env = RepeatFirst()
