@@ -103,7 +103,7 @@ class Comparison:
             row += [failed[-1], sum(map(entry.last_step, tasks))]
             chance = None if at == base else self._chance(own, scores[base])
             rows.append([*row, *((None,) * 3 if chance is None else chance[:3])])
-        p_values = corrected(self._single_p_values(self.tasks)) if task is None else self._p_values_of_tasks[task]
+        p_values = corrected(self._single_p_values(self.tasks, 1)) if task is None else self._p_values_of_tasks[task]
         for row, p_value in zip(rows, p_values, strict=True):
             row.append(p_value if np.isfinite(p_value) else None)
         columns = ["name", "iqm", "low", "high", "seeds", "failed", "steps", *COMPARED]
@@ -257,8 +257,9 @@ class Comparison:
         """The compared values of the runs that did not fail, by label.
 
         Args:
-          task: Task, with its own values, `[runs]`; None for all tasks, `[tasks, runs]`, normalised if there are
-            several, with as many runs of each task as there are of the one with the fewest.
+          task: Task, with its own values, `[runs]`; None for all tasks, normalised if there are several or `normalise`
+            is passed: `[runs]` of the only task, otherwise `[tasks, runs]`, with as many runs of each task as there are
+            of the one with the fewest.
         """
         tasks = self._tasks(task)
         arrays = [rectangle([each.values for each in own]) for own in self._scores(tasks, self._is_scaled(task))]
@@ -301,17 +302,23 @@ class Comparison:
         """Whether values are normalised: those of all tasks together, if there are several or `normalise` is passed."""
         return bool(self.references) and task is None
 
-    def _single_p_values(self, tasks: Sequence[str]) -> list[float]:
-        """The p-value of each line against the baseline, not corrected; nan of the baseline and without a direction."""
+    def _single_p_values(self, tasks: Sequence[str], tables: int) -> list[float]:
+        """The p-value of each line against the baseline, one of a number of tables that are corrected together.
+
+        It is not corrected itself, and nan of the baseline and without a direction.
+        """
         scores, base = self._scores(tasks, False), self.names.index(self.baseline)
         if not self.direction:
             return [float("nan")] * len(scores)
-        return [float("nan") if at == base else p_value_of(own, scores[base]) for at, own in enumerate(scores)]
+        comparisons, others = tables * (len(scores) - 1), [at for at in range(len(scores)) if at != base]
+        p_values = {at: p_value_of(scores[at], scores[base], comparisons) for at in others}
+        return [p_values.get(at, float("nan")) for at in range(len(scores))]
 
     @functools.cached_property
     def _p_values_of_tasks(self) -> dict[str, list[float]]:
         """The p-value of each line on each task, corrected for all of these."""
-        lines, single = len(self.entries), [self._single_p_values([task]) for task in self.tasks]
+        lines, count = len(self.entries), len(self.tasks)
+        single = [self._single_p_values([task], count) for task in self.tasks]
         values = corrected([value for row in single for value in row])
         return {task: values[at * lines : (at + 1) * lines] for at, task in enumerate(self.tasks)}
 

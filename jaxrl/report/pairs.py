@@ -118,7 +118,7 @@ def chance_rows(
     }
 
 
-def p_value_of(ours: Sequence[Scores], theirs: Sequence[Scores]) -> float:
+def p_value_of(ours: Sequence[Scores], theirs: Sequence[Scores], comparisons: int = 1) -> float:
     """P-value of the hypothesis that both have one distribution of values on each task; nan if one has no run left.
 
     Of pairs, the hypothesis is that of `improvement_p_value`: an exchange of the two runs of a pair leaves their joint
@@ -126,11 +126,12 @@ def p_value_of(ours: Sequence[Scores], theirs: Sequence[Scores]) -> float:
 
     Args:
       ours, theirs: Scores of both on each task, in one order, paired where `chance_of` pairs them.
+      comparisons: Number of comparisons for which the p-value is corrected.
     """
     first, second, paired = _aligned(ours, theirs)
     if not min(values.size for values in (*first, *second)):
         return float("nan")
-    return improvement_p_value(first, second, paired=paired)
+    return improvement_p_value(first, second, paired=paired, comparisons=comparisons)
 
 
 def _aligned(ours: Sequence[Scores], theirs: Sequence[Scores]) -> tuple[list[np.ndarray], list[np.ndarray], bool]:

@@ -204,6 +204,29 @@ def test_p_values_do_not_depend_on_the_number_computed_at_once(monkeypatch):
     assert improvement_p_value([first], [second]) == whole
 
 
+def test_a_difference_is_significant_among_any_number_of_comparisons():
+    apart, near = [[np.arange(8.0)], [np.arange(8.0) + 20]], [[np.arange(8.0)], [np.arange(8.0) + 2]]
+    for paired in (False, True):
+        smallest = improvement_p_value([np.zeros(32)], [np.ones(32)], comparisons=1_000, paired=paired)
+        assert smallest == 1 / 20_001 and smallest * 1_000 < 0.05
+    # With 8 runs of each, two of the 12,870 orders are as far apart: further permutations estimate this share.
+    assert abs(improvement_p_value(*apart, comparisons=2_000) - 2 / 12_870) <= 5 * np.sqrt(2 / 12_870 / 10_000)
+    assert improvement_p_value(*near, comparisons=1_000) == improvement_p_value(*near)
+
+
+def test_every_line_of_many_on_many_tasks_may_differ_significantly(monkeypatch):
+    monkeypatch.setattr("jaxrl.results.p_values.NUM_PERMUTATIONS", 99)
+    lines = {
+        f"line {at}": [result_of(100.0 * (1 + at), environment=task, seeds=24) for task in ("cartpole", "acrobot")]
+        for at in range(9)
+    }
+    comparison = jaxrl.compare(lines)
+    for task in comparison.tasks:
+        p_values = comparison.table(task).to_pandas()["p_value"].tolist()
+        assert p_values[1:] == pytest.approx([16 / 321] * 8)  # 20 permutations of each of 16 comparisons
+    assert comparison.table().to_pandas()["p_value"].tolist()[1] == pytest.approx(8 / 161)
+
+
 def test_p_values_are_corrected_for_their_number():
     values = [0.01, 0.04, np.nan, 0.03, 0.005]
     # Ordered: 0.005 x 4, 0.01 x 3, 0.03 x 2, and 0.04 x 1, which is below the one before it.

@@ -369,6 +369,13 @@ FAULTS = (
         "tests/report/test_compare.py::test_p_values_are_corrected_for_their_number",
     ),
     Fault(
+        "permutations-too-few-for-many-comparisons",
+        "jaxrl/results/p_values.py",
+        "PERMUTATIONS_OF_EACH * comparisons - count",
+        "PERMUTATIONS_OF_EACH - count",
+        "tests/report/test_compare.py::test_every_line_of_many_on_many_tasks_may_differ_significantly",
+    ),
+    Fault(
         "p-values-of-tasks-corrected-for-one",
         "jaxrl/report/comparison.py",
         "values = corrected([value for row in single for value in row])",
