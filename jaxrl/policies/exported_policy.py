@@ -71,10 +71,11 @@ class ExportedPolicy:
 
         Args:
           memory: Memory that the last call returned; None for a policy without a memory.
-          ended: Whether the episode has ended, bool with the leading axes of the memory, or the first of them.
+          ended: Whether the episode has ended, bool with the leading axes of the memory, or the first of them; those of
+            one agent have no axis.
 
         Raises:
-          ValueError: The memory is not of this policy.
+          ValueError: The memory is not of this policy, or the axes of `ended` do not match it.
         """
         if memory is None and self.remembers:
             raise UserValueError(NO_MEMORY)
@@ -85,7 +86,13 @@ class ExportedPolicy:
             leaf, over = np.asarray(memory[name]), np.asarray(ended)
             if leaf.ndim < first.ndim or leaf.shape[leaf.ndim - first.ndim :] != first.shape:
                 raise UserValueError(
-                    f"{name} has the shape {leaf.shape}; it takes {list(first.shape)}, with any further leading axes."
+                    f"{name} has the shape {leaf.shape}; it takes {first.shape}, with any further leading axes."
+                )
+            axes = leaf.shape[: leaf.ndim - first.ndim]
+            if over.shape != axes[: over.ndim]:
+                raise UserValueError(
+                    f"ended has the shape {over.shape}; with {name} of the shape {leaf.shape} it takes {axes}, or the "
+                    "first of these axes."
                 )
             after[name] = np.where(over.reshape((*over.shape, *[1] * (leaf.ndim - over.ndim))), first, leaf)
         return after
@@ -128,7 +135,7 @@ class ExportedPolicy:
             free |= {size: size for size in takes if isinstance(size, int)}  # fixed sizes
             fits = array.shape[: len(front)] == front and len(shape) == len(takes)
             if not fits or any(free.setdefault(size, at) != at for size, at in zip(takes, shape, strict=True)):
-                whole = f"[{', '.join(map(str, takes))}]"
+                whole = f"({', '.join(map(str, takes))}{',' if len(takes) == 1 else ''})"
                 raise UserValueError(
                     f"{name} has the shape {array.shape}; it takes {whole}, with any further leading axes."
                 )

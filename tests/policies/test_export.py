@@ -240,7 +240,7 @@ def test_masks_and_crowds_of_any_size(file_format: str, tmp_path: Path):
     larger = TrainedPolicy(jaxrl.ppo(agents.Crowd(7, masked=True), jaxrl.PPOConfig(**SMALL)), policy.params)
     np.testing.assert_array_equal(loaded(obs, mask), larger(obs, mask=mask))
     assert np.any(loaded(obs, mask) != np.argmax(loaded.respond(obs, mask)["logits"], -1))  # masks matter
-    with pytest.raises(ValueError, match=r"mask has the shape \(4, 6, 3\); it takes \[agents, 3\]"):
+    with pytest.raises(ValueError, match=r"mask has the shape \(4, 6, 3\); it takes \(agents, 3\)"):
         loaded(obs, mask[:, :6])
     with pytest.raises(ValueError, match="obs and mask give obs; this policy takes obs, mask"):
         loaded(obs)

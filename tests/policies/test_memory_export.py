@@ -1,6 +1,7 @@
 """A memory in a file: a named input and output, and its initial value, for programs without jaxrl."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -162,10 +163,15 @@ def test_a_memory_of_another_kind_is_refused(tmp_path: Path) -> None:
         gated(obs, memory=memory)
     with pytest.raises(ValueError, match=r"^memory has memory\.mingru\.hidden; this policy takes memory\.gru\.hidden"):
         gated.remembered(memory, False)
-    with pytest.raises(ValueError, match=r"^memory\.gru\.hidden has the shape \(3, 7\); it takes \[5\], with any"):
+    with pytest.raises(ValueError, match=r"^memory\.gru\.hidden has the shape \(3, 7\); it takes \(5,\), with any"):
         gated.remembered(wider.initial_memory(3), np.ones(3, bool))
     with pytest.raises(ValueError, match=r"^memory is None, but this policy remembers; it takes"):
         gated.remembered(None, False)
+    for front, ended, axes in (((), (5,), r"\(\)"), ((5,), (5, 5), r"\(5,\)"), ((4, 2), (3,), r"\(4, 2\)")):
+        shape = re.escape(str(ended))
+        sentence = rf"^ended has the shape {shape}; with memory\.gru\.hidden of the shape .* it takes {axes}"
+        with pytest.raises(ValueError, match=sentence):
+            gated.remembered(gated.initial_memory(*front), np.ones(ended, bool))
     assert plain.remembered(None, False) == {}
 
 
