@@ -281,7 +281,7 @@ def test_environments_with_equal_functions_are_one_and_those_with_other_numbers_
 def test_results_take_one_argument():
     with pytest.raises(
         TypeError,
-        match=r"^compare takes results in one list or dictionary, and then 'benchmark' .*got 2 arguments; .*until",
+        match=r"^compare takes results in one list or dictionary, and then 'benchmark', .*got 2 arguments; .*until",
     ):
         compare: Any = jaxrl.compare
         compare("runs/one", "runs/two")
