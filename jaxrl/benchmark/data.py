@@ -15,7 +15,7 @@ from envs.errors import MissingPackageError, UserValueError, installing
 from envs.files import replacing
 from envs.spelling import near
 from jaxrl.benchmark.cells import CELLS, Cell, cell
-from jaxrl.benchmark.fetching import address, cached, download
+from jaxrl.benchmark.fetching import TRUSTED, address, cached, download, of_clone, remedy
 from jaxrl.benchmark.measured import has_measured, measured
 from jaxrl.policies.export import export_policy
 from jaxrl.policies.load_exported import load_weights
@@ -270,10 +270,10 @@ def data_directory(directory: str | Path | None, *, writing: bool = False) -> Pa
         if not Path(directory).is_dir():
             raise ResultError(f"directory takes a directory of benchmark data: {directory} does not exist")
         return Path(directory)
-    if _of_clone().is_dir():
-        return _of_clone()
+    if of_clone().is_dir():
+        return of_clone()
     if writing:
-        raise ResultError(f"new data of the benchmark belong in a clone of jaxrl, and {_of_clone()} does not exist")
+        raise ResultError(f"new data of the benchmark belong in a clone of jaxrl, and {of_clone()} does not exist")
     current = Path("bench", "benchmark").absolute()
     if has_measured(current):
         return current
@@ -282,16 +282,12 @@ def data_directory(directory: str | Path | None, *, writing: bool = False) -> Pa
         if source is None:
             raise ResultError(
                 "the data of the benchmark come with a clone of jaxrl, in bench/benchmark: "
-                f"{_of_clone()} does not exist, the current directory is not a clone, and no release is published yet "
+                f"{of_clone()} does not exist, the current directory is not a clone, and no release is published yet "
                 "from which to download them; jaxrl.benchmark.load takes their directory"
             )
         print(f"jaxrl: downloading the benchmark from {source} to {target}", file=sys.stderr)
         download(source, target)
     return target
-
-
-def _of_clone() -> Path:
-    return Path(__file__).parents[2] / "bench" / "benchmark"
 
 
 def require_writers() -> None:
@@ -371,21 +367,31 @@ def _read(cell: Cell, directory: Path, trust: bool, optimum: float | None) -> Re
             f"the curves of the benchmark need the extra `parquet`: {installing('parquet')}"
         ) from None
     except Exception as error:  # of any library underneath, which a damaged file may drive into any error
-        raise ResultError(f"{parquet} is damaged, or not of the benchmark: {reason(error)}") from None
+        raise ResultError(
+            f"{parquet} is damaged, or not of the benchmark: {reason(error)}; {_anew(cell, parquet)}"
+        ) from None
     metrics.attrs.setdefault(UNKNOWN, "only its curves are kept")
     return Result(metrics, {}, loaded=config, directory=None)
 
 
 def _description(cell: Cell, file: Path, trust: bool) -> dict[str, Any]:
     """The description of a cell, after a check that a file matches the checksum in it."""
-    origin = file.with_suffix(".json")
+    origin, anew = file.with_suffix(".json"), _anew(cell, file)
     try:
-        config = read_sealed(origin, trust=trust, remedy=f"`{cell.command}` trains the cell again")
+        config = read_sealed(origin, trust=trust, remedy=f"{anew}; {TRUSTED}")
         expected = config.pop(CHECKSUMS)[file.name]
         if not trust and checksum_of_file(file) != expected:
-            raise ResultError(f"{file} is damaged, or of another cell: it does not match the checksum in {origin.name}")
+            raise ResultError(
+                f"{file} is damaged, or of another cell: it does not match the checksum in {origin.name}; {anew}; "
+                f"{TRUSTED}"
+            )
     except ResultError:
         raise
     except Exception as error:  # of files that anyone may have written
-        raise ResultError(f"the data of {cell.name} in {origin} are damaged: {reason(error)}") from None
+        raise ResultError(f"the data of {cell.name} in {origin} are damaged: {reason(error)}; {anew}") from None
     return config
+
+
+def _anew(cell: Cell, file: Path) -> str:
+    """Last words of a message on a damaged file of a cell."""
+    return remedy(file, cell.command, "`COMMAND` trains the cell again")

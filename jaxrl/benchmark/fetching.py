@@ -1,4 +1,4 @@
-"""Download of the benchmark's data, which a clone has and a wheel has not."""
+"""Places of the benchmark's data, which a clone has and a wheel has not: download, and remedies of damage."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gzip
 import http.client
 import io
 import os
+import shlex
 import tarfile
 import tempfile
 import urllib.request
@@ -16,10 +17,11 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.format import reason
 from jaxrl.version import REPOSITORY, __version__
 
-__all__ = ["ASSET", "address", "cached", "download"]
+__all__ = ["ASSET", "TRUSTED", "address", "cached", "download", "of_clone", "remedy"]
 
 ASSET = "benchmark.tar.gz"  # file of a release, with the directory `benchmark`
 TIMEOUT = 60.0  # seconds without an answer
+TRUSTED = "trust=True, or --trust of compare and report, ignores this"  # remedy of a checksum that does not match
 
 
 def address(repository: str = REPOSITORY) -> str | None:
@@ -35,6 +37,27 @@ def cached() -> Path:
     """Directory to which the data of this version are downloaded, below that of the user's caches."""
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(caches) / "jaxrl" / f"benchmark-{__version__}"
+
+
+def of_clone() -> Path:
+    """Directory of the data in the clone from which jaxrl is imported, whether there is one or not."""
+    return Path(__file__).parents[2] / "bench" / "benchmark"
+
+
+def remedy(file: Path, command: str, effect: str) -> str:
+    """Last words of a message on a damaged file: how to get it anew, which depends on the place.
+
+    Args:
+      file: Path of the file.
+      command: Command that makes it anew, without its directory.
+      effect: Phrase on the command, such as "`COMMAND` trains the cell again", with COMMAND in its place.
+    """
+    directory = file.parent.resolve()
+    if directory == cached().resolve():
+        return f"delete {directory}, and it is downloaded again"
+    if directory != of_clone().resolve():
+        command = f"{command} --data {shlex.quote(str(directory))}"
+    return effect.replace("COMMAND", command)
 
 
 def download(source: str, target: Path) -> None:

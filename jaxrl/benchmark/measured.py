@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from envs.files import replacing
 from jaxrl.benchmark.cells import CELLS
+from jaxrl.benchmark.fetching import TRUSTED, remedy
 from jaxrl.results.checksums import UNSEALED, check_seal, sealed
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.format import reason
@@ -16,7 +17,8 @@ from jaxrl.results.format import reason
 __all__ = ["TASKS", "Measured", "has_measured", "measured", "store_measured"]
 
 FILE = "references.csv"
-REMEDY = "delete it, and `jaxrl benchmark references` measures them again"
+COMMAND = "jaxrl benchmark references"
+EFFECT = "delete it, and `COMMAND` measures them again"  # them, the returns
 SEAL = "# "  # begins the last line, with the checksum of the file
 TASKS = tuple(dict.fromkeys(each.environment for each in CELLS))
 
@@ -63,18 +65,19 @@ def measured(directory: Path, *, trust: bool = False) -> dict[str, Measured]:
     if not file.is_file():
         return {}
     content = file.read_bytes()
-    check_seal(file, content, trust=trust, remedy=REMEDY)
+    anew = remedy(file, COMMAND, EFFECT)
+    check_seal(file, content, trust=trust, remedy=f"{anew}; {TRUSTED}")
     try:
         lines = content.decode("utf-8").splitlines()
         rows = [line for line in lines if not line.startswith(SEAL)]
         if rows == lines and not trust:
-            raise ResultError("it has no checksum")
+            raise ResultError("it has no checksum, which trust=True ignores")
         return {
             task: Measured(task, int(episodes), float(random), float(error), float(optimum) if optimum else None)
             for task, episodes, random, error, optimum in list(csv.reader(rows))[1:]
         }
     except (ValueError, csv.Error) as error:
-        raise ResultError(f"{file} is damaged: {reason(error)}; {REMEDY}") from None
+        raise ResultError(f"{file} is damaged: {reason(error)}; {anew}") from None
 
 
 def store_measured(each: Measured, directory: Path) -> None:

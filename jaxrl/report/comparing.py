@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 from envs.arguments import check_choice, check_flag
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.checks import check_count
-from jaxrl.report.comparing_results import BENCHMARK, benchmark_of, compared, warn_of_presets
+from jaxrl.report.benchmark_arguments import BENCHMARK, check_benchmark, check_normalise
+from jaxrl.report.comparing_results import compared, warn_of_presets
 from jaxrl.report.comparison import Comparison
 from jaxrl.report.entries import Source, Sources
 from jaxrl.runtime.options import Options, SearchOptions, checked
@@ -137,12 +138,16 @@ def compare(
             checked(compare, SearchOptions, options)
         _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
         if to is not None:
-            others = (*others, benchmark_of("to", to))
+            check_benchmark("to", to)
+            others = (*others, to)
         if len(others) > 1 or not all(_is_benchmark(each) for each in others):
             raise UserTypeError(
                 f"compare takes results in one list or dictionary, and then 'benchmark', its data, or nothing, got "
                 f"{1 + len(others)} arguments; algorithms to train take until='decided'"
             )
+        if others:
+            check_benchmark("to", others[0])
+        check_normalise(normalise)
         return compared(
             results,
             baseline=baseline,
@@ -152,7 +157,7 @@ def compare(
             normalise=normalise,
             confidence=confidence,
             trust=trust,
-            benchmark=benchmark_of("to", others[0]) if others else None,
+            benchmark=others[0] if others else None,
         )
     check_choice("until", until, ("decided",))
     for name, value in {"to": to, "normalise": normalise, "trust": trust}.items():

@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from envs.arguments import check_choice
-from envs.errors import UserTypeError, UserValueError
+from envs.errors import UserValueError
 from envs.spelling import near, near_or_all
 from jaxrl.report.alignment import common_step
+from jaxrl.report.benchmark_arguments import BENCHMARK, benchmark_of, check_metric, references_of_benchmark
 from jaxrl.report.comparison import Comparison
 from jaxrl.report.data import common_metrics, directions
 from jaxrl.report.entries import Entry, Source, Sources, entries_of, runs_on
-from jaxrl.report.runs import Run, described, differences, runs_of
-from jaxrl.report.text import cell
-from jaxrl.results.dataset import NO_RANGE, RETURN_RANGE, ResultError, main_metric, range_of
+from jaxrl.report.runs import Run, differences
+from jaxrl.results.dataset import RETURN_RANGE, ResultError, main_metric
 from jaxrl.results.storage import metrics_of_runs
 
 if TYPE_CHECKING:
     from jaxrl.benchmark.data import Benchmark
 
-BENCHMARK = "benchmark"  # argument that adds its lines, and first word of their names
+
 DEFAULTS = "defaults"  # the attribute `settings_from` of results without a preset
 RETURNS = ("return", "discounted_return")
 
-__all__ = ["BENCHMARK", "benchmark_of", "compared", "warn_of_presets"]
+__all__ = ["compared", "warn_of_presets"]
 
 
 def compared(
@@ -40,13 +39,16 @@ def compared(
     normalise: Mapping[str, tuple[float, float]] | Literal["benchmark"] | Benchmark | None,
     confidence: float,
     trust: bool,
-    benchmark: Benchmark | None = None,
+    benchmark: Literal["benchmark"] | Benchmark | None = None,
 ) -> Comparison:
     """The comparison of results; see `jaxrl.compare`, which checks the arguments that this does not."""
     entries = entries_of(results, trust=trust)
     left_out_lines: list[str] = []
     if benchmark is not None:
-        added, left_out_lines = _of_benchmark(benchmark, entries, trust)
+        tasks = _tasks_of(entries)
+        own = [run for task in tasks for run in runs_on(entries, task)]
+        check_metric(normalise, _metric(metric, own))  # before data are downloaded
+        added, left_out_lines = _of_benchmark(benchmark_of(benchmark), entries, tasks, trust)
         entries += added
     if len(entries) < 2:
         raise UserValueError(
@@ -56,6 +58,7 @@ def compared(
     tasks = _common_tasks(entries, every)
     runs = [run for task in tasks for run in runs_on(entries, task)]
     metric = _metric(metric, runs)
+    check_metric(normalise, metric)
     wanted = {better: [metric]} if better else {}
     direction = directions([metric], runs, wanted.get("higher", []), wanted.get("lower", []))[metric]
     for task in tasks:
@@ -70,10 +73,8 @@ def compared(
         "the values of normalise=" if normalise else "the lowest and highest compared run of each task"
     )
     if normalise is not None and not isinstance(normalise, Mapping):
-        source = _source_of_references(normalise, tasks)
-        normalise, stated = _references_of_benchmark(
-            source, metric, {task: runs_on(entries, task) for task in tasks}, trust
-        )
+        parts = {task: runs_on(entries, task) for task in tasks}
+        normalise, stated = references_of_benchmark(benchmark_of(normalise), parts, trust)
     return Comparison(
         metric=metric,
         direction=direction,
@@ -88,32 +89,15 @@ def compared(
     )
 
 
-def benchmark_of(name: str, value: Any) -> Benchmark:
-    """The benchmark that an argument is, or that it names by the word "benchmark".
-
-    Args:
-      name: Name of the argument.
-      value: Word, or data of the benchmark.
-
-    Raises:
-      ValueError: The value is another word.
-      TypeError: The value is of another kind.
-      ResultError: The word is right, and there are no data.
-    """
-    from jaxrl.benchmark.data import Benchmark, load
-
-    if isinstance(value, Benchmark):
-        return value
-    if not isinstance(value, str):
-        raise UserTypeError(f"{name} takes {BENCHMARK!r}, or its data from jaxrl.benchmark.load, got {value!r}")
-    check_choice(name, value, (BENCHMARK,))
-    return load()
+def _tasks_of(entries: Sequence[Entry]) -> list[str]:
+    """The tasks that all lines have, in the order of their first occurrence."""
+    return _common_tasks(entries, list(dict.fromkeys(task for entry in entries for task in entry.parts)))
 
 
-def _of_benchmark(benchmark: Benchmark, entries: Sequence[Entry], trust: bool) -> tuple[list[Entry], list[str]]:
+def _of_benchmark(
+    benchmark: Benchmark, entries: Sequence[Entry], tasks: Sequence[str], trust: bool
+) -> tuple[list[Entry], list[str]]:
     """Lines of the benchmark on the tasks that all lines of the caller have, and names of those on some of these."""
-    every = list(dict.fromkeys(task for entry in entries for task in entry.parts))
-    tasks = _common_tasks(entries, every)
     results = benchmark.results(*tasks, trust=trust)
     some = dict.fromkeys(each.algorithm for each in benchmark.cells if each.environment in tasks)
     named = {f"{BENCHMARK} {name}": own for name, own in results.items()}
@@ -121,71 +105,6 @@ def _of_benchmark(benchmark: Benchmark, entries: Sequence[Entry], trust: bool) -
         if entry.name in named or entry.label in named:
             raise UserValueError(f"results has the name {entry.label!r}, which is that of a line of the benchmark.")
     return entries_of(named, trust=trust), [f"{BENCHMARK} {name}" for name in some if name not in results]
-
-
-def _source_of_references(normalise: Any, tasks: Sequence[str]) -> Benchmark:
-    """The benchmark that the argument is or names."""
-    from jaxrl.benchmark.data import Benchmark
-
-    if normalise == BENCHMARK or isinstance(normalise, Benchmark):
-        return benchmark_of("normalise", normalise)
-    raise UserTypeError(
-        f"normalise is {normalise!r}; it takes two numbers for each task ({', '.join(tasks)}), {BENCHMARK!r}, or "
-        "its data."
-    )
-
-
-def _references_of_benchmark(
-    benchmark: Benchmark, metric: str, runs: Mapping[str, Sequence[Run]], trust: bool
-) -> tuple[dict[str, tuple[float, float]], str]:
-    """The values that count as 0 and as 1 on each task, and a phrase that describes them."""
-    from jaxrl.benchmark.references import OPTIMUM, reference
-
-    if metric != "return":
-        raise UserValueError(f"normalise is {BENCHMARK!r}, which has values of the return alone, not of {metric}.")
-    values, origins = {}, []
-    for task, each in runs.items():
-        try:
-            low, high, origin = reference(benchmark, task, trust=trust)
-        except ResultError:
-            raise
-        except UserValueError as error:
-            raise UserValueError(f"normalise is {BENCHMARK!r}: {error}") from None
-        _check_task_of_benchmark(benchmark, task, each, trust)
-        values[task] = (low, high)
-        origins.append(f"the optimum of {task}" if origin == OPTIMUM else f"{origin} of the benchmark on {task}")
-    return values, f"0 at random actions, and 1 at {', '.join(origins)}"
-
-
-def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run], trust: bool) -> None:
-    """Reject runs on another environment than the task of the benchmark with their name, or on other parameters.
-
-    Parameters are compared with those of a stored cell, so that only the name counts where no cell has data.
-    """
-    stored = next((each for each in benchmark.cells if each.environment == task), None)
-    theirs = None if stored is None else runs_of([benchmark.result(stored.algorithm, task, trust=trust)])[0]
-    for run in runs:
-        reason = run.environment if run.environment != task else ""
-        if theirs is not None and not reason:
-            reason = _other_environment(run, theirs)
-        if reason:
-            raise UserValueError(
-                f"normalise is {BENCHMARK!r}, whose {task} is not the environment of {run.name} ({reason}); it takes "
-                f"two numbers for each task, such as {{{task!r}: (0.0, 100.0)}}."
-            )
-
-
-def _other_environment(run: Run, stored: Run) -> str:
-    """A phrase on the range or the parameters in which the environment of a run differs from that of a stored one."""
-    ranges = [range_of(each.attributes, "return") for each in (run, stored)]
-    if NO_RANGE not in ranges and ranges[0] != ranges[1]:
-        return f"returns in {[*ranges[0]]}, there {[*ranges[1]]}"
-    ours, theirs = described(run), described(stored)
-    if "env_params" in ours:  # a sentence in place of parameters that are of another kind
-        return f"its parameters are {ours['env_params']}"
-    both = [path for path in ours if path.startswith(("environment.", "env_params.")) and path in theirs]
-    texts = {path: (cell(ours[path]), cell(theirs[path])) for path in both}
-    return ", ".join(f"{path} {own}, there {other}" for path, (own, other) in texts.items() if own != other)
 
 
 def _common_tasks(entries: Sequence[Entry], every: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.files import replacing
-from jaxrl.report.comparing_results import benchmark_of
+from jaxrl.report.benchmark_arguments import benchmark_of, check_benchmark
 from jaxrl.report.content import report_on
 from jaxrl.report.runs import Run, runs_of
 from jaxrl.results.dataset import NO_RANGE, range_of
@@ -76,10 +76,11 @@ def write_report(
         cannot be written.
     """
     check_flag("trust", trust)
-    benchmark = None if to is None else benchmark_of("to", to)
+    if to is not None:
+        check_benchmark("to", to)
     file = _checked(out, confidence)
     chosen = runs_of(runs, trust=trust)
-    chosen += [] if benchmark is None else _of_benchmark(benchmark, chosen, trust)
+    chosen += [] if to is None else _of_benchmark(to, chosen, trust)
     names = [run.name for run in chosen]
     shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
     heading = title or (f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}")
@@ -149,7 +150,7 @@ def _page(title: str, description: str, content: Mapping[str, Any]) -> str:
     return re.sub("__(TITLE|DESCRIPTION|DATA|SCRIPT)__", lambda match: parts[match[1]], _template(PAGE))
 
 
-def _of_benchmark(benchmark: Benchmark, runs: Sequence[Run], trust: bool) -> list[Run]:
+def _of_benchmark(to: Literal["benchmark"] | Benchmark, runs: Sequence[Run], trust: bool) -> list[Run]:
     """Runs of the benchmark on the environment of other runs, up to their last environment step."""
     from jaxrl.benchmark.data import up_to
 
@@ -158,13 +159,13 @@ def _of_benchmark(benchmark: Benchmark, runs: Sequence[Run], trust: bool) -> lis
         raise UserValueError(f"to takes runs on one environment, got {', '.join(tasks)}; write a report for each")
     (task,) = tasks
     last = max(run.last_step for run in runs)
-    results = {f"benchmark {name}": parts[0] for name, parts in benchmark.results(task, trust=trust).items()}
+    results = {f"benchmark {name}": parts[0] for name, parts in benchmark_of(to).results(task, trust=trust).items()}
     added = runs_of({name: up_to(result, last) for name, result in results.items()})
     for run in runs:
         ranges = [range_of(each.attributes, "return") for each in (run, added[0])]
         if NO_RANGE not in ranges and ranges[0] != ranges[1]:
             raise UserValueError(
-                f"to is 'benchmark', whose returns on {task} lie in {[*ranges[1]]}, and those of {run.name} in "
+                f"to takes the benchmark, whose returns on {task} lie in {[*ranges[1]]}, and those of {run.name} in "
                 f"{[*ranges[0]]}"
             )
     return added

@@ -44,7 +44,7 @@ def release(tmp_path: Path) -> Iterator[tuple[str, Path]]:
 @pytest.fixture(autouse=True)
 def outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No clone, and an empty cache."""
-    monkeypatch.setattr("jaxrl.benchmark.data._of_clone", lambda: tmp_path / "none")
+    monkeypatch.setattr("jaxrl.benchmark.data.of_clone", lambda: tmp_path / "none")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     monkeypatch.chdir(tmp_path)
 
@@ -69,6 +69,10 @@ def test_data_are_downloaded_once_and_say_so(
     assert f"downloading the benchmark from {repository}/releases/" in capsys.readouterr().err
     assert len(benchmark.result("a2c", "delayed-choice").seeds) == 32
     archive.unlink()
+    for name in ("a2c-on-delayed-choice.parquet", "a2c-on-delayed-choice.json"):
+        (cached() / name).write_bytes(b"nothing")
+        with pytest.raises(ResultError, match=rf"damaged.*; delete {cached()}, and it is downloaded again"):
+            benchmark.result("a2c", "delayed-choice")
     assert load().cells == benchmark.cells and load(real).origin == "directory"
     assert capsys.readouterr().err == ""
     assert [file.name for file in cached().parent.iterdir()] == [cached().name]

@@ -1,7 +1,10 @@
 """Returns that count as 0 and as 1: random actions against a loop over Gymnasium, and normalised comparisons."""
 
 import dataclasses
+import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any, cast
 
 import gymnasium
 import jax
@@ -14,6 +17,7 @@ import jaxrl
 from envs.errors import MissingPackageError
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.data import Benchmark, load
+from jaxrl.benchmark.fetching import of_clone, remedy
 from jaxrl.benchmark.measured import TASKS, Measured, measured, store_measured
 from jaxrl.benchmark.references import Reference, _random_actor, measure, reference
 from jaxrl.cli.benchmark import run_benchmark
@@ -109,8 +113,9 @@ def test_the_references_are_a_known_optimum_or_the_best_cell(benchmark: Benchmar
     with pytest.raises(ValueError, match=r"^task is 'inventory', on which no optimum and no cell is above random"):
         reference(benchmark, "inventory")
     (benchmark.directory / "references.csv").write_text("task\ncartpole,1\n")
-    remedy = "it has no checksum; delete it, and `jaxrl benchmark references` measures"
-    with pytest.raises(ResultError, match=rf"references\.csv is damaged: {remedy}"):
+    command = f"jaxrl benchmark references --data {re.escape(str(benchmark.directory))}"
+    words = f"it has no checksum, which trust=True ignores; delete it, and `{command}` measures"
+    with pytest.raises(ResultError, match=rf"references\.csv is damaged: {words}"):
         reference(benchmark, "cartpole")
 
 
@@ -134,14 +139,15 @@ def test_comparisons_are_normalised_by_the_benchmark(benchmark: Benchmark) -> No
 
 def test_other_environments_than_those_of_the_benchmark_are_refused(benchmark: Benchmark) -> None:
     labelled = {name: {"cartpole": result_of("pendulum", -200.0, -100.0 + at)} for at, name in enumerate("ab")}
-    with pytest.raises(ValueError, match=r"^normalise is 'benchmark', whose cartpole is not the environment of a"):
+    with pytest.raises(ValueError, match=r"^normalise .* benchmark, whose cartpole is not the environment of a"):
         jaxrl.compare(labelled, normalise="benchmark")
     short = {name: result_of("cartpole", 40.0, 41.0 + at) for at, name in enumerate("ab")}
     for result in short.values():
         result.metrics.attrs.update(return_low=1.0, return_high=50.0)
-    with pytest.raises(ValueError, match=r"^normalise is 'benchmark', whose cartpole .*50\.0\], there \[1\.0, 500"):
+    with pytest.raises(ValueError, match=r"^normalise .* benchmark, whose cartpole .*50\.0\], there \[1\.0, 500"):
         jaxrl.compare(short, normalise="benchmark")
-    with pytest.raises(ValueError, match=r"^normalise is 'benchmark': task takes one with a return of random actions"):
+    sentence = "^normalise takes values of the benchmark: task takes one with a return of random actions"
+    with pytest.raises(ValueError, match=sentence):
         jaxrl.compare({name: result_of("mine", 1.0, 2.0) for name in "ab"}, normalise="benchmark")
     named = {"benchmark ppo": result_of("cartpole", 1.0, 2.0)}
     with pytest.raises(ValueError, match=r"^results has the name 'benchmark ppo', which is that of a line of"):
@@ -170,7 +176,7 @@ def test_other_parameters_than_those_of_the_benchmark_are_refused(benchmark: Ben
     params = (stored["ppo"].loaded or {})["env_params"]
     heavy = {name: changed("env_params", {**params, "gravity": [20.0]}, name) for name in stored}
     with pytest.raises(
-        ValueError, match=r"not the environment of ppo \(env_params\.gravity 20, there 9\.8\); it takes"
+        ValueError, match=r"not the environment of ppo \(env_params\.gravity 20, there 9\.8\), or two numbers"
     ):
         jaxrl.compare(heavy, normalise="benchmark")
     swept = {name: changed("env_params", {**params, "gravity": [9.8] * 2}, name) for name in stored}  # of two settings
@@ -191,20 +197,60 @@ def test_other_parameters_than_those_of_the_benchmark_are_refused(benchmark: Ben
 def test_trust_reads_damaged_references_and_cells(benchmark: Benchmark) -> None:
     mine = {name: result_of("cartpole", 100.0, 200.0 + at) for at, name in enumerate("ab")}
     whole = jaxrl.compare(mine, normalise="benchmark").references
-    for damaged, remedy in (
-        ("references.csv", "delete it, and `jaxrl benchmark references` measures them again"),
-        ("ppo-on-cartpole.json", "`jaxrl benchmark run ppo cartpole` trains the cell again"),
+    for damaged, words in (
+        ("references.csv", "delete it, and `jaxrl benchmark references --data {}` measures them again"),
+        ("ppo-on-cartpole.json", "`jaxrl benchmark run ppo cartpole --data {}` trains the cell again"),
     ):
+        words = words.format(re.escape(str(benchmark.directory))) + "; trust=True, or --trust of compare and report"
         file = benchmark.directory / damaged
         content = file.read_bytes()
         at = content.index(b"crc32-of-this-file:") + len(b"crc32-of-this-file:")
         file.write_bytes(content[:at] + b"00000000" + content[at + 8 :])
-        sentence = rf"{damaged} is damaged, or was changed by hand: .* records; {remedy}\.$"
+        sentence = rf"{damaged} is damaged, or was changed by hand: .* records; {words}, ignores this\.$"
         for read in (lambda: jaxrl.compare(mine, normalise="benchmark"), benchmark.table):
             with pytest.raises(ResultError, match=sentence):  # without a flag, which the table has not
                 read()
         assert jaxrl.compare(mine, normalise="benchmark", trust=True).references == whole
         file.write_bytes(content)
+
+
+def test_damage_has_a_remedy_that_works_at_its_place(benchmark: Benchmark, tmp_path: Path) -> None:
+    anew = f"--data {re.escape(str(tmp_path))}` trains the cell again"
+    (tmp_path / "ppo-on-cartpole.parquet").write_bytes(b"nothing")
+    with pytest.raises(ResultError, match=rf"or of another cell: .*ppo cartpole {anew}; trust=True, or --trust of"):
+        benchmark.result("ppo", "cartpole")
+    with pytest.raises(ResultError, match=rf"or not of the benchmark: .*ppo cartpole {anew}$"):
+        benchmark.result("ppo", "cartpole", trust=True)
+    (tmp_path / "ppo-on-cartpole.json").write_bytes(b"nothing")
+    with pytest.raises(ResultError, match=rf"are damaged: .*ppo cartpole {anew}$"):
+        benchmark.result("ppo", "cartpole")
+    assert remedy(of_clone() / "x.csv", "jaxrl y", "`COMMAND` writes it") == "`jaxrl y` writes it"
+    assert remedy(Path("a b", "x"), "jaxrl y", "`COMMAND`").endswith("a b'`")
+
+
+def test_arguments_are_checked_before_the_benchmark_is_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def failing() -> Benchmark:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr("jaxrl.benchmark.data.load", failing)
+    mine = {name: result_of("cartpole", 100.0, 200.0 + at) for at, name in enumerate("ab")}
+    for each in mine.values():
+        each.metrics["loss"] = each.metrics["return"]
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: jaxrl.write_report(mine, tmp_path / "x.txt", to="benchmark"), "a report's name ends in"),
+        (lambda: jaxrl.write_report({"a": tmp_path / "none"}, tmp_path / "x.html", to="benchmark"), "none"),
+        (lambda: jaxrl.compare({"a": tmp_path / "none"}, to="benchmark"), "none"),
+        (lambda: jaxrl.compare(mine, "benchmark", normalise=cast(Any, 5)), "normalise is 5; it takes two numbers"),
+        (lambda: jaxrl.compare(mine, to="benchmark", metric="los"), "metric is 'los'.*did you mean 'loss'"),
+    ]
+    only = "normalise takes values of the benchmark for the return alone, not for loss$"
+    for to in (None, "benchmark"):
+        calls.append((lambda to=to: jaxrl.compare(mine, to=to, normalise="benchmark", metric="loss"), only))
+    for call, sentence in calls:
+        with pytest.raises((ValueError, TypeError, ResultError), match=sentence):
+            call()
+    with pytest.raises(AssertionError, match="loaded"):
+        jaxrl.compare(mine, normalise="benchmark")
 
 
 @pytest.mark.parametrize(
