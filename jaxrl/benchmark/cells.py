@@ -24,7 +24,7 @@ _LEVELS = ("fishery", "lq/double-integrator")
 _STEPS = {"dqn": 98_304, "sac": 49_152, "td3": 49_152, "evolve": 5_000_000}
 _STEPS_ON_POLICY = 250_000
 # Tasks whose cells have half the seeds, because an environment step was expected to be slow or an observation is a
-# picture; the cells of motor/ take less than two minutes, and have them all the same.
+# picture; the cells of motor/ turned out to take less than two minutes, and keep half the seeds.
 _SLOW = ("brax/", "gymnax/", "jumanji/", "xminigrid/", "crowd/", "motor/")
 
 

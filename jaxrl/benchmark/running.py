@@ -88,7 +88,7 @@ def verify(
 
     Args:
       cells: Cells to train.
-      directory: Directory of the data; None for that of the clone, or of a download.
+      directory: Directory of the data; None for that of the clone, of the current directory, or of a download.
       confidence: Confidence level of the intervals.
       on_error: Function of a cell that cannot be trained, such as for a missing package, or whose new curves end
         before the stored ones, and of its error; the cell is left out of the table. None raises the error, and the

@@ -108,7 +108,7 @@ class ShowTable:
     task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[TASK]")] = None
     """Task of the rows; all tasks if None."""
     data: Path | None = None
-    """Directory of the data; that of the clone, or of a download, if None."""
+    """Directory of the data; that of the clone, of the current directory, or of a download, if None."""
     published: tyro.conf.FlagCreatePairsOff[bool] = False
     """Flag to show the returns that other projects publish, beside ours after as many environment steps, or after all
     steps of a shorter cell."""
@@ -171,7 +171,7 @@ class WritePage:
     out: Path = Path("benchmark.html")
     """File to write, .html; an existing file is replaced."""
     data: Path | None = None
-    """Directory of the data; that of the clone, or of a download, if None."""
+    """Directory of the data; that of the clone, of the current directory, or of a download, if None."""
     confidence: float = 0.95
     """Confidence level of the intervals."""
 
@@ -191,7 +191,7 @@ class VerifyCells:
     seed: WholeNumber = 0
     """Seed of the random choice of cells."""
     data: Path | None = None
-    """Directory of the data; that of the clone, or of a download, if None."""
+    """Directory of the data; that of the clone, of the current directory, or of a download, if None."""
 
     def run_command(self) -> int:
         """Train one cell after another, and print a table.

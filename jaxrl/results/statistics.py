@@ -277,7 +277,8 @@ def probability_of_improvement(
       half a win; of all tasks together if they have equally many pairs, as for `performance_profile`. Unpaired, it is
       Newcombe's fifth, which solves |P - p| = t s(p) for p, where s(p) is the standard error under a model of the
       scores: at least as wide as the scores themselves say, by Student's t with the degrees of freedom of Brunner and
-      Munzel. Over several tasks, but for equally many pairs, the distances of the ends add up in squares.
+      Munzel. Over several tasks, unless they are paired with equally many pairs each, the distances of the ends add
+      up in squares.
 
     Raises:
       ValueError: A score is nan, the numbers of tasks differ, or the numbers of seeds differ with `paired`.
