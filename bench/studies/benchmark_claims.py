@@ -1,8 +1,8 @@
 """Questions about comparisons, answered from the curves of the benchmark.
 
 Which algorithm is the best after how many environment steps, how many seeds tell 5 % apart, does a choice by two seeds
-among algorithms mislead, and do ranks change if evaluations are discounted hyperbolically? Intervals are percentiles of
-a bootstrap over seeds, of ranks over episodes.
+among algorithms mislead, and do ranks change if evaluations are discounted hyperbolically? Intervals are of a
+bootstrap over seeds, of ranks over episodes.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from bench.studies.benchmark_samples import (
     seeds_needed,
 )
 from jaxrl.benchmark.references import reference
+from jaxrl.results.statistics import iqm
 
 
 @pytest.mark.parametrize(
@@ -178,3 +179,19 @@ def test_the_page_has_the_tables_of_the_study() -> None:
     text = claims_tables.PAGE.read_text()
     for name, head in claims_tables.HEADS.items():
         assert f"<!-- {name}:begin -->\n\n| {' | '.join(head)} |" in text
+
+
+def test_the_page_names_the_best_algorithms_of_the_stored_curves() -> None:
+    benchmark, expected = jaxrl.benchmark.load(), []
+    for task in benchmark.tasks:
+        if sum(each.environment == task for each in benchmark.cells) >= 4:
+            for name, share in ((task, 0.1), ("", 1.0)):
+                values, at = ends(benchmark, task, share)
+                means = {algorithm: float(iqm(own)) for algorithm, own in values.items()}
+                best = max(means, key=lambda algorithm: means[algorithm])
+                settings = benchmark.result(best, task).metrics.attrs["settings_from"]
+                words = f"{best}, defaults" if settings == "defaults" else best
+                expected.append([name, f"{at:,}", words, f"{means[best]:.3f}"])
+    (table,) = re.findall(r"<!-- best:begin -->(.*?)<!-- best:end -->", claims_tables.PAGE.read_text(), flags=re.DOTALL)
+    rows = [[part.strip() for part in row.split("|")[1:5]] for row in table.strip().splitlines()[2:]]
+    assert [[*row[:3], row[3].split()[0]] for row in rows] == expected
