@@ -68,7 +68,7 @@ help:  ## list the targets
 	@grep -E '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 demo: $(call stamp,video)  ## PPO on CartPole under three discounts, 64 seeds each, in one call; a picture, a film
-	@$(BIN)/jaxrl train ppo cartpole --seeds 64 --env-steps 250000 --evals 10 --eval-episodes 16 --eval-at-start --force \
+	@$(BIN)/jaxrl train ppo cartpole --seeds 64 --env-steps 200000 --evals 8 --eval-episodes 16 --eval-at-start --force \
 		--out runs/demo --hparams.discount exp:gamma=0.98 beta:mu=0.98,eta=0.5 hyperbolic:k=0.020408163
 	@$(BIN)/jaxrl plot runs/demo
 	@$(BIN)/jaxrl render runs/demo --at discount=beta:mu=0.98,eta=0.5 --out runs/demo/cartpole.mp4

@@ -16,7 +16,7 @@ from jaxrl.version import __version__
 
 pytestmark = pytest.mark.slow
 FILES = {"wheel": f"jaxrl-{__version__}-py3-none-any.whl", "sdist": f"jaxrl-{__version__}.tar.gz"}
-SHORTER = {"--seeds 64": "--seeds 4", "--env-steps 250000": "--env-steps 8192", "--evals 10": "--evals 2"}
+SHORTER = {"--seeds 64": "--seeds 4", "--env-steps 200000": "--env-steps 8192", "--evals 8": "--evals 2"}
 Run = Callable[..., str]
 
 
