@@ -78,8 +78,8 @@ def described_by(release: str, tmp_path: Path) -> Path:
 def test_a_parameter_that_a_later_release_added_has_its_default(tmp_path: Path) -> None:
     result = jaxrl.load_result(described_by("0.0.9", tmp_path))
     assert result.hparams is not None and result.env_params is not None
-    np.testing.assert_array_equal(result.hparams.value_coef, np.float32([jaxrl.PPOHParams().value_coef] * 2))
-    np.testing.assert_array_equal(result.env_params.force_mag, np.float32([10, 10]))
+    np.testing.assert_array_equal(result.hparams.value_coef, np.full(2, jaxrl.PPOHParams().value_coef, np.float32))
+    np.testing.assert_array_equal(result.env_params.force_mag, np.full(2, 10, np.float32))
 
 
 @pytest.mark.parametrize("release", [__version__, "9.0.0"])
