@@ -4,14 +4,14 @@ import numpy as np
 import numpy.typing as npt
 
 from envs.errors import UserValueError
-from envs.pytrees import DiscountLike, Number
+from envs.pytrees import DiscountLike
 
 __all__ = ["at", "is_exponential", "of", "rises"]
 
 _ROUNDING = 1e-6  # of a curve in float32
 
 
-def at(curve: npt.ArrayLike, delays: Number) -> np.ndarray:
+def at(curve: npt.ArrayLike, delays: npt.ArrayLike) -> np.ndarray:
     """Values of Gamma at given delays.
 
     Args:

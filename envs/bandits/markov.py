@@ -56,7 +56,7 @@ class Arms:
         return self.rewards + (self.transitions * self.arrivals[:, :, None, :]).sum(-1)
 
 
-def make_arms(transitions: Number, rewards: Any = None, arrivals: Any = None, start: Number = None) -> Arms:
+def make_arms(transitions: Number, rewards: Any = None, arrivals: Any = None, start: Number | None = None) -> Arms:
     """Arms from a part of their law: omitted rewards are 0, the omitted distribution of first states is uniform.
 
     Args:

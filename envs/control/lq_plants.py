@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.linalg as sla
 
 from envs.arguments import check_count
 from envs.errors import UserValueError
-from envs.pytrees import Number
 
 __all__ = ["PLANTS", "Plant", "zero_order_hold"]
 
@@ -30,7 +30,7 @@ _SHAPES = {
 }
 
 
-def zero_order_hold(a: Number, b: Number, dt: float = DT) -> tuple[np.ndarray, np.ndarray]:
+def zero_order_hold(a: npt.ArrayLike, b: npt.ArrayLike, dt: float = DT) -> tuple[np.ndarray, np.ndarray]:
     """A and B of a plant in discrete time, whose inputs are constant within a step.
 
     Args:
@@ -169,7 +169,7 @@ def _unstable() -> Plant:
     return Plant("unstable", a, np.eye(3), 1e-3 * np.eye(3), np.eye(3), noise=np.eye(3), max_action=1.0)
 
 
-def _of_compleib(name: str, a: Number, b: Number, c1: Any, max_action: float) -> Plant:
+def _of_compleib(name: str, a: npt.ArrayLike, b: npt.ArrayLike, c1: Any, max_action: float) -> Plant:
     """A plant of the collection, with Q = C1'C1, R the largest eigenvalue of D12'D12, which is 0.5, and S = 0.
 
     With the collection's S = C1'D12 the output C1 x + D12 u could be made 0 at every step of HE1, at no cost.

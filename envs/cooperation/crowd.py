@@ -26,7 +26,7 @@ from envs.crowd.crowd import Crowd
 from envs.crowd.params import CrowdParams
 from envs.crowd.scenario import Scenario
 from envs.errors import UserTypeError
-from envs.pytrees import Params
+from envs.pytrees import Number, Params
 
 __all__ = ["SharedCrowd", "SharedCrowdParams"]
 
@@ -109,7 +109,7 @@ class SharedCrowd(base.Environment):
         check_population(self.inside, self, params.population, params.weights)
         self.crowd.check_params(params.crowd)
 
-    def params_at(self, params: SharedCrowdParams, env_steps: jax.Array | float) -> SharedCrowdParams:
+    def params_at(self, params: SharedCrowdParams, env_steps: Number) -> SharedCrowdParams:
         """The parameters after this many environment steps of training, with the crowd's reward of that stage."""
         return dataclasses.replace(params, crowd=self.crowd.params_at(params.crowd, env_steps))
 

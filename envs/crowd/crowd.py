@@ -21,6 +21,7 @@ from envs.crowd.scenarios import Scenario
 from envs.crowd.simulation import Physics, Simulated, simulate
 from envs.crowd.state import CrowdState, Walkers
 from envs.errors import UserValueError
+from envs.pytrees import Number
 
 __all__ = ["Crowd"]
 
@@ -209,7 +210,7 @@ class Crowd(Environment):
         """Sums of contacts, overflows and rewards; the values at the end for all other metrics."""
         return {**measures.RULES, **{f"reward_{term}": "sum" for term in rewards.TERMS}}
 
-    def params_at(self, params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
+    def params_at(self, params: CrowdParams, env_steps: Number) -> CrowdParams:
         """The parameters after this many environment steps of training.
 
         The weights change to the later ones at `switch_env_steps`, or from there along a line over `ramp_env_steps`.

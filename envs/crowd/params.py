@@ -14,6 +14,7 @@ from envs.crowd.rewards import Weights
 from envs.crowd.scenarios import CircleParams
 from envs.crowd.state import Traits
 from envs.errors import UserValueError
+from envs.pytrees import Number
 
 __all__ = ["CrowdParams", "Range", "draw_traits"]
 
@@ -130,7 +131,7 @@ def draw_traits(key: jax.Array, params: CrowdParams, num_agents: int) -> Traits:
     return jax.tree.map(lambda leaf: leaf.astype(jnp.float32), traits)
 
 
-def switched(params: CrowdParams, env_steps: jax.Array | float) -> CrowdParams:
+def switched(params: CrowdParams, env_steps: Number) -> CrowdParams:
     """The parameters with the reward weights that apply after this many environment steps of training."""
     since = jnp.asarray(env_steps, jnp.float32) - params.switch_env_steps
     ramp = jnp.asarray(params.ramp_env_steps, jnp.float32)

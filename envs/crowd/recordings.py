@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from envs.arguments import check_count, check_number
 from envs.crowd.trajectories import Trajectory
 from envs.crowd.user_scenarios import Recorded
 from envs.errors import UserValueError
 from envs.files import replacing
-from envs.pytrees import Number
 
 __all__ = ["Recording"]
 
@@ -122,7 +122,7 @@ class Recording:
         entries = [float(times[0]) for times in self.times]
         return Recorded(table, goal_half, walls=walls, pillars=pillars, entries=entries if any(entries) else ())
 
-    def sample(self, interval: Number, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
+    def sample(self, interval: npt.ArrayLike, num_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Positions at even times, linear between recorded ones.
 
         Args:
@@ -137,10 +137,10 @@ class Recording:
         intervals = np.unique(np.asarray(interval, np.float64))
         if len(intervals) != 1:
             raise UserValueError(f"interval must be one number, or equal ones, got {intervals}")
-        (interval,) = intervals.tolist()
-        check_number("interval", interval, low=0.0)
+        (seconds,) = intervals.tolist()
+        check_number("interval", seconds, low=0.0)
         check_count("num_steps", num_steps)
-        time = np.arange(num_steps + 1) * interval
+        time = np.arange(num_steps + 1) * seconds
         position = np.stack(
             [
                 np.stack([np.interp(time, times, path[:, axis]) for axis in (0, 1)], axis=-1)
@@ -150,7 +150,7 @@ class Recording:
         )
         first, last = (np.array([times[end] for times in self.times]) for end in (0, -1))
         step = np.arange(num_steps + 1)[:, None]
-        present = (step >= np.ceil(first / interval - 0.5)) & (step <= np.floor(last / interval + 0.5))
+        present = (step >= np.ceil(first / seconds - 0.5)) & (step <= np.floor(last / seconds + 0.5))
         return position, present
 
 

@@ -144,7 +144,7 @@ class ClimbingGame(base.Environment):
         best = max(float(self._mean_of_pairs(count, float(params.penalty))) for count in counts)
         return best * float(np.sum(discount_curves.of(discount, steps)))
 
-    def _mean_of_pairs(self, counts: Number, penalty: Number) -> Any:
+    def _mean_of_pairs(self, counts: jax.Array | np.ndarray, penalty: Number) -> Any:
         """The mean payoff over pairs, by the number of agents that take each action `[3]`."""
         first, second, third = counts[0], counts[1], counts[2]
         alike = 11 * first * (first - 1) + 7 * second * (second - 1) + 5 * third * (third - 1)

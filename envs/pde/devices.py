@@ -1,10 +1,10 @@
 """Sensors and actuators of a field on a circle: smooth shapes around places, as matrices."""
 
 import numpy as np
+import numpy.typing as npt
 
 from envs.arguments import check_number
 from envs.errors import UserValueError
-from envs.pytrees import Number
 
 __all__ = ["actuators", "evenly", "sensors"]
 
@@ -19,7 +19,7 @@ def evenly(count: int, shift: float = 0.0) -> np.ndarray:
     return (np.arange(count) + shift) / count
 
 
-def actuators(places: Number, num_modes: int, width: float = 0.06) -> np.ndarray:
+def actuators(places: npt.ArrayLike, num_modes: int, width: float = 0.06) -> np.ndarray:
     """Force by point and actuator, `[num_modes, m]`, 1 at the place of the actuator.
 
     Args:
@@ -34,7 +34,7 @@ def actuators(places: Number, num_modes: int, width: float = 0.06) -> np.ndarray
     return np.exp(_exponents(places, num_modes, width)).T
 
 
-def sensors(places: Number, num_modes: int, width: float = 0.02) -> np.ndarray:
+def sensors(places: npt.ArrayLike, num_modes: int, width: float = 0.02) -> np.ndarray:
     """Weight by sensor and point, `[p, num_modes]`: a sensor shows a mean of the field around its place.
 
     Args:
@@ -45,7 +45,7 @@ def sensors(places: Number, num_modes: int, width: float = 0.02) -> np.ndarray:
     return shapes / np.sum(shapes, axis=1, keepdims=True)
 
 
-def _exponents(places: Number, num_modes: int, width: float) -> np.ndarray:
+def _exponents(places: npt.ArrayLike, num_modes: int, width: float) -> np.ndarray:
     places = np.asarray(places, np.float64)
     if places.ndim != 1 or not np.all(np.isfinite(places)):
         raise UserValueError(f"places take finite numbers along one axis, got {places.tolist()}")

@@ -14,7 +14,7 @@ from envs.base import spaces
 from envs.errors import UserValueError
 from envs.pde import devices
 from envs.pde.spectral import random_modes, to_field
-from envs.pytrees import Number, Params, State
+from envs.pytrees import Params, State
 from envs.threefry import unrolled
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Field(base.Environment):
         """Modes of a random field of variance 1."""
         return random_modes(unrolled(key), self.num_modes, params.smoothness)
 
-    def smooth_field(self, key: jax.Array, scale: Number, params: Params) -> jax.Array:
+    def smooth_field(self, key: jax.Array, scale: jax.Array | float, params: Params) -> jax.Array:
         """A random field with this standard deviation at each point."""
         return scale * to_field(self.smooth_modes(key, params))
 

@@ -147,7 +147,7 @@ def phi(z: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     return one, two, three
 
 
-def stepping(rates: jax.Array, h: Number) -> Stepping:
+def stepping(rates: jax.Array, h: jax.Array | float) -> Stepping:
     """Factors of a step of dv/dt = L v + N(v) of the modes v.
 
     Args:

@@ -17,7 +17,7 @@ from jaxrl.learning.action_heads import Scores
 from jaxrl.learning.losses import standardise, weighted_mean
 from jaxrl.learning.minibatches import over_epochs
 from jaxrl.learning.recurrent import is_recurrent
-from jaxrl.pytrees import HParams, Number, Params
+from jaxrl.pytrees import HParams, Params
 from jaxrl.sweeps.distributions import Choice, LogUniform, SearchSpace, Uniform
 
 __all__ = [
@@ -129,7 +129,7 @@ def total_loss(
     batch: Samples,
     policy_loss: jax.Array,
     hparams: HParams,
-    value_clip: Number = INFINITE,
+    value_clip: jax.Array | float = INFINITE,
 ) -> tuple[jax.Array, Metrics]:
     """Total loss of policy and critic with the entropy bonus, and its terms as metrics."""
     value_loss = agent.critic.loss(hparams.discount, now.value, batch.value, batch.target, batch.weight, value_clip)

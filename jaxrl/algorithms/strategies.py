@@ -16,7 +16,7 @@ from envs.errors import MissingPackageError, UserValueError, installing
 from envs.spelling import near
 from jaxrl.checks import check_count
 from jaxrl.learning.optimisers import Optimiser, custom
-from jaxrl.pytrees import HParams, Number, Params, PyTree, State
+from jaxrl.pytrees import HParams, Params, PyTree, State
 
 # Strategies that take parts of episodes, or arguments of their own.
 _UNFIT = {"RandomSearch", "PersistentES", "NoiseReuseES", "DiffusionEvolution", "SV_CMA_ES", "SV_Open_ES"}
@@ -236,7 +236,7 @@ def _plain(name: str) -> str:
     return name.replace("-", "").replace("_", "").lower()
 
 
-def _optimiser(natural: bool, lr: Number, custom_optimiser: Optimiser) -> optax.GradientTransformation:
+def _optimiser(natural: bool, lr: jax.Array | float, custom_optimiser: Optimiser) -> optax.GradientTransformation:
     if custom_optimiser is not None:
         return custom(custom_optimiser, lr)
     return optax.sgd(lr) if natural else optax.adam(lr)

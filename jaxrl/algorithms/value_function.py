@@ -24,7 +24,7 @@ from jaxrl.learning.q_targets import mixture_values, n_step_targets, of_actions
 from jaxrl.learning.recurrent import first_memory, is_recurrent
 from jaxrl.learning.replay import Window
 from jaxrl.learning.sequences import Recalled, after_windows, recalled_outputs, unroll_rows
-from jaxrl.pytrees import Action, DiscountLike, HParams, Memory, Number, Params, PyTree
+from jaxrl.pytrees import Action, DiscountLike, HParams, Memory, Params, PyTree
 
 _LONGEST = 2048  # largest number of steps over which the exponentials are fitted to the discount
 _SHORTFALL = 1e-3  # least reported difference between their curve and the curve of the discount
@@ -244,7 +244,7 @@ class ValueFunction(NamedTuple):
         shares: jax.Array,
         scale: value_losses.Scale,
         hparams: HParams,
-        lr: Number,
+        lr: jax.Array | float,
     ) -> tuple[Params, optax.OptState, jax.Array, Metrics]:
         """One step of the optimiser towards a target.
 

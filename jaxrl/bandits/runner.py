@@ -288,7 +288,7 @@ def make_bandit_loop(policy: BanditAlgorithm, env: Bandit, steps: int) -> Loop:
 
 
 @runs_last
-def _plus(total: Number, term: jax.Array) -> Any:
+def _plus(total: Total | Tally, term: jax.Array) -> Any:
     return total.add(term)
 
 

@@ -194,7 +194,9 @@ def num_nodes(horizon: int) -> int:
     return max(2, math.ceil(NODES_PER_ROOT_STEP * math.sqrt(horizon)))
 
 
-def _beta_nodes(mu: Number, step: Any, eta: Number, count: int, xp: Any) -> tuple[Any, Any]:
+def _beta_nodes(
+    mu: jax.Array | np.ndarray, step: jax.Array | np.ndarray, eta: jax.Array | np.ndarray, count: int, xp: Any
+) -> tuple[Any, Any]:
     chex.assert_equal_shape([mu, step, eta], custom_message="mu, step, eta")
     mu, step, eta = mu[..., None], step[..., None], eta[..., None]
     spread = eta * step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import chex
 import jax
@@ -16,7 +16,7 @@ from jaxrl.checks import is_concrete
 from jaxrl.discounts.families import Family
 from jaxrl.discounts.form import Form, checked_horizon, to_host
 from jaxrl.discounts.parsing import as_discount
-from jaxrl.pytrees import DiscountLike, Number
+from jaxrl.pytrees import DiscountLike
 
 BOUNDARIES = (100, 1_000, 10_000)  # delays at which the near, the middle and the far future end
 _WITHIN = 1.0 - math.exp(-1.0)  # the share of the total weight that lies within the effective horizon
@@ -26,6 +26,7 @@ _LONGEST_HORIZON = 2.0**25  # above 1 / (1 - rate) for every float32 rate below 
 _LARGEST_EXPONENT = 44.0  # beyond exp(44) steps a horizon counts as infinite
 _BELOW_ONE = 1.0 - 2.0**-24
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(32)
+_Array: TypeAlias = jax.Array | np.ndarray  # concrete on the host, or traced
 
 
 def partial_sum(discount: DiscountLike, horizon: int) -> jax.Array:
@@ -342,7 +343,7 @@ def _node_horizon(form: Form) -> Any:
     return xp.where(xp.isfinite(total), high - 1.0, xp.inf)
 
 
-def _late_steps(spread: Number, excess: Number, missing: Number, xp: Any) -> Any:
+def _late_steps(spread: _Array, excess: _Array, missing: _Array, xp: Any) -> Any:
     """The real T > 64 at which sum_{k=64}^{T-1} log(1 - excess / (1 + (k - 1) spread)) is -missing.
 
     By the midpoint rule the sum is an integral over x from 63.5 to T - 0.5. In v = log(1 + (x - 1) spread) / spread its
@@ -354,12 +355,12 @@ def _late_steps(spread: Number, excess: Number, missing: Number, xp: Any) -> Any
     start = (_EXPLICIT_STEPS - 1.5) * xp.ones_like(spread)
     start = xp.where(small, start, xp.log1p(start * safe) / safe)
 
-    def density(v: Number) -> Any:
+    def density(v: _Array) -> Any:
         growth = xp.exp(v * spread[..., None])
         return growth * xp.log1p(-xp.minimum(excess[..., None] / growth, _BELOW_ONE))
 
     def slope(
-        v: Number,
+        v: _Array,
     ) -> Any:  # of log(1 - excess / u) by x, with u = 1 + (x - 1) spread; the midpoint rule's next term
         u = xp.exp(v * spread)
         return spread * excess / (u * xp.maximum(u - excess, 2.0**-24)) / 24.0

@@ -99,7 +99,7 @@ def ugae(
 
 
 def mixture_ugae(
-    rates: Number,
+    rates: npt.ArrayLike,
     weights: npt.ArrayLike,
     lam: Number,
     reward: npt.ArrayLike,
@@ -145,7 +145,7 @@ def mixture_ugae(
 
 
 def rate_returns(
-    rates: Number,
+    rates: npt.ArrayLike,
     lam: Number,
     reward: npt.ArrayLike,
     next_value: npt.ArrayLike,
@@ -455,7 +455,7 @@ def _flag(name: str, flag: npt.ArrayLike, reward: jax.Array) -> jax.Array:
     return jnp.broadcast_to(flag.reshape(flag.shape + (1,) * (reward.ndim - flag.ndim)), reward.shape)
 
 
-def _checked_lam(lam: Number) -> jax.Array:
+def _checked_lam(lam: Any) -> jax.Array:
     if isinstance(lam, bool | str) or lam is None:
         raise UserTypeError(f"lam takes a number in [0, 1], got {lam!r}.")
     if np.ndim(lam) != 0:

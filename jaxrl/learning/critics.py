@@ -42,7 +42,12 @@ def single_critic(lam_weights: LamWeights = "truncated") -> Critic:
     """
 
     def loss(
-        discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Number
+        discount: Prepared,
+        value: jax.Array,
+        old: jax.Array,
+        target: jax.Array,
+        weight: jax.Array,
+        clip: jax.Array | float,
     ) -> jax.Array:
         del discount
         return clipped_value_loss(value, old, target, weight, clip)
@@ -89,7 +94,12 @@ def mixture_critic(num_heads: int, lam_weights: LamWeights = "truncated") -> Cri
         return advantage, target / size
 
     def loss(
-        discount: Prepared, value: jax.Array, old: jax.Array, target: jax.Array, weight: jax.Array, clip: Number
+        discount: Prepared,
+        value: jax.Array,
+        old: jax.Array,
+        target: jax.Array,
+        weight: jax.Array,
+        clip: jax.Array | float,
     ) -> jax.Array:
         chex.assert_shape(value, (*weight.shape, num_heads), custom_message="value, weight")
         return clipped_value_loss(value, old, target, weight[..., None] * shares(discount), clip)

@@ -102,7 +102,7 @@ def init_levels(num_levels: int, keys: jax.Array, agents: tuple[int, ...] = ()) 
     return Levels(jnp.zeros((num_levels, size), words.dtype), empty, empty, jnp.ones(num_levels, jnp.int32), playing)
 
 
-def replay_chances(score: jax.Array, age: jax.Array, temperature: Number, staleness: Number) -> jax.Array:
+def replay_chances(score: jax.Array, age: jax.Array, temperature: Number, staleness: jax.Array | float) -> jax.Array:
     """Chances of the levels to be played again, `[N]`, which sum to 1, or are 0 in an empty buffer.
 
     They are `(1 - staleness) rank^(-1 / temperature) / Z + staleness age / Z'`, with rank 1 for the highest score.
@@ -125,7 +125,7 @@ def replay_chances(score: jax.Array, age: jax.Array, temperature: Number, stalen
 
 
 def draw_levels(
-    levels: Levels, key: jax.Array, pool_size: int, replay: Number, temperature: Number, staleness: Number
+    levels: Levels, key: jax.Array, pool_size: int, replay: Number, temperature: Number, staleness: jax.Array | float
 ) -> Drawn:
     """Levels for the resets of one rollout: some played again, and new ones.
 

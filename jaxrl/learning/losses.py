@@ -111,7 +111,7 @@ def quadratic_surrogate(log_ratio: jax.Array, advantage: jax.Array, weight: jax.
 
 
 def clipped_value_loss(
-    value: jax.Array, old_value: jax.Array, target: jax.Array, weight: jax.Array, clip_eps: jax.Array
+    value: jax.Array, old_value: jax.Array, target: jax.Array, weight: jax.Array, clip_eps: jax.Array | float
 ) -> jax.Array:
     """Half the squared error, clipped so that changing a value by more than `clip_eps` does not reduce it.
 

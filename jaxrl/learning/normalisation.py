@@ -96,7 +96,7 @@ def scale_rewards(
     done: jax.Array,
     active: jax.Array,
     rate: Number,
-    clip: Number,
+    clip: jax.Array | float,
     shards: EnvShards | None = None,
 ) -> tuple[jax.Array, RewardScale]:
     """Rewards divided by the running standard deviation of their exponentially discounted sum.

@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 
-def adam(hparams: HParams, lr: Number, rule: Rule | None = None) -> optax.GradientTransformation:
+def adam(hparams: HParams, lr: jax.Array | float, rule: Rule | None = None) -> optax.GradientTransformation:
     """Adam with gradients clipped by their global norm.
 
     It runs on one long vector instead of many small arrays: a third of the operations of a minibatch on a CPU.
@@ -74,7 +74,7 @@ def custom(optimiser: Callable[[jax.Array], Any] | str, lr: Number) -> optax.Gra
     return factory(jnp.asarray(lr, jnp.float32))
 
 
-def transformation(optimiser: Optimiser, hparams: HParams, lr: Number) -> optax.GradientTransformation:
+def transformation(optimiser: Optimiser, hparams: HParams, lr: jax.Array | float) -> optax.GradientTransformation:
     """Adam, or the transformation of a custom factory, of gradients clipped by their global norm.
 
     A custom transformation gets parameters and gradients as the network has them, not as one vector.
@@ -181,7 +181,7 @@ def _transforms(value: object) -> bool:
     return callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))
 
 
-def linear_share(env_steps: jax.Array, end: Number, anneal_env_steps: Number) -> jax.Array:
+def linear_share(env_steps: jax.Array, end: jax.Array | float, anneal_env_steps: Number) -> jax.Array:
     """Factor that falls linearly from 1 to `end`, and stays there.
 
     Args:

@@ -177,7 +177,7 @@ def lambda_targets(
     return rate_returns(rates, lam, reward, next_values * sizes, terminated, done) / sizes
 
 
-def soft_values(values: jax.Array, mask: Mask, temperature: Number) -> tuple[jax.Array, jax.Array]:
+def soft_values(values: jax.Array, mask: Mask, temperature: jax.Array | float) -> tuple[jax.Array, jax.Array]:
     """Soft value, and the log-probabilities of the softmax policy.
 
     Args:

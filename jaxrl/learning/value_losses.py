@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxrl.pytrees import Number
-
 Kind = Literal["squared", "huber", "quantile", "categorical", "hl-gauss"]
 KINDS: tuple[str, ...] = get_args(Kind)
 WITH_SUPPORT = ("categorical", "hl-gauss")
@@ -96,7 +94,7 @@ def value_loss(kind: Kind, num_atoms: int) -> ValueLoss:
     return ValueLoss(1, _equal_atoms, _squared_loss if kind == "squared" else _huber_loss)
 
 
-def _huber(error: jax.Array, delta: Number) -> jax.Array:
+def _huber(error: jax.Array, delta: jax.Array | float) -> jax.Array:
     clipped = jnp.clip(error, -delta, delta)
     return clipped * (error - 0.5 * clipped)
 

@@ -203,7 +203,7 @@ def _of_names(algorithm: str, environment: str, env_steps: int | None, show: boo
 
 
 def with_env_steps(
-    caller: str, algo: Any, second: Number, env_steps: int | None, *, show: bool
+    caller: str, algo: Any, second: object, env_steps: int | None, *, show: bool
 ) -> tuple[Algorithm, Any, int]:
     """The first two arguments of a function that trains, and its number of environment steps.
 

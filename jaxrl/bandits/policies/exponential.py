@@ -14,7 +14,7 @@ from jaxrl.bandits.base import BanditAlgorithm, Task, View, argmax, masked
 from jaxrl.bandits.checks import check_unit_rewards
 from jaxrl.bandits.runner import Total
 from jaxrl.checks import Range, Settings, ranged
-from jaxrl.pytrees import EnvParams, HParams, Number
+from jaxrl.pytrees import EnvParams, HParams
 
 # A uniform float32 is a multiple of this, so a positive probability of drawing an arm is never smaller.
 RESOLUTION = 2.0**-23
@@ -168,17 +168,17 @@ def of_losses(name: str, hparams: HParams, probabilities: Any, update: Any) -> B
     return BanditAlgorithm(name, hparams, init, choose, update, recommend, check)
 
 
-def _learning_rate(num_arms: int, view: View, rate: Number) -> jax.Array:
+def _learning_rate(num_arms: int, view: View, rate: jax.Array | float) -> jax.Array:
     return rate * jnp.sqrt(jnp.log(float(num_arms)) / (num_arms * (view.time + 1).astype(jnp.float32)))
 
 
-def _exponential(state: Total, view: View, rate: Number) -> jax.Array:
+def _exponential(state: Total, view: View, rate: jax.Array | float) -> jax.Array:
     losses = state.sum
     log = -_learning_rate(losses.shape[0], view, rate) * (losses - jnp.min(losses))
     return jax.nn.softmax(masked(log, view.mask))
 
 
-def _mixed(probabilities: jax.Array, share: Number, mask: jax.Array | None) -> jax.Array:
+def _mixed(probabilities: jax.Array, share: jax.Array | float, mask: jax.Array | None) -> jax.Array:
     """Probabilities with a share spread evenly over the arms that may be pulled."""
     awake = jnp.ones_like(probabilities) if mask is None else mask.astype(jnp.float32)
     return (1 - share) * probabilities + share * awake / jnp.sum(awake)

@@ -182,5 +182,5 @@ def log_odds_mode(pulls: jax.Array, sums: jax.Array, mean: Number, scale: Number
 
 
 @runs_last
-def _posterior(state: ArmSums, alpha: Number, beta: Number) -> tuple[jax.Array, jax.Array]:
+def _posterior(state: ArmSums, alpha: jax.Array | float, beta: jax.Array | float) -> tuple[jax.Array, jax.Array]:
     return alpha + state.sums, beta + jnp.maximum(state.pulls - state.sums, 0.0)
