@@ -120,19 +120,16 @@ def test_first_use_costs_little_more_than_its_libraries():
     assert import_seconds(first_use, after="import jax, gymnax, distrax, optax") < 0.3
 
 
+def refusal(*lines: str) -> str:
+    """The message of the ImportError of `jaxrl.ppo` after lines of a program."""
+    attempt = ("try:", "    jaxrl.ppo", "except ImportError as error:", "    print(error)")
+    return run_python("\n".join(["import sys", *lines, *attempt]))
+
+
 def test_another_envs_package_is_named_in_one_sentence(tmp_path: Path):
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs" / "__init__.py").write_text("")
-    code = f"""
-import sys
-import jaxrl
-sys.path.insert(0, {str(tmp_path)!r})
-try:
-    jaxrl.ppo
-except ImportError as error:
-    print(error)
-"""
-    message = run_python(code)
+    message = refusal("import jaxrl", f"sys.path.insert(0, {str(tmp_path)!r})")
     assert str(tmp_path / "envs") in message
     assert "hides the one that comes with jaxrl" in message
     assert len(message.splitlines()) == 1
@@ -142,17 +139,8 @@ def test_an_envs_package_that_replaced_files_of_jaxrl_is_named(tmp_path: Path):
     shutil.copytree(ROOT / "jaxrl", tmp_path / "jaxrl", ignore=shutil.ignore_patterns("__pycache__"))
     (tmp_path / "envs").mkdir()
     (tmp_path / "envs/__init__.py").write_text("env = None\n")
-    code = f"""
-import sys
-sys.path.insert(0, {str(tmp_path)!r})
-import jaxrl
-try:
-    jaxrl.ppo
-except ImportError as error:
-    print(error)
-"""
     expected = f"{tmp_path / 'envs/__init__.py'} is of another package 'envs': uninstall it and install jaxrl again"
-    assert run_python(code).strip() == expected
+    assert refusal(f"sys.path.insert(0, {str(tmp_path)!r})", "import jaxrl").strip() == expected
 
 
 def own_addresses(text: str) -> list[str]:

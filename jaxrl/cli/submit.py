@@ -38,8 +38,8 @@ class Submit:
     out: Path | None = None
     """Directory of the merged result, if the command has no --out; that of shard I is OUT-I."""
     executor: Literal["slurm", "local"] = "slurm"
-    """Executor of the jobs: slurm, or local to rehearse with processes of this machine, whose number --at-once
-    limits."""
+    """Executor of the jobs: slurm, or local to rehearse with processes of this machine, at most --at-once at a
+    time."""
     time: int = 60
     """Time limit of each job, in minutes; a shard that reaches it is requeued and resumes."""
     grace: int = 120

@@ -107,6 +107,6 @@ def _interface(env: Environment) -> Any:
 
 
 def _numbers_of_choices(space: spaces.Space) -> tuple[Any, ...]:
-    """Numbers of choices of each part of an action; empty for a part that is no choice."""
+    """Numbers of choices of each part of an action; empty for a part that is not a choice."""
     parts = entries(space).values()
     return tuple(map(_numbers_of_choices, parts)) if parts else choice_sizes(space)
