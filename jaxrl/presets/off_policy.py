@@ -48,6 +48,11 @@ OFF_POLICY = (
     # With the prefill, 10,752 environment steps.
     Preset("sac", "brax/inverted_pendulum", SACConfig(**_PENDULUM, normalise_observation=True, reset_pool=2),
            {"target_rate": 0.02}, 10_240, {"backend": "generalized"}),
+    # With the prefill, 60,416 environment steps, and a gradient step for every four of the others. At the end, entropy
+    # is worth nothing.
+    Preset("sac", "fishery",
+           SACConfig(num_envs=16, batch_size=128, hidden=(64, 64), automatic_temperature=False),
+           {"lr": 3e-3, "lr_end": 0.0, "discount": 0.99, "temperature": 0.01, "temperature_end": 0.0}, 59_392),
     Preset("td3", "pendulum", TD3Config(**_PENDULUM),
            {"discount": 0.98, "target_rate": 0.01, "noise_std": 0.3}, 19_456),
 )

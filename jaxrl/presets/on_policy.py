@@ -70,10 +70,15 @@ _ANNEALED = {"lr_end": 0.0, "discount": 0.99}
 KNOWN_OPTIMUM = (
     Preset("ppo", "stopping", PPOConfig(**_SMALL, reset_pool=64),
            {**_ANNEALED, "lr": 1e-3, "lam": 0.95, "entropy_coef": 0.0}, 100_000),
-    Preset("ppo", "inventory", PPOConfig(**_SMALL),
-           {**_ANNEALED, "lr": 3e-3, "lam": 0.8, "entropy_coef": 0.05}, 200_000),
+    Preset("ppo", "inventory", PPOConfig(**_SMALL | {"num_epochs": 8, "normalise_reward": False}),
+           {**_ANNEALED, "lr": 3e-3, "lam": 0.3, "entropy_coef": 0.1}, 400_384),
     Preset("ppo", "fishery", PPOConfig(**_SMALL | {"num_epochs": 10}),
            {**_ANNEALED, "lr": 3e-3, "lam": 0.95, "entropy_coef": 0.0}, 300_032),
+    # The first actions move the plant far away, so rewards are not divided by their standard deviation so far.
+    Preset("ppo", "lq/double-integrator",
+           PPOConfig(num_envs=64, num_steps=50, num_epochs=6, num_minibatches=8, hidden=(128,), activation="silu",
+                     normalise_observation=True),
+           {**_ANNEALED, "lr": 4e-3, "lam": 0.98, "entropy_coef": 0.05, "log_std_init": -2.5}, 2_000_000),
 )
 
 # PPO with a memory.

@@ -39,7 +39,7 @@ def benchmark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     """The curves of the clone, and random returns of two tasks."""
     whole = load()
     for file in whole.directory.iterdir():
-        if "-on-cartpole" in file.name or "ppo-on-inventory" in file.name:
+        if "-on-cartpole" in file.name or "a2c-on-inventory" in file.name:
             (tmp_path / file.name).write_bytes(file.read_bytes())
     for task, low, high in (("inventory", 60.0, 77.0), ("cartpole", 22.0, None), ("acrobot", -499.0, None)):
         store_measured(Measured(task, 10, low, 0.1, high), tmp_path)
@@ -184,7 +184,7 @@ def test_other_parameters_than_those_of_the_benchmark_are_refused(benchmark: Ben
     other = {name: changed("env_params", "different in non-numeric fields", name) for name in stored}
     with pytest.raises(ValueError, match=r"of ppo \(its parameters are different in non-numeric fields\)"):
         jaxrl.compare(other, normalise="benchmark")
-    inventory = benchmark.result("ppo", "inventory")
+    inventory = benchmark.result("a2c", "inventory")
     loaded = dict(inventory.loaded or {})
     static = {**loaded["environment"]["static"], "capacity": 20}
     larger = dataclasses.replace(

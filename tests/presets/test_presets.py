@@ -89,15 +89,19 @@ BOUNDS_OF_MEMORIES = {
     "memory/pendulum": -250.0,
 }
 
-# Where the optimum is known, bounds on the gap to it, in per cent, of the interquartile mean of 16 seeds, under the
+# Where the optimum is known, bounds on the gap to it, in per cent, of the interquartile mean of the seeds, under the
 # discount of training; docs/results/presets-known-optimum.md has what was measured.
 GAPS = {
     ("ppo", "stopping"): 1.0,
-    ("ppo", "inventory"): 2.0,
+    ("ppo", "inventory"): 1.2,
     ("ppo", "fishery"): 3.0,
+    ("ppo", "lq/double-integrator"): 2.5,
+    ("sac", "fishery"): 1.5,
     ("evolve", "lq/scalar"): 1.5,
     ("evolve", "lq/double-integrator"): 2.0,
 }
+# 16 seeds of 1,024 episodes each, except where training takes minutes and the returns of episodes vary the most.
+SEEDS_NEAR_OPTIMA = {("ppo", "lq/double-integrator"): (4, 16_384)}
 
 # Four standard errors of the mean return of 16 seeds with 128 episodes each, if every episode returns -1 or 1.
 NOISE_OF_MEAN = 4 / (16 * 128) ** 0.5
@@ -261,8 +265,11 @@ def test_a_preset_with_a_memory_learns_its_task(environment: str):
 @pytest.mark.parametrize(("algorithm", "environment"), GAPS)
 def test_a_preset_comes_near_a_known_optimum(algorithm: str, environment: str):
     preset = jaxrl.preset(algorithm, environment)
-    options: dict[str, Any] = {"seeds": 16, "env_steps": preset.env_steps, "evals": 1, "eval_episodes": 1024}
-    table = jaxrl.train(preset.algo, **options, progress=False).table("discounted_return")
+    seeds, episodes = SEEDS_NEAR_OPTIMA.get((algorithm, environment), (16, 1024))
+    result = jaxrl.train(
+        preset.algo, seeds=seeds, env_steps=preset.env_steps, evals=1, eval_episodes=episodes, progress=False
+    )
+    table = result.table("discounted_return")
     (row,) = table.rows
     gap = dict(zip(table.columns, row, strict=True))["gap_percent"]
     assert -0.5 < gap <= GAPS[algorithm, environment], table  # the optimum is not exceeded but by chance
