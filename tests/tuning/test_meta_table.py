@@ -1,11 +1,13 @@
 """The table of held-out tasks: the value of the objective, shards, files, and errors before the first generation."""
 
+import dataclasses
 import json
 import shutil
 import signal
 from pathlib import Path
 from typing import Any
 
+import echo_environment
 import jax
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from paraboloid_algorithm import PER_ITERATION, paraboloid, place_theta
 
 import envs
 import jaxrl
-from jaxrl.discounts.parsing import as_discount
+from envs import base, discount_curves
 from jaxrl.results.checksums import sealed_json
 from jaxrl.results.statistics import iqm
 from jaxrl.runtime.checkpoints.identity_file import read_identity
@@ -131,18 +133,21 @@ def test_results_of_other_thetas_or_of_some_tasks_are_no_table(tmp_path: Path, m
         jaxrl.load_meta_table(tmp_path / "stopped")
 
 
+@dataclasses.dataclass(frozen=True)
+class Weighed(echo_environment.Echo):
+    """Has an optimum that differs from one discount to another: the sum of its first two weights."""
+
+    def optimum(self, params: Any = None, discount: Any = None, kind: base.OptimumKind = "precommitted") -> float:
+        return float(np.sum(discount_curves.of(discount, 2)))
+
+
 def test_a_discount_of_the_objective_has_recorded_optima(tmp_path: Path) -> None:
-    config = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_minibatches=1, hidden=(4,))
-    algo = jaxrl.ppo(envs.make("random-dilemmas"), config)
-    theta = jaxrl.learned_numbers(algo, {"lr": jaxrl.LogUniform(1e-4, 1e-2)})
-    options: dict[str, Any] = {"inner_steps": 32, "generations": 1, "population": 4, "seeds": 2, "test_seeds": 2}
-    options |= {"discount": "hyperbolic:k=0.1", "eval_episodes": 4, "std": 1.0, "progress": False}
-    jaxrl.meta(algo, theta, **options, out=tmp_path)
+    algo = paraboloid()._replace(env=envs.wrappers.time_limit(Weighed(), 2))
+    meta(algo, discount="hyperbolic:k=0.5", std=1.0, out=tmp_path)
     (folder,) = (tmp_path / "held-out").iterdir()
-    recorded = json.loads((folder / "config.json").read_text())["optima"]["discounted_return"]
-    optimum = algo.env.optimum(discount=as_discount("hyperbolic:k=0.1"))
-    assert optimum is not None
-    np.testing.assert_allclose(recorded, 3 * [optimum], rtol=1e-5)
+    recorded = json.loads((folder / "config.json").read_text())["optima"]
+    np.testing.assert_allclose(recorded["discounted_return"], 3 * [1 + 1 / 1.5], rtol=1e-6)
+    np.testing.assert_allclose(recorded["return"], 3 * [2.0], rtol=1e-6)
 
 
 def test_results_of_tasks_that_are_left_out_later_are_deleted(tmp_path: Path) -> None:
