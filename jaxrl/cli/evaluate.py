@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import jaxrl
 from jaxrl.cli.parsing import Allow, CommandError, KeptPolicy, RunDirectory, Trust
@@ -21,6 +22,9 @@ class Evaluate:
     key: int = 0
     """Random seed of the evaluation."""
     kept: KeptPolicy = "last"
+    discount: str | None = None
+    """Discount of the returns of a further table, such as 0.99 or hyperbolic:k=0.02, of that of the training or not; no
+    such table if None."""
     held_out: tuple[str, ...] = ()
     """Values of the environment's parameters, NAME=VALUE,VALUE each, such as length=0.1,0.5,2: every combination is
     evaluated, without the draws of train --randomise. If empty, the parameters of the training, with these draws."""
@@ -39,17 +43,18 @@ class Evaluate:
 
         values = _values(self.held_out)
         _check_picture(self.picture, values, {"x": self.x, "y": self.y})
+        discount = None if self.discount is None else jaxrl.as_discount(self.discount)
         result = jaxrl.load_result(self.run, allow=self.allow, trust=self.trust).with_policies(self.kept)
         if values:
-            self._on_held_out_parameters(result, values)
+            self._on_held_out_parameters(result, values, discount)
             return
-        evaluated = evaluate_result(result, self.episodes, self.key)
+        evaluated = evaluate_result(result, self.episodes, self.key, discount=discount)
         which = "final policy" if self.kept == "last" else "policy of the best evaluation"
-        print(f"{self.episodes} whole episodes with every {which}, greedy and sampled")
-        for metric in ("return", "return_sampled", "length"):
+        print(f"{self.episodes} whole episodes with every {which}, greedy and sampled{_under(discount)}")
+        for metric in (*_returns(discount), "length"):
             print(f"\n{evaluated.table(metric)}")
 
-    def _on_held_out_parameters(self, result: jaxrl.Result, values: dict[str, list[float]]) -> None:
+    def _on_held_out_parameters(self, result: jaxrl.Result, values: dict[str, list[float]], discount: Any) -> None:
         """Print tables of the returns over parameters, and write the picture."""
         from envs.wrappers.randomising import without_draws
         from jaxrl.results.plotting.heat_map import MOST_PANELS
@@ -58,12 +63,25 @@ class Evaluate:
         if self.picture is not None and count > MOST_PANELS:
             raise CommandError(f"--picture takes a run of at most {MOST_PANELS} settings, a panel each, got {count}")
         env = None if result.algo is None else without_draws(result.algo.env)
-        episodes = jaxrl.evaluate(result, env, self.episodes, self.key, env_params=values)
-        for metric in ("return", "return_sampled"):
+        episodes = jaxrl.evaluate(result, env, self.episodes, self.key, env_params=values, discount=discount)
+        if discount is not None:
+            print(f"{self.episodes} whole episodes, greedy and sampled{_under(discount)}\n")
+        for metric in _returns(discount):
             print(f"{jaxrl.held_out_table(episodes, metric)}\n")
         if self.picture is not None:
             jaxrl.plotting.heat_map(episodes, x=self.x, y=self.y, path=self.picture)
             print(f"Wrote {self.picture}.")
+
+
+def _under(discount: Any) -> str:
+    """End of a line about the episodes."""
+    return "" if discount is None else f"; discounted_return is under {discount}"
+
+
+def _returns(discount: Any) -> tuple[str, ...]:
+    """Names of the returns that are shown."""
+    discounted = () if discount is None else ("discounted_return", "discounted_return_sampled")
+    return ("return", "return_sampled", *discounted)
 
 
 def _values(words: Sequence[str]) -> dict[str, list[float]]:

@@ -10,13 +10,14 @@ import numpy as np
 from envs.base import Environment
 from envs.settings import in_own_settings, require_compilation
 from jaxrl.checks import check_count
+from jaxrl.discounts.parsing import as_discount
 from jaxrl.learning.evaluation import evaluate_episodes
 from jaxrl.policies.runs import runs_of
-from jaxrl.pytrees import EnvParams
+from jaxrl.pytrees import DiscountLike, EnvParams
 from jaxrl.results.description import return_range
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
-from jaxrl.runtime.evaluate_again import whole_episodes
+from jaxrl.runtime.evaluate_again import of_evaluation, whole_episodes
 
 if TYPE_CHECKING:
     import xarray
@@ -32,6 +33,7 @@ def evaluate(
     key: int | jax.Array = 0,
     *,
     env_params: EnvParams = None,
+    discount: DiscountLike | None = None,
 ) -> xarray.Dataset:
     """Metrics of whole episodes of a policy, or of all policies of a result, episode by episode.
 
@@ -52,6 +54,8 @@ def evaluate(
         as the time limit of `envs.wrappers.time_limit(...)`, unless `env` rejects this mixture. Or values by name, such
         as `{"gravity": [5.0, 15.0]}`: every combination is evaluated on the same random numbers, and each name is an
         axis, such as `eval.gravity`; `jaxrl.held_out_table` and `jaxrl.plotting.heat_map` show them.
+      discount: Number, string or discount, such as "hyperbolic:k=0.02", for the metric `discounted_return`, which sums
+        rewards with the weights Gamma(0), Gamma(1), ... from the start of an episode; None for no such metric.
 
     Returns:
       Dataset of `return`, `length` and the metrics of the environment, each also as `..._sampled`, with the dims of the
@@ -60,7 +64,8 @@ def evaluate(
     Raises:
       ResultError: The algorithm of the result is unknown.
       TypeError: An argument is of another type.
-      ValueError: The environment does not fit the policy, or a number is out of range, or JAX does not compile.
+      ValueError: The environment does not fit the policy, a number is out of range, `discount` does not parse, or JAX
+        does not compile.
     """
     import xarray
 
@@ -70,11 +75,14 @@ def evaluate(
     points = jax.tree.leaves(runs.env_params)[0].shape[1]
     policies, keys = jax.tree.map(lambda leaf: np.repeat(leaf, points, axis=0), (runs.policies, runs.keys))
     params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), runs.env_params)
-    metrics = whole_episodes(runs.env, runs.algo.actor, policies, params, keys, episodes, evaluate_episodes)
+    weights = None if discount is None else of_evaluation(discount, runs.env, params)
+    metrics = whole_episodes(runs.env, runs.algo.actor, policies, params, keys, episodes, evaluate_episodes, weights)
     failed = np.repeat(runs.failed, points)[:, None]
     variables = {
         name: ((*runs.all_dims, "episode"), np.where(failed, np.float32(np.nan), values).reshape(*runs.shape, episodes))
         for name, values in metrics.items()
     }
     attrs = runs.attrs | return_range(runs.algo._replace(env=runs.env), runs.env_params)
+    if discount is not None:
+        attrs["eval_discount"] = str(as_discount(discount))
     return xarray.Dataset(variables, {**runs.coords, "episode": np.arange(episodes)}, attrs)

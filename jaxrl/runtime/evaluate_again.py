@@ -2,16 +2,21 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from envs.base import Environment
 from envs.settings import in_own_settings, require_compilation
+from envs.wrappers.wrapper import limit
+from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
+from jaxrl.discounts.parsing import Prepared, as_discount, prepare
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.evaluation import evaluate, finite_only
-from jaxrl.pytrees import EnvParams, Policy
+from jaxrl.pytrees import DiscountLike, EnvParams, Policy
 from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices, shapes_on
@@ -19,7 +24,24 @@ from jaxrl.runtime.programs import cached
 
 EPISODES_AT_ONCE = 2**17
 
-__all__ = ["evaluate_result"]
+__all__ = ["evaluate_result", "of_evaluation", "under_discount", "whole_episodes"]
+
+
+def under_discount(algo: Algorithm, discount: Prepared) -> Algorithm:
+    """Algorithm whose evaluations report the discounted return under a fixed discount, which it does not learn by."""
+    return algo._replace(discount=lambda hparams: jax.tree.map(jnp.asarray, discount))
+
+
+def of_evaluation(discount: DiscountLike, env: Environment, env_params: EnvParams) -> Prepared:
+    """A discount, resolved for the longest episode of an environment.
+
+    Args:
+      discount: Number, string or discount, see `jaxrl.as_discount`.
+      env: Environment.
+      env_params: Its parameters, concrete, of one or of several settings.
+    """
+    longest = int(np.max(limit(env, env_params)))
+    return prepare(discount, longest, episode_length=longest)
 
 
 def keys_of_seeds(key: int, seeds: Sequence[int]) -> np.ndarray:
@@ -36,6 +58,7 @@ def whole_episodes(
     keys: np.ndarray,
     num_episodes: int,
     measured: Callable[..., dict[str, jax.Array]],
+    discount: Prepared | None = None,
 ) -> dict[str, np.ndarray]:
     """Metrics of whole episodes of many policies, in blocks, on all devices; NaN for policies with NaN parameters.
 
@@ -47,19 +70,22 @@ def whole_episodes(
       keys: Random words of each policy, uint32 `[P, 2]`.
       num_episodes: Number of episodes of each kind.
       measured: Function `evaluate` or `evaluate_episodes` of `jaxrl.learning.evaluation`.
+      discount: Discount of `discounted_return`, the same for all policies; None for no such metric.
 
     Returns:
       `{name: [P]}`, or `{name: [P, num_episodes]}`.
     """
 
-    def one_policy(policy: Policy, params: EnvParams, words: jax.Array) -> dict[str, jax.Array]:
+    def one_policy(policy: Policy, params: EnvParams, words: jax.Array, discount: Any) -> dict[str, jax.Array]:
         key = jax.random.wrap_key_data(words)
-        return finite_only(measured(env, params, actor, policy, key, num_episodes, None), policy, {})
+        weight = None if discount is None else discount.next_weight
+        return finite_only(measured(env, params, actor, policy, key, num_episodes, weight), policy, {})
 
     num_policies, widest = len(keys), max(1, EPISODES_AT_ONCE // num_episodes)
     layout = plan_layout(num_policies, None, None)
     layout = plan_layout(num_policies, min(layout.block, widest), None)
-    arguments = layout.spread((policies, env_params, keys))
+    of_each = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf)[None], num_policies, axis=0), discount)
+    arguments = layout.spread((policies, env_params, keys, of_each))
     program = jax.jit(jax.vmap(lambda arguments: one_policy(*arguments)))
     first = arguments[0][0]
     identity = ("reevaluation", env, actor, measured, num_episodes, layout.block, layout.devices)
@@ -69,7 +95,7 @@ def whole_episodes(
 
 
 @in_own_settings
-def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
+def evaluate_result(result: Result, episodes: int, key: int = 0, *, discount: DiscountLike | None = None) -> Result:
     """Run whole episodes with every final policy of a result, on all devices.
 
     Args:
@@ -77,14 +103,17 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
       episodes: Number of greedy episodes of every policy, and of episodes with sampled actions.
       key: Seed of the random numbers; equal seeds of the result share them, so that settings
         are compared on the same episodes.
+      discount: Number, string or discount, such as "hyperbolic:k=0.02", for the metric `discounted_return`, which sums
+        rewards with the weights Gamma(0), Gamma(1), ... from the start of an episode; None for no such metric.
 
     Returns:
       Result with one point, whose metrics are `return`, `length` and those of the environment,
-      each also as `..._sampled`; NaN for failed runs.
+      each also as `..._sampled`; NaN for failed runs. Optima in its tables are those under `discount`.
 
     Raises:
       ResultError: The algorithm of the result is unknown.
-      ValueError: `episodes` is not a whole number of at least 1, or JAX does not compile.
+      TypeError: `discount` is of another type.
+      ValueError: `episodes` is not a whole number of at least 1, `discount` does not parse, or JAX does not compile.
     """
     require_compilation()
     check_count("episodes", episodes)
@@ -106,7 +135,8 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
     env_params = jax.vmap(lambda params: algo.env.params_at(params, trained_for))(env_params)
     env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), runs[1], axis=0), env_params)
     keys = np.tile(keys_of_seeds(key, seeds), (runs[0], 1))
-    metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, episodes, evaluate)
+    weights = None if discount is None else of_evaluation(discount, algo.env, env_params)
+    metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, episodes, evaluate, weights)
 
     last = result.metrics.isel(env_step=[-1])
     last.attrs = {name: value for name, value in last.attrs.items() if name != "keep"}  # only `policies` act here
@@ -114,11 +144,9 @@ def evaluate_result(result: Result, episodes: int, key: int = 0) -> Result:
     shape = tuple(last.sizes[dim] for dim in dims)
     failed = result.failed_runs().reshape(-1)  # also by the metrics of learning, which the policies do not contain
     dataset = last.drop_vars(list(last.data_vars)).assign(
-        {
-            name: (dims, np.where(failed, np.float32(np.nan), value).reshape(shape))
-            for name, value in metrics.items()
-            if name not in ("discounted_return", "discounted_return_sampled")
-        }
+        {name: (dims, np.where(failed, np.float32(np.nan), value).reshape(shape)) for name, value in metrics.items()}
     )
     attrs = {"eval_episodes": episodes} | ({"measured": "best"} if last.attrs.get("policies") == "best" else {})
-    return dataclasses.replace(result, metrics=dataset.assign_attrs(attrs), best=None)
+    if weights is not None:
+        algo, attrs = under_discount(algo, weights), attrs | {"eval_discount": str(as_discount(discount))}
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(attrs), algo=algo, best=None)

@@ -110,6 +110,10 @@ def test_a_randomised_run_is_evaluated_on_parameters_held_out(
     result = jaxrl.load_result(run)
     assert result.algo is not None
     assert result.algo.env == randomise(envs.make("cartpole"), DISTRIBUTIONS)
+    assert main(["evaluate", run, "--episodes", "4", *held_out, "--discount", "hyperbolic:k=0.5"]) == 0
+    printed = capsys.readouterr().out
+    assert "4 whole episodes, greedy and sampled; discounted_return is under hyperbolic:k=0.5\n" in printed
+    assert "\ndiscounted_return of 2 seeds" in printed and "\ndiscounted_return_sampled of 2 seeds" in printed
     assert main(["evaluate", run, "--held-out", "lenght=1"]) == 2
     assert capsys.readouterr().err.startswith("jaxrl: env.lenght is not a parameter of cartpole; did you mean")
 
@@ -128,6 +132,7 @@ def test_a_randomised_run_is_evaluated_on_parameters_held_out(
             "--held-out length=0.1:2",
             "--held-out takes NAME=VALUE,VALUE with numbers, such as length=0.1,0.5,2, but got",
         ),
+        ("--discount hyperbolik:k=1", "The discount 'hyperbolik:k=1' does not parse"),
         ("--held-out length=nan", "--held-out takes NAME=VALUE,VALUE with numbers, such as length=0.1,0.5,2, but got"),
         ("--held-out length=1 length=2", "--held-out has length twice"),
         ("--held-out a=1,2 --x a", "--x takes --picture as well, but got a alone"),

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import agents
+import flax
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from PIL import Image
@@ -27,6 +29,14 @@ GRIP = {"grip": jaxrl.Uniform(1.0, 2.0)}
 VARIED: Any = envs.wrappers.randomise(envs.make("racing"), GRIP)
 AXES = ("eval.gravity", "eval.max_steps_in_episode")
 EPISODES = 4  # a power of two, by which sums of rewards are divided exactly
+
+
+@flax.struct.dataclass
+class Halving:
+    """A discount that only has a curve."""
+
+    def curve(self, horizon: int) -> Any:
+        return 0.5 ** jnp.arange(horizon + 1)
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +73,50 @@ def test_a_seed_gives_the_numbers_of_evaluate_result(result: Result) -> None:
     np.testing.assert_array_equal(alone["return_sampled"], again["return_sampled"].sel(seed=5, lr=1e-2))
     other = jaxrl.evaluate(result, episodes=EPISODES, key=8)
     assert not np.array_equal(other["return_sampled"], again["return_sampled"])
+
+
+def test_returns_under_any_discount_are_those_of_the_same_episodes(result: Result) -> None:
+    """Every step of CartPole pays 1, so that a return is the sum of the weights of its steps."""
+    plain = jaxrl.evaluate(result, episodes=EPISODES)
+    assert not any(str(name).startswith("discounted") for name in plain.data_vars)
+    for discount, weight in (
+        ("hyperbolic:k=0.5", lambda t: 1 / (1 + 0.5 * t)),
+        (0.9, lambda t: 0.9**t),
+        (Halving(), lambda t: 0.5**t),
+    ):
+        under = jaxrl.evaluate(result, episodes=EPISODES, discount=discount)
+        for suffix in ("", "_sampled"):
+            lengths = under[f"length{suffix}"].values
+            np.testing.assert_array_equal(lengths, plain[f"length{suffix}"].values)
+            sums = np.cumsum(weight(np.arange(lengths.max(), dtype=np.float64)))[lengths.astype(int) - 1]
+            # One rounding of a product and one of a sum in each of at most 500 steps.
+            np.testing.assert_allclose(under[f"discounted_return{suffix}"], sums, rtol=1000 * 2**-24)
+        assert under.attrs["eval_discount"] == str(jaxrl.as_discount(discount))
+    with pytest.raises(ValueError, match="hyperbolik"):
+        jaxrl.evaluate(result, episodes=EPISODES, discount="hyperbolik:k=1")
+
+
+def test_the_discount_of_training_gives_the_discounted_returns_of_its_evaluation(trained: Result) -> None:
+    iteration = trained.metrics["env_step"].values[-1] // 8
+    key = jax.random.fold_in(jax.random.split(jax.random.key(3), 3)[2], iteration)
+    discount = trained.algo.hparams.discount if trained.algo else None
+    again = jaxrl.evaluate(trained.policy(seed=3), None, EPISODES, key, discount=discount)
+    for name in ("discounted_return", "discounted_return_sampled"):
+        np.testing.assert_allclose(again[name].mean(), trained.values(name)[0, 0, -1], rtol=1e-6)
+
+
+def test_a_result_under_a_discount_has_the_optima_under_it() -> None:
+    algo = jaxrl.ppo(envs.make("stopping"), jaxrl.PPOConfig(**SMALL))
+    metrics = metrics_dataset({"return": np.zeros((1, 2, 1))}, seeds=SEEDS, env_steps=[8])
+    result = Result(metrics, filled(algo, 1, 2), algo)
+    again = jaxrl.evaluate_result(result, EPISODES, discount="hyperbolic:k=0.5")
+    each = jaxrl.evaluate(result, episodes=EPISODES, discount="hyperbolic:k=0.5")
+    for name in ("discounted_return", "discounted_return_sampled"):
+        np.testing.assert_array_equal(each[name].mean("episode"), again.values(name)[0, :, 0])
+    table = again.table("discounted_return").to_pandas()
+    optimum = algo.env.optimum(discount=jaxrl.as_discount("hyperbolic:k=0.5"))
+    assert table["optimum"].tolist() == [pytest.approx(optimum, rel=1e-5)]
+    assert algo.env.optimum(discount=0.99) != pytest.approx(optimum, rel=0.1)  # which is that of the training
 
 
 def test_values_of_parameters_are_axes_on_the_same_episodes(result: Result) -> None:

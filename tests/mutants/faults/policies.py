@@ -6,6 +6,20 @@ BEST = "tests/runtime/test_keep_best.py"
 
 FAULTS = (
     Fault(
+        "optimum-of-an-evaluation-under-the-discount-of-training",
+        "jaxrl/runtime/evaluate_again.py",
+        "algo, attrs = under_discount(algo, weights), attrs |",
+        "algo, attrs = algo, attrs |",
+        "tests/policies/test_evaluate.py::test_a_result_under_a_discount_has_the_optima_under_it",
+    ),
+    Fault(
+        "discount-of-an-evaluation-that-stays-at-its-first-weight",
+        "jaxrl/runtime/evaluate_again.py",
+        "weight = None if discount is None else discount.next_weight",
+        "weight = None if discount is None else lambda t, weight: weight",
+        "tests/policies/test_evaluate.py::test_returns_under_any_discount_are_those_of_the_same_episodes",
+    ),
+    Fault(
         "best-policy-the-latest-of-equal-ones",
         "jaxrl/results/best.py",
         "jnp.where(value > best.return_then, one, other)",
