@@ -21,10 +21,10 @@ def chosen_policy(run: Path, result: Result, at: Sequence[str], seed: int | None
       kept: Policy of the run, "last" or "best".
 
     Raises:
-      CommandError: No setting is named, or a coordinate is not of the form NAME=VALUE.
+      CommandError: No setting is named, or a coordinate is named twice or is not of the form NAME=VALUE.
       ResultError: There is no such run.
     """
-    coords = dict(_coordinate(text) for text in at)
+    coords = _coordinates(at)
     settings = result.settings
     if len(settings) > 1 and not coords:
         choices = "; ".join(f"{path} of {listed(values_of(settings, path))}" for path in settings[0])
@@ -42,8 +42,13 @@ def named_run(policy: TrainedPolicy, kept: str = "last") -> str:
     return printable(", ".join(parts))
 
 
-def _coordinate(text: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator:
-        raise CommandError(f"--at takes NAME=VALUE, such as lr=1e-3, but got {text!r}")
-    return name, value
+def _coordinates(at: Sequence[str]) -> dict[str, str]:
+    coords: dict[str, str] = {}
+    for text in at:
+        name, separator, value = text.partition("=")
+        if not separator:
+            raise CommandError(f"--at takes NAME=VALUE, such as lr=1e-3, but got {text!r}")
+        if name in coords:
+            raise CommandError(f"--at has {name} twice, {coords[name]} and {value}")
+        coords[name] = value
+    return coords

@@ -404,6 +404,7 @@ def test_the_command_writes_the_chosen_policy(run: Path, cartpole: Result, capsy
     [
         ("--format tflite", "format is 'tflite'; it takes stablehlo, safetensors, onnx"),
         ("--format onxn", "format is 'onxn'; did you mean 'onnx'"),
+        ("--at lr=1e-3 lr=1e-2", "--at has lr twice, 1e-3 and 1e-2"),
         ("--at lr=1e-3 --out policy.bin", "path is 'policy.bin'; an exported policy's name ends in .stablehlo"),
         ("--at lr=1e-3 --format onnx --out p.safetensors", "the name of p.safetensors ends in .safetensors; they must"),
         ("--format onnx", "has 2 settings: choose one by --at NAME=VALUE, lr of 0.001, 0.01"),
