@@ -64,9 +64,12 @@ GRIDS = (
     Preset("ppo", "xminigrid/MiniGrid-DoorKey-5x5", _GRID, _ON_GRID, 200_704),
 )
 
-# PPO on tasks whose optimum is known. The first offer may be accepted, so that every step may end an episode.
+# PPO on tasks whose optimum is known. The first offer may be accepted, and the shortest path be chosen, so that
+# every step may end an episode.
 _SMALL: Any = _PPO | {"num_envs": 16, "num_steps": 64}
+_PLAIN = PPOConfig(**_SMALL | {"normalise_reward": False})
 _ANNEALED = {"lr_end": 0.0, "discount": 0.99}
+_BRISK = {**_ANNEALED, "lr": 3e-3}
 KNOWN_OPTIMUM = (
     Preset("ppo", "stopping", PPOConfig(**_SMALL, reset_pool=64),
            {**_ANNEALED, "lr": 1e-3, "lam": 0.95, "entropy_coef": 0.0}, 100_000),
@@ -74,6 +77,14 @@ KNOWN_OPTIMUM = (
            {**_ANNEALED, "lr": 3e-3, "lam": 0.3, "entropy_coef": 0.1}, 400_384),
     Preset("ppo", "fishery", PPOConfig(**_SMALL | {"num_epochs": 10}),
            {**_ANNEALED, "lr": 3e-3, "lam": 0.95, "entropy_coef": 0.0}, 300_032),
+    Preset("ppo", "replacement", _PLAIN, {**_BRISK, "lam": 0.95, "entropy_coef": 0.03}, 200_704),
+    Preset("ppo", "queue", _PLAIN, {**_BRISK, "lam": 0.95, "entropy_coef": 0.03}, 200_704),
+    # The reward of the source is many strokes away, and that of the bank is near.
+    Preset("ppo", "river", _PLAIN, {**_BRISK, "lam": 1.0, "entropy_coef": 0.1}, 100_352),
+    # Its rewards differ by 1 % after discounting, less than an entropy term is worth.
+    Preset("ppo", "preference-reversal", _PLAIN, {**_BRISK, "lam": 1.0, "entropy_coef": 0.0}, 50_176),
+    Preset("ppo", "pathworld", dataclasses.replace(_PLAIN, reset_pool=64),
+           {**_BRISK, "lam": 0.95, "entropy_coef": 0.03}, 50_176),
     # The first actions move the plant far away, so rewards are not divided by their standard deviation so far.
     Preset("ppo", "lq/double-integrator",
            PPOConfig(num_envs=64, num_steps=50, num_epochs=6, num_minibatches=8, hidden=(128,), activation="silu",
