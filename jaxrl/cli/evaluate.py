@@ -23,8 +23,8 @@ class Evaluate:
     """Random seed of the evaluation."""
     kept: KeptPolicy = "last"
     discount: str | None = None
-    """Discount of the returns of a further table, such as 0.99 or hyperbolic:k=0.02, of that of the training or not; no
-    such table if None."""
+    """Discount, such as 0.99 or hyperbolic:k=0.02, of two further tables, discounted_return and
+    discounted_return_sampled; independent of that of the training. No such tables if None."""
     held_out: tuple[str, ...] = ()
     """Values of the environment's parameters, NAME=VALUE,VALUE each, such as length=0.1,0.5,2: every combination is
     evaluated, without the draws of train --randomise. If empty, the parameters of the training, with these draws."""
@@ -49,10 +49,15 @@ class Evaluate:
             self._on_held_out_parameters(result, values, discount)
             return
         evaluated = evaluate_result(result, self.episodes, self.key, discount=discount)
-        which = "final policy" if self.kept == "last" else "policy of the best evaluation"
-        print(f"{self.episodes} whole episodes with every {which}, greedy and sampled{_under(discount)}")
+        print(self._heading(discount))
         for metric in (*_returns(discount), "length"):
             print(f"\n{evaluated.table(metric)}")
+
+    def _heading(self, discount: Any) -> str:
+        """A line about the episodes."""
+        which = "final policy" if self.kept == "last" else "policy of the best evaluation"
+        under = "" if discount is None else f"; discounted_return is under {discount}"
+        return f"{self.episodes} whole episodes with every {which}, greedy and sampled{under}"
 
     def _on_held_out_parameters(self, result: jaxrl.Result, values: dict[str, list[float]], discount: Any) -> None:
         """Print tables of the returns over parameters, and write the picture."""
@@ -65,17 +70,12 @@ class Evaluate:
         env = None if result.algo is None else without_draws(result.algo.env)
         episodes = jaxrl.evaluate(result, env, self.episodes, self.key, env_params=values, discount=discount)
         if discount is not None:
-            print(f"{self.episodes} whole episodes, greedy and sampled{_under(discount)}\n")
+            print(f"{self._heading(discount)}\n")
         for metric in _returns(discount):
             print(f"{jaxrl.held_out_table(episodes, metric)}\n")
         if self.picture is not None:
             jaxrl.plotting.heat_map(episodes, x=self.x, y=self.y, path=self.picture)
             print(f"Wrote {self.picture}.")
-
-
-def _under(discount: Any) -> str:
-    """End of a line about the episodes."""
-    return "" if discount is None else f"; discounted_return is under {discount}"
 
 
 def _returns(discount: Any) -> tuple[str, ...]:

@@ -10,14 +10,14 @@ import numpy as np
 from envs.base import Environment
 from envs.settings import in_own_settings, require_compilation
 from jaxrl.checks import check_count
-from jaxrl.discounts.parsing import as_discount
 from jaxrl.learning.evaluation import evaluate_episodes
 from jaxrl.policies.runs import runs_of
 from jaxrl.pytrees import DiscountLike, EnvParams
+from jaxrl.results.dataset import EVAL_DISCOUNT
 from jaxrl.results.description import return_range
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
-from jaxrl.runtime.evaluate_again import of_evaluation, whole_episodes
+from jaxrl.runtime.evaluate_again import of_evaluation, single_discount, whole_episodes
 
 if TYPE_CHECKING:
     import xarray
@@ -64,18 +64,19 @@ def evaluate(
     Raises:
       ResultError: The algorithm of the result is unknown.
       TypeError: An argument is of another type.
-      ValueError: The environment does not fit the policy, a number is out of range, `discount` does not parse, or JAX
-        does not compile.
+      ValueError: The environment does not fit the policy, a number is out of range, `discount` does not parse or is a
+        stack, or JAX does not compile.
     """
     import xarray
 
     require_compilation()
     check_count("episodes", episodes)
+    single = single_discount(discount)
     runs = runs_of(policy, env, env_params, key)
     points = jax.tree.leaves(runs.env_params)[0].shape[1]
     policies, keys = jax.tree.map(lambda leaf: np.repeat(leaf, points, axis=0), (runs.policies, runs.keys))
     params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), runs.env_params)
-    weights = None if discount is None else of_evaluation(discount, runs.env, params)
+    weights = None if single is None else of_evaluation(single, runs.env, params)
     metrics = whole_episodes(runs.env, runs.algo.actor, policies, params, keys, episodes, evaluate_episodes, weights)
     failed = np.repeat(runs.failed, points)[:, None]
     variables = {
@@ -83,6 +84,6 @@ def evaluate(
         for name, values in metrics.items()
     }
     attrs = runs.attrs | return_range(runs.algo._replace(env=runs.env), runs.env_params)
-    if discount is not None:
-        attrs["eval_discount"] = str(as_discount(discount))
+    if single is not None:
+        attrs[EVAL_DISCOUNT] = str(single)
     return xarray.Dataset(variables, {**runs.coords, "episode": np.arange(episodes)}, attrs)

@@ -145,8 +145,8 @@ def _check_meanings(runs: Sequence[Run], task: str, metric: str, direction: int)
         return
     if plain == "discounted_return" and not direction:
         raise UserValueError(
-            f"metric is {metric!r}, which each result weights by its own discount: different discounts have no common "
-            "scale; compare their 'return'."
+            f"metric is {metric!r}, which is under different discounts here, without a common scale; compare their "
+            "'return', or evaluate all under one discount, with evaluate_result(discount=)."
         )
     rows = differences(runs)
     paths = [path for path in rows if path.partition(".")[0] in ("environment", "env_params")]

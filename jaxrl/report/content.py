@@ -29,7 +29,9 @@ from jaxrl.version import REPOSITORY, __version__
 SHOWN = 12  # maximum number of lines shown initially; of more lines the best are shown
 SHOWN_OF_MANY = 8
 DASHES = dict(zip(LINE_STYLES, ("", "8 4", "8 3 2 3", "2 3"), strict=True))
-DISCOUNTS_DIFFER = "Each setting's own discount weights it: settings with different discounts have no common scale."
+DISCOUNTS_DIFFER = (
+    "It is under different discounts, which have no common scale: evaluate_result(discount=) evaluates all under one."
+)
 MADE = (
     f"Made by jaxrl {__version__}. Intervals: bootstrap to Student's width (interquartile mean), Student t (mean), "
     "Clopper and Pearson (profile, paired P(better)) and Newcombe (unpaired P(better))."

@@ -14,7 +14,7 @@ from envs.spelling import near
 from jaxrl.report.importance import importance
 from jaxrl.report.pairs import Scores, chance_of, chance_rows
 from jaxrl.report.runs import Run
-from jaxrl.results.dataset import MAIN_METRICS, ResultError, range_of
+from jaxrl.results.dataset import EVAL_DISCOUNT, MAIN_METRICS, ResultError, range_of
 from jaxrl.results.mean_curves import mean_interval
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm, performance_profile
 from jaxrl.results.storage import metrics_of_runs
@@ -228,13 +228,19 @@ def _require(argument: str, name: str, metrics: Sequence[str]) -> None:
 
 
 def _discounts_differ(runs: Sequence[Run]) -> bool:
-    """Whether the settings have different or unknown discounts."""
-    discounts = [
-        (run.config.get("hparams") or {}).get("discount") if isinstance(run.config.get("hparams"), dict) else None
-        for run in runs
-    ]
-    swept = any(path.partition(".")[0] == "discount" for run in runs for path in run.result.settings[0])
+    """Whether `discounted_return` of the settings is under different or unknown discounts."""
+    discounts = [_discount(run) for run in runs]
+    trained = [run for run in runs if EVAL_DISCOUNT not in run.attributes]
+    swept = any(path.partition(".")[0] == "discount" for run in trained for path in run.result.settings[0])
     return swept or len({str(value) for value in discounts}) > 1 or any(isinstance(value, list) for value in discounts)
+
+
+def _discount(run: Run) -> Any:
+    """The discount of an evaluation again, or that of the training; None if it is unknown."""
+    if EVAL_DISCOUNT in run.attributes:
+        return run.attributes[EVAL_DISCOUNT]
+    hparams = run.config.get("hparams")
+    return hparams.get("discount") if isinstance(hparams, dict) else None
 
 
 def _bad_metrics(run: Run, setting: int, seed: int) -> list[str]:

@@ -25,6 +25,7 @@ NO_RANGE = (-np.inf, np.inf)  # of values without known bounds
 RANGES = MappingProxyType(
     {"length": (1.0, np.inf), "optimal": (0.0, 1.0), "regret": (0.0, np.inf), "simple_regret": (0.0, np.inf)}
 )
+EVAL_DISCOUNT = "eval_discount"  # attribute: discount of `discounted_return` in place of that of the training
 UNKNOWN = "algorithm_unknown"  # attribute with the reason why a loaded result has no algorithm
 
 

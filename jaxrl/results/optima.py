@@ -12,7 +12,9 @@ import jax
 import numpy as np
 
 from envs.base import Environment, optimum_of
+from jaxrl.discounts.parsing import as_discount
 from jaxrl.pytrees import PyTree
+from jaxrl.results.dataset import EVAL_DISCOUNT
 from jaxrl.results.format import reason
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ def optima(result: Labelled, metric: str) -> np.ndarray | None:
     Args:
       result: Result; where only its metrics were read, optima are those of its `config.json`.
       metric: Name of the metric; optima are those of the undiscounted return, or of the discounted return under the
-        discount of each setting, with greedy or sampled actions.
+        discount of each setting, or of `evaluate_result(discount=)`, with greedy or sampled actions.
 
     Returns:
       Optima, float64 `[num_settings]`, nan for settings without a known one; None if no setting has one, the metric is
@@ -66,7 +68,13 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
     settings = range(len(described.settings))
     params = [env.default_params if described.env_params is None else _at(described.env_params, s) for s in settings]
     discounts: list[Any] = [None for _ in settings]
-    if DISCOUNTED[metric]:
+    evaluated = described.attrs.get(EVAL_DISCOUNT)
+    if DISCOUNTED[metric] and evaluated is not None:
+        try:
+            discounts = [as_discount(str(evaluated)) for _ in settings]
+        except ValueError:  # a discount of the user's own, whose curve its name does not tell
+            return None
+    elif DISCOUNTED[metric]:
         if algo.discount is None:
             return None
         batched = described.hparams is not None

@@ -133,9 +133,9 @@ class Result:
           and counted in a separate column; with fewer than two runs there is no interval. The returns of a call with
           `keep="best"` have the same estimates of `last_again` and `best_again`, the last and the best policies in
           further episodes. Returns have the columns `optimum`, the best return where it is known (see
-          `envs.Environment.optimum`, of the kind "precommitted", under the discount of the setting for a discounted
-          return), `gap`, the optimum less the interquartile mean, and `gap_percent`, the gap in per cent of the size of
-          the optimum; up to 32 different optima are computed.
+          `envs.Environment.optimum`, of the kind "precommitted", under the discount of a discounted return), `gap`,
+          the optimum less the interquartile mean, and `gap_percent`, the gap in per cent of the size of the optimum; up
+          to 32 different optima are computed.
 
         Raises:
           ResultError: There is no such metric, or it has several numbers for a run.

@@ -5,43 +5,57 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from envs.base import Environment
+from envs.errors import UserValueError
 from envs.settings import in_own_settings, require_compilation
 from envs.wrappers.wrapper import limit
-from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_count
-from jaxrl.discounts.parsing import Prepared, as_discount, prepare
+from jaxrl.discounts.parsing import Discount, Prepared, as_discount, prepare
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.pytrees import DiscountLike, EnvParams, Policy
-from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
+from jaxrl.results.dataset import EVAL_DISCOUNT, RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices, shapes_on
 from jaxrl.runtime.programs import cached
 
 EPISODES_AT_ONCE = 2**17
 
-__all__ = ["evaluate_result", "of_evaluation", "under_discount", "whole_episodes"]
+__all__ = ["evaluate_result", "of_evaluation", "single_discount", "whole_episodes"]
 
 
-def under_discount(algo: Algorithm, discount: Prepared) -> Algorithm:
-    """Algorithm whose evaluations report the discounted return under a fixed discount, which it does not learn by."""
-    return algo._replace(discount=lambda hparams: jax.tree.map(jnp.asarray, discount))
-
-
-def of_evaluation(discount: DiscountLike, env: Environment, env_params: EnvParams) -> Prepared:
-    """A discount, resolved for the longest episode of an environment.
+def single_discount(discount: DiscountLike | None) -> Discount | None:
+    """The discount of an evaluation, None for none.
 
     Args:
-      discount: Number, string or discount, see `jaxrl.as_discount`.
+      discount: Number, string or discount, see `jaxrl.as_discount`; or None.
+
+    Raises:
+      TypeError: It is of another type.
+      ValueError: It does not parse, or is a stack of several discounts.
+    """
+    if discount is None:
+        return None
+    single = as_discount(discount)
+    if isinstance(single, Prepared) or np.shape(single.curve(1)) != (2,):
+        raise UserValueError(
+            f"discount takes a single discount, such as 0.99 or 'hyperbolic:k=0.02', got {type(discount).__name__} "
+            f"{discount}"
+        )
+    return single
+
+
+def of_evaluation(discount: Discount, env: Environment, env_params: EnvParams) -> Prepared:
+    """A discount, resolved for the longest episode of an environment, step by step.
+
+    Args:
+      discount: Discount, see `single_discount`.
       env: Environment.
       env_params: Its parameters, concrete, of one or of several settings.
     """
-    longest = int(np.max(limit(env, env_params)))
-    return prepare(discount, longest, episode_length=longest)
+    return prepare(discount, 1, episode_length=int(np.max(limit(env, env_params))))
 
 
 def keys_of_seeds(key: int, seeds: Sequence[int]) -> np.ndarray:
@@ -113,10 +127,12 @@ def evaluate_result(result: Result, episodes: int, key: int = 0, *, discount: Di
     Raises:
       ResultError: The algorithm of the result is unknown.
       TypeError: `discount` is of another type.
-      ValueError: `episodes` is not a whole number of at least 1, `discount` does not parse, or JAX does not compile.
+      ValueError: `episodes` is not a whole number of at least 1, `discount` does not parse or is a stack, or JAX does
+        not compile.
     """
     require_compilation()
     check_count("episodes", episodes)
+    single = single_discount(discount)
     algo = result.algo
     if algo is None:
         reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
@@ -135,11 +151,12 @@ def evaluate_result(result: Result, episodes: int, key: int = 0, *, discount: Di
     env_params = jax.vmap(lambda params: algo.env.params_at(params, trained_for))(env_params)
     env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), runs[1], axis=0), env_params)
     keys = np.tile(keys_of_seeds(key, seeds), (runs[0], 1))
-    weights = None if discount is None else of_evaluation(discount, algo.env, env_params)
+    weights = None if single is None else of_evaluation(single, algo.env, env_params)
     metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, episodes, evaluate, weights)
 
     last = result.metrics.isel(env_step=[-1])
-    last.attrs = {name: value for name, value in last.attrs.items() if name != "keep"}  # only `policies` act here
+    # Only `policies` act here, under this call's discount.
+    last.attrs = {name: value for name, value in last.attrs.items() if name not in ("keep", EVAL_DISCOUNT)}
     dims = (*result.dims, *RUN_DIMS)
     shape = tuple(last.sizes[dim] for dim in dims)
     failed = result.failed_runs().reshape(-1)  # also by the metrics of learning, which the policies do not contain
@@ -147,6 +164,5 @@ def evaluate_result(result: Result, episodes: int, key: int = 0, *, discount: Di
         {name: (dims, np.where(failed, np.float32(np.nan), value).reshape(shape)) for name, value in metrics.items()}
     )
     attrs = {"eval_episodes": episodes} | ({"measured": "best"} if last.attrs.get("policies") == "best" else {})
-    if weights is not None:
-        algo, attrs = under_discount(algo, weights), attrs | {"eval_discount": str(as_discount(discount))}
-    return dataclasses.replace(result, metrics=dataset.assign_attrs(attrs), algo=algo, best=None)
+    attrs |= {} if single is None else {EVAL_DISCOUNT: str(single)}
+    return dataclasses.replace(result, metrics=dataset.assign_attrs(attrs), best=None)

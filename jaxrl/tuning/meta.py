@@ -26,7 +26,6 @@ from jaxrl.runtime.checkpoints.store import Checkpoints, begun_in
 from jaxrl.runtime.drive.driver import drive
 from jaxrl.runtime.drive.observers import watched
 from jaxrl.runtime.drive.progress import StopRequest, stop_on_signals
-from jaxrl.runtime.evaluate_again import of_evaluation, under_discount
 from jaxrl.runtime.execution import block_of
 from jaxrl.runtime.layout import plan_layout
 from jaxrl.runtime.loop import Loop
@@ -36,7 +35,7 @@ from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import OBJECTIVES
 from jaxrl.tuning.outer.gradient_task import GradientTask
 from jaxrl.tuning.outer.held_out import Comparison
-from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on
+from jaxrl.tuning.outer.inner_task import InnerTask, algorithm_on, under_discount
 from jaxrl.tuning.outer.learners import GRADIENT, learner_of
 from jaxrl.tuning.outer.meta_table import HELD_OUT
 from jaxrl.tuning.outer.outer_runs import OuterRuns
@@ -153,9 +152,7 @@ def meta(
     def on(task: Any, argument: str) -> Algorithm:
         each = _with_discount(algorithm_on(algo, task, argument))
         require_effect(theta, each)
-        if discount is None:
-            return each
-        return under_discount(each, of_evaluation(discount, each.env, each.env.default_params))
+        return each if discount is None else under_discount(each, discount)
 
     algos = [on(task, "tasks") for task in _listed("tasks", tasks, [algo])]
     others = algos if held_out is None else [on(task, "held_out") for task in _listed("held_out", held_out, [])]

@@ -112,7 +112,7 @@ def test_a_randomised_run_is_evaluated_on_parameters_held_out(
     assert result.algo.env == randomise(envs.make("cartpole"), DISTRIBUTIONS)
     assert main(["evaluate", run, "--episodes", "4", *held_out, "--discount", "hyperbolic:k=0.5"]) == 0
     printed = capsys.readouterr().out
-    assert "4 whole episodes, greedy and sampled; discounted_return is under hyperbolic:k=0.5\n" in printed
+    assert "every final policy, greedy and sampled; discounted_return is under hyperbolic:k=0.5\n" in printed
     assert "\ndiscounted_return of 2 seeds" in printed and "\ndiscounted_return_sampled of 2 seeds" in printed
     assert main(["evaluate", run, "--held-out", "lenght=1"]) == 2
     assert capsys.readouterr().err.startswith("jaxrl: env.lenght is not a parameter of cartpole; did you mean")

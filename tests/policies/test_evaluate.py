@@ -16,6 +16,8 @@ from untrained import LRS, SEEDS, SMALL, cartpole_result, filled, policy_of
 import envs
 import jaxrl
 from envs.errors import UserError
+from jaxrl.cli.main import main
+from jaxrl.discounts.parsing import prepare
 from jaxrl.policies import load_exported
 from jaxrl.policies.crowds import adapted, params_in
 from jaxrl.policies.runs import runs_of
@@ -92,8 +94,6 @@ def test_returns_under_any_discount_are_those_of_the_same_episodes(result: Resul
             # One rounding of a product and one of a sum in each of at most 500 steps.
             np.testing.assert_allclose(under[f"discounted_return{suffix}"], sums, rtol=1000 * 2**-24)
         assert under.attrs["eval_discount"] == str(jaxrl.as_discount(discount))
-    with pytest.raises(ValueError, match="hyperbolik"):
-        jaxrl.evaluate(result, episodes=EPISODES, discount="hyperbolik:k=1")
 
 
 def test_the_discount_of_training_gives_the_discounted_returns_of_its_evaluation(trained: Result) -> None:
@@ -105,7 +105,40 @@ def test_the_discount_of_training_gives_the_discounted_returns_of_its_evaluation
         np.testing.assert_allclose(again[name].mean(), trained.values(name)[0, 0, -1], rtol=1e-6)
 
 
-def test_a_result_under_a_discount_has_the_optima_under_it() -> None:
+def test_a_discount_with_a_curve_alone_reaches_the_longest_held_out_limit(result: Result) -> None:
+    """Also where that is longer than the default limit: a long pole on a heavy cart falls slowly."""
+    values = {"length": [1000.0], "masscart": [1e6], "max_steps_in_episode": [3, 600]}
+    under = jaxrl.evaluate(result, episodes=EPISODES, env_params=values, discount=Halving())
+    longest = under.sel({"eval.max_steps_in_episode": 600})
+    assert float(longest["length_sampled"].max()) == 600.0
+    assert np.isfinite(longest["discounted_return_sampled"]).all()
+    np.testing.assert_allclose(longest["discounted_return_sampled"].max(), 2.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("discount", "error", "sentence"),
+    [
+        (
+            np.array([0.9, 0.99]),
+            ValueError,
+            "^discount takes a single discount, such as 0.99 or 'hyperbolic:k=0.02', got",
+        ),
+        (
+            prepare(0.9, 8),
+            ValueError,
+            "^discount takes a single discount, such as 0.99 .*, got Prepared",
+        ),
+        ("hyperbolik:k=1", ValueError, "^The discount 'hyperbolik:k=1' does not parse"),
+        (True, TypeError, "^A discount is a number, a string or a Discount"),
+    ],
+)
+def test_a_discount_that_is_not_one_is_refused_first(discount: Any, error: Any, sentence: str) -> None:
+    for call in (jaxrl.evaluate, jaxrl.evaluate_result):
+        with pytest.raises(error, match=sentence):
+            call("no result", episodes=EPISODES, discount=discount)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_result_under_a_discount_has_the_optima_under_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     algo = jaxrl.ppo(envs.make("stopping"), jaxrl.PPOConfig(**SMALL))
     metrics = metrics_dataset({"return": np.zeros((1, 2, 1))}, seeds=SEEDS, env_steps=[8])
     result = Result(metrics, filled(algo, 1, 2), algo)
@@ -117,6 +150,21 @@ def test_a_result_under_a_discount_has_the_optima_under_it() -> None:
     optimum = algo.env.optimum(discount=jaxrl.as_discount("hyperbolic:k=0.5"))
     assert table["optimum"].tolist() == [pytest.approx(optimum, rel=1e-5)]
     assert algo.env.optimum(discount=0.99) != pytest.approx(optimum, rel=0.1)  # which is that of the training
+    again.save(tmp_path / "again")
+    loaded = jaxrl.load_result(tmp_path / "again")
+    assert loaded.algo is not None and loaded.algo.hparams == algo.hparams
+    for other in (loaded, pickle.loads(pickle.dumps(again))):
+        assert other.table("discounted_return").rows == again.table("discounted_return").rows
+    command = ["evaluate", str(tmp_path / "again"), "--episodes", str(EPISODES), "--discount", "hyperbolic:k=0.5"]
+    assert main(command) == 0
+    printed = capsys.readouterr().out
+    assert "every final policy, greedy and sampled; discounted_return is under hyperbolic:k=0.5\n" in printed
+    for name in ("return", "discounted_return", "discounted_return_sampled"):
+        assert f"\n{again.table(name)}\n" in printed
+    plain = jaxrl.evaluate_result(loaded, EPISODES)
+    assert "eval_discount" not in plain.metrics.attrs and "discounted_return" not in plain.metrics
+    own = jaxrl.evaluate_result(result, EPISODES, discount=Halving())  # whose name does not tell its curve
+    assert "optimum" not in own.table("discounted_return").columns
 
 
 def test_values_of_parameters_are_axes_on_the_same_episodes(result: Result) -> None:

@@ -563,8 +563,15 @@ def test_returns_of_other_environments_and_discounts_have_other_meanings():
     one, other = result_of(metric="discounted_return"), result_of(key=1, metric="discounted_return")
     for result, discount, limit in ((one, "exp:gamma=0.9", 500), (other, "exp:gamma=0.99", 200)):
         result.loaded = {"hparams": {"discount": discount}, "env_params": {"limit": [limit]}, "devices": []}
-    with pytest.raises(ValueError, match="which each result weights by its own discount"):
+    with pytest.raises(ValueError, match="which is under different discounts here"):
         jaxrl.compare({"a": one, "b": other}, metric="discounted_return")
+    one.metrics.attrs["eval_discount"] = "hyperbolic:k=0.5"  # one evaluated again, and then both
+    with pytest.raises(ValueError, match="which is under different discounts here"):
+        jaxrl.compare({"a": one, "b": other}, metric="discounted_return")
+    other.metrics.attrs["eval_discount"] = "hyperbolic:k=0.5"
+    with pytest.warns(RuntimeWarning, match=r"environments of cartpole differ in env_params\.limit, so that"):
+        jaxrl.compare({"a": one, "b": other}, metric="discounted_return")
+    del one.metrics.attrs["eval_discount"], other.metrics.attrs["eval_discount"]
     other.loaded = {"hparams": {"discount": "exp:gamma=0.9"}, "env_params": {"limit": [200]}, "devices": []}
     with pytest.warns(RuntimeWarning, match=r"environments of cartpole differ in env_params\.limit, so that"):
         jaxrl.compare({"a": one, "b": other}, metric="discounted_return")

@@ -178,6 +178,9 @@ def test_returns_under_different_discounts_are_not_compared(tmp_path):
     assert (
         reported["discounted_return"]["direction"] == 0 and "no common scale" in reported["discounted_return"]["note"]
     )
+    again = result_of([90, 100], sweep=sweep, metrics=names)
+    again.metrics.attrs["eval_discount"] = "exp:gamma=0.9"
+    assert report_of(tmp_path, [again])["metrics"]["discounted_return"]["direction"] == 1
     reported = report_of(tmp_path, {"a": result_of(metrics=names), "b": result_of(metrics=names, key=1)})["metrics"]
     assert reported["discounted_return"]["direction"] == 1
 

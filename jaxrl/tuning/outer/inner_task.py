@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 import envs
 from envs.base import Environment
 from envs.errors import UserTypeError, UserValueError
 from jaxrl.algorithms.contract import Algorithm, again, check_members, codes
+from jaxrl.discounts.parsing import prepare
 from jaxrl.importing import imported
+from jaxrl.learning.rollout import longest_episode
 from jaxrl.pytrees import HParams, PyTree
 from jaxrl.results.description import config_of
 from jaxrl.results.json_values import as_read
@@ -34,7 +37,7 @@ from jaxrl.tuning.learned.theta import Theta
 from jaxrl.tuning.outer.fitness import objective_of
 from jaxrl.tuning.outer.probes import digest, outside_ranges, probes, strong
 
-__all__ = ["InnerTask", "Outcome", "algorithm_on", "stacked", "sweep_of"]
+__all__ = ["InnerTask", "Outcome", "algorithm_on", "stacked", "sweep_of", "under_discount"]
 
 
 class Outcome(NamedTuple):
@@ -224,3 +227,10 @@ def algorithm_on(algo: Algorithm, task: Any, argument: str) -> Algorithm:
     effective = {name: value for name, value in vars(algo.hparams).items() if known.get(name) is not None}
     effective = {name: value for name, value in effective.items() if value is not None}
     return other._replace(hparams=dataclasses.replace(other.hparams, **effective), settings_from=algo.settings_from)
+
+
+def under_discount(algo: Algorithm, discount: Any) -> Algorithm:
+    """Algorithm whose evaluations report the discounted return under a fixed discount, which it does not learn by."""
+    episode = longest_episode(algo.env)
+    fixed = prepare(discount, episode, episode_length=episode)
+    return algo._replace(discount=lambda hparams: jax.tree.map(jnp.asarray, fixed))

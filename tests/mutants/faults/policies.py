@@ -7,10 +7,24 @@ BEST = "tests/runtime/test_keep_best.py"
 FAULTS = (
     Fault(
         "optimum-of-an-evaluation-under-the-discount-of-training",
-        "jaxrl/runtime/evaluate_again.py",
-        "algo, attrs = under_discount(algo, weights), attrs |",
-        "algo, attrs = algo, attrs |",
+        "jaxrl/results/optima.py",
+        "evaluated = described.attrs.get(EVAL_DISCOUNT)",
+        "evaluated = None",
         "tests/policies/test_evaluate.py::test_a_result_under_a_discount_has_the_optima_under_it",
+    ),
+    Fault(
+        "comparison-of-evaluations-by-the-discounts-of-training",
+        "jaxrl/report/data.py",
+        "    if EVAL_DISCOUNT in run.attributes:\n        return run.attributes[EVAL_DISCOUNT]\n",
+        "",
+        "tests/report/test_compare.py::test_returns_of_other_environments_and_discounts_have_other_meanings",
+    ),
+    Fault(
+        "discount-of-an-evaluation-up-to-the-default-time-limit",
+        "jaxrl/runtime/evaluate_again.py",
+        "int(np.max(limit(env, env_params)))",
+        "int(np.max(limit(env, env.default_params)))",
+        "tests/policies/test_evaluate.py::test_a_discount_with_a_curve_alone_reaches_the_longest_held_out_limit",
     ),
     Fault(
         "discount-of-an-evaluation-that-stays-at-its-first-weight",
