@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import agents
-import flax
+import flax.struct
 import jax
 import jax.numpy as jnp
 import numpy as np
