@@ -43,6 +43,7 @@ SLOW = (
     "how-to/migrate.md",
     "how-to/repeat.md",
     "how-to/replay-levels.md",
+    "how-to/meta.md",
     "how-to/results.md",
     "how-to/search.md",
     "how-to/time-limits.md",
