@@ -17,7 +17,7 @@ from jaxrl.results.dataset import EVAL_DISCOUNT
 from jaxrl.results.description import return_range
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
-from jaxrl.runtime.evaluate_again import of_evaluation, single_discount, whole_episodes
+from jaxrl.runtime.evaluate_again import resolved_for, single_discount, whole_episodes
 
 if TYPE_CHECKING:
     import xarray
@@ -76,7 +76,7 @@ def evaluate(
     points = jax.tree.leaves(runs.env_params)[0].shape[1]
     policies, keys = jax.tree.map(lambda leaf: np.repeat(leaf, points, axis=0), (runs.policies, runs.keys))
     params = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), runs.env_params)
-    weights = None if single is None else of_evaluation(single, runs.env, params)
+    weights = None if single is None else resolved_for(single, runs.env, params)
     metrics = whole_episodes(runs.env, runs.algo.actor, policies, params, keys, episodes, evaluate_episodes, weights)
     failed = np.repeat(runs.failed, points)[:, None]
     variables = {

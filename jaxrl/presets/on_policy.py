@@ -64,8 +64,8 @@ GRIDS = (
     Preset("ppo", "xminigrid/MiniGrid-DoorKey-5x5", _GRID, _ON_GRID, 200_704),
 )
 
-# PPO on tasks whose optimum is known. The first offer may be accepted, and the shortest path be chosen, so that
-# every step may end an episode.
+# PPO on tasks whose optimum is known. An episode may end after one step where the first offer is accepted, or the
+# shortest path is chosen.
 _SMALL: Any = _PPO | {"num_envs": 16, "num_steps": 64}
 _PLAIN = PPOConfig(**_SMALL | {"normalise_reward": False})
 _ANNEALED = {"lr_end": 0.0, "discount": 0.99}

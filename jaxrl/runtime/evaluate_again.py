@@ -23,7 +23,7 @@ from jaxrl.runtime.programs import cached
 
 EPISODES_AT_ONCE = 2**17
 
-__all__ = ["evaluate_result", "of_evaluation", "single_discount", "whole_episodes"]
+__all__ = ["evaluate_result"]
 
 
 def single_discount(discount: DiscountLike | None) -> Discount | None:
@@ -34,20 +34,19 @@ def single_discount(discount: DiscountLike | None) -> Discount | None:
 
     Raises:
       TypeError: It is of another type.
-      ValueError: It does not parse, or is a stack of several discounts.
+      ValueError: It does not parse, is a stack of several discounts, or is resolved for a horizon already.
     """
     if discount is None:
         return None
     single = as_discount(discount)
     if isinstance(single, Prepared) or np.shape(single.curve(1)) != (2,):
         raise UserValueError(
-            f"discount takes a single discount, such as 0.99 or 'hyperbolic:k=0.02', got {type(discount).__name__} "
-            f"{discount}"
+            f"discount takes a single discount, such as 0.99 or 'hyperbolic:k=0.02', got {type(discount).__name__}"
         )
     return single
 
 
-def of_evaluation(discount: Discount, env: Environment, env_params: EnvParams) -> Prepared:
+def resolved_for(discount: Discount, env: Environment, env_params: EnvParams) -> Prepared:
     """A discount, resolved for the longest episode of an environment, step by step.
 
     Args:
@@ -151,7 +150,7 @@ def evaluate_result(result: Result, episodes: int, key: int = 0, *, discount: Di
     env_params = jax.vmap(lambda params: algo.env.params_at(params, trained_for))(env_params)
     env_params = jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), runs[1], axis=0), env_params)
     keys = np.tile(keys_of_seeds(key, seeds), (runs[0], 1))
-    weights = None if single is None else of_evaluation(single, algo.env, env_params)
+    weights = None if single is None else resolved_for(single, algo.env, env_params)
     metrics = whole_episodes(algo.env, algo.actor, policies, env_params, keys, episodes, evaluate, weights)
 
     last = result.metrics.isel(env_step=[-1])
