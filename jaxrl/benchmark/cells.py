@@ -19,13 +19,14 @@ _ON_POLICY = ("ppo", "a2c", "reinforce", "spo", "mdpo", "ppo_kl")
 _VALUES = ("dqn", "pqn")
 _DISCRETE_CONTROL = ("cartpole", "acrobot", "mountain-car")
 _CONTINUOUS_CONTROL = ("pendulum", "mountain-car-continuous")
-_CHOICES = ("delayed-choice", "stopping", "inventory")
+_CHOICES = ("delayed-choice", "preference-reversal", "pathworld")
+_EXACT = ("stopping", "inventory", "replacement", "queue", "river")
 _LEVELS = ("fishery", "lq/double-integrator")
 _STEPS = {"dqn": 98_304, "sac": 49_152, "td3": 49_152, "evolve": 5_000_000}
 _STEPS_ON_POLICY = 250_000
 # Tasks whose cells have half the seeds, because an environment step was expected to be slow or an observation is a
-# picture; the cells of motor/ turned out to take less than two minutes, and keep half the seeds.
-_SLOW = ("brax/", "gymnax/", "jumanji/", "xminigrid/", "crowd/", "motor/")
+# picture.
+_SLOW = ("brax/", "gymnax/", "jumanji/", "xminigrid/", "crowd/")
 
 
 class Cell(NamedTuple):
@@ -78,7 +79,7 @@ _PAIRS = (
     *((row.algorithm, row.environment) for row in PRESETS),
     *((name, task) for task in _DISCRETE_CONTROL for name in (*_ON_POLICY, *_VALUES, "sac", "evolve")),
     *((name, task) for task in _CONTINUOUS_CONTROL for name in (*_ON_POLICY, "sac", "td3", "evolve")),
-    *((name, task) for task in _CHOICES for name in (*_ON_POLICY, *_VALUES)),
+    *((name, task) for task in (*_CHOICES, *_EXACT) for name in (*_ON_POLICY, *_VALUES)),
     *((name, task) for task in _LEVELS for name in ("ppo", "a2c", "sac", "td3")),
 )
 CELLS: tuple[Cell, ...] = tuple(_cell(*pair) for pair in dict.fromkeys(_PAIRS))
