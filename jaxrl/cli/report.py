@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from jaxrl.cli.named_runs import named_runs
+from jaxrl.cli.named_runs import named_runs, named_sources
 from jaxrl.cli.parsing import Trust
 from jaxrl.report.page import write_report
 
@@ -17,7 +17,8 @@ class Report:
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]RUN [[NAME=]RUN ...]")]
     """Directories written by `jaxrl train --out`, `jaxrl search --out`, `jaxrl meta --out` or `jaxrl bandit --out`.
-    Without a name, a run is named after its directory."""
+    Without a name, a run is named after its directory. With `--to`, runs on several environments may have one name, and
+    without a name are named after their algorithms."""
     out: Path = Path("report.html")
     """Page to write; an existing one is replaced."""
     metric: str | None = None
@@ -34,11 +35,13 @@ class Report:
     """Title of the page."""
     to: Literal["benchmark"] | None = None
     """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the environment of
-    the runs, up to their last environment step); none if None."""
+    the runs, up to their last environment step; runs on several environments get a report on each, and one over all);
+    none if None."""
     trust: Trust = False
 
     def run_command(self) -> None:
         """Write the page and print its path."""
-        file = write_report(**{**vars(self), "runs": named_runs(self.runs)})
+        runs = named_runs(self.runs) if self.to is None else named_sources(self.runs)
+        file = write_report(**{**vars(self), "runs": runs})
         size = file.stat().st_size
         print(f"Wrote {file} ({size / 1000:,.0f} kB): it opens in any browser, without a network.")

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
-from envs.errors import UserValueError
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.data import Benchmark
-from jaxrl.benchmark.references import reference
+from jaxrl.report.beside_benchmark import NORMALISED, references_of
 from jaxrl.report.over_tasks import report_over_tasks
 from jaxrl.report.page import write_reports
 from jaxrl.results.dataset import ResultError
-
-NORMALISED = (
-    "Normalised returns are 0 at the mean of random actions, and 1 at the optimum or, where that is not known, at the "
-    "interquartile mean of the best algorithm; intervals take these returns as exact."
-)
 
 __all__ = ["write_page"]
 
@@ -51,7 +44,7 @@ def write_page(benchmark: Benchmark, out: str | Path, *, confidence: float = 0.9
         "curves of greedy returns, final values, and the probability that a run of one algorithm is better than a run "
         "of another. Select a task below."
     )
-    references = _references(benchmark)
+    references = references_of(benchmark, benchmark.tasks)
     overview = report_over_tasks(tasks, references, note=NORMALISED, confidence=confidence) if references else None
     return write_reports(
         tasks,
@@ -61,12 +54,3 @@ def write_page(benchmark: Benchmark, out: str | Path, *, confidence: float = 0.9
         overview=overview,
         confidence=confidence,
     )
-
-
-def _references(benchmark: Benchmark) -> dict[str, tuple[float, float]]:
-    """Returns that count as 0 and as 1, of the tasks that have them."""
-    ends = {}
-    for task in benchmark.tasks:
-        with contextlib.suppress(UserValueError):  # of tasks without them, which the page lists
-            ends[task] = reference(benchmark, task)[:2]
-    return ends

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from envs.errors import UserValueError
@@ -37,7 +37,7 @@ MADE = (
     "Clopper and Pearson (profile, paired P(better)) and Newcombe (unpaired P(better))."
 )
 
-__all__ = ["MADE", "citation", "look", "report_on"]
+__all__ = ["MADE", "citation", "line_width", "look", "report_on"]
 
 
 def report_on(
@@ -74,7 +74,7 @@ def report_on(
         "baseline": place,
         "shown": _shown(lines, metrics[first], better[first]),
         "looks": MOST_LINES,
-        "lines": [_named(line) | look(at, _width(runs, line)) for at, line in enumerate(lines)],
+        "lines": [_named(line) | look(at, line_width(runs[line.run], runs)) for at, line in enumerate(lines)],
         "left_out": len(every) - len(lines),
         "steps": [steps[points_of(len(steps))].tolist() for steps in every_step],
         "metrics": metrics,
@@ -119,10 +119,15 @@ def look(index: int, width: float = 2.0) -> dict[str, Any]:
     return {"colour": drawn["color"], "dash": DASHES[drawn["linestyle"]], "width": width}
 
 
-def _width(runs: Sequence[Run], line: Line) -> float:
-    """Width of a line in pixels: among results of the benchmark, others are emphasised."""
-    among = any(run.is_of_benchmark for run in runs)
-    return 4.0 if among and not runs[line.run].is_of_benchmark else 2.0
+def line_width(run: Run, runs: Iterable[Run]) -> float:
+    """Width in pixels of the line of a run among others: among results of the benchmark, others are emphasised.
+
+    Args:
+      run: Run.
+      runs: All runs, this one included.
+    """
+    among = any(each.is_of_benchmark for each in runs)
+    return 4.0 if among and not run.is_of_benchmark else 2.0
 
 
 def _axis(metric: str) -> str:

@@ -22,7 +22,7 @@ Sources = Sequence[Source] | Mapping[str, Source | Sequence[Source] | Mapping[st
 
 SETTINGS = ("algorithm", "config", "hparams", "environment", "env_params")  # first parts of the paths of settings
 
-__all__ = ["Entry", "Source", "Sources", "entries_of", "runs_on"]
+__all__ = ["Entry", "Source", "Sources", "entries_of", "named_runs", "runs_on"]
 
 
 class Part(NamedTuple):
@@ -88,7 +88,7 @@ def entries_of(sources: Source | Sources, *, trust: bool = False) -> list[Entry]
       ValueError: There are no sources, a seed is listed twice, or results to be joined have different settings.
       ResultError: A directory holds no result.
     """
-    named = _named_runs(sources, trust)
+    named = named_runs(sources, trust)
     grouped: dict[tuple[str, str], dict[str, list[Part]]] = {}
     for name, task, run in named:
         for index, text in enumerate(run.setting_texts):
@@ -108,12 +108,20 @@ def runs_on(entries: Sequence[Entry], task: str) -> list[Run]:
     return list({id(run): run for run in runs}.values())
 
 
-def _named_runs(sources: Source | Sources, trust: bool) -> list[tuple[str, str | None, Run]]:
-    """The runs with the names of their lines, and of their tasks if those are named."""
+def named_runs(
+    sources: Source | Sources, trust: bool, *, argument: str = "results"
+) -> list[tuple[str, str | None, Run]]:
+    """The runs with the names of their lines, and of their tasks if those are named.
+
+    Args:
+      sources: Results, see `jaxrl.compare`.
+      trust: Whether to read files that do not match their checksums.
+      argument: Name of the argument, for errors.
+    """
     if isinstance(sources, str | Path | Result):
         sources = [sources]
     if not isinstance(sources, Mapping):
-        runs = [run for runs in runs_of_each(list(sources), None, trust=trust, argument="results") for run in runs]
+        runs = [run for runs in runs_of_each(list(sources), None, trust=trust, argument=argument) for run in runs]
         algorithms = len({run.environment for run in runs}) > 1
         return [(run.algorithm if algorithms else run.name, None, run) for run in runs]
     flat: list[tuple[str, str | None, Any]] = []
@@ -127,7 +135,7 @@ def _named_runs(sources: Source | Sources, trust: bool) -> list[tuple[str, str |
         else:
             flat.append((name, None, source))
     items, names = [source for *_, source in flat], [name for name, *_ in flat]
-    each = runs_of_each(items, names, trust=trust, argument="results")
+    each = runs_of_each(items, names, trust=trust, argument=argument)
     return [(run.name, task, run) for (_, task, _), runs in zip(flat, each, strict=True) for run in runs]
 
 

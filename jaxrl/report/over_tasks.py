@@ -9,7 +9,7 @@ import numpy as np
 
 from envs.errors import UserValueError
 from jaxrl.report.alignment import values_at
-from jaxrl.report.content import MADE, citation, look
+from jaxrl.report.content import MADE, citation, line_width, look
 from jaxrl.report.data import Line, failures, plain, rounded
 from jaxrl.report.pairs import Chance, Scores, chance_of, chance_rows, rectangle
 from jaxrl.report.runs import Run, runs_of
@@ -30,7 +30,7 @@ THRESHOLDS = np.linspace(-0.25, 1.25, 61)
 TASKS_DIFFER = (
     "Each setting is shown over the tasks on which it has runs: estimates of settings with different tasks cannot be "
     "compared. P(better) and the matrix compare two settings over the tasks of both, each at the end of its own runs, "
-    "whose numbers of steps differ (see the runs by task)."
+    "whose numbers of steps may differ (see the runs by task)."
 )
 
 __all__ = ["report_over_tasks"]
@@ -99,7 +99,9 @@ def report_over_tasks(
         "shown": list(range(len(names))),
         "looks": MOST_LINES,
         "lines": [
-            {"label": name, "cell": spreadsheet_cell(name), "run": at} | look(at) for at, name in enumerate(names)
+            {"label": name, "cell": spreadsheet_cell(name), "run": at}
+            | look(at, line_width(next(iter(by_name[name].values())), flat))
+            for at, name in enumerate(names)
         ],
         "left_out": 0,
         "steps": [list(PER_CENT)] * len(names),

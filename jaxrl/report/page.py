@@ -16,9 +16,9 @@ from envs.arguments import check_flag
 from envs.errors import UserValueError
 from envs.files import replacing
 from jaxrl.report.benchmark_arguments import benchmark_of, check_benchmark
+from jaxrl.report.beside_benchmark import check_baseline, of_benchmark, over_benchmark, runs_by_task
 from jaxrl.report.content import report_on
 from jaxrl.report.runs import Run, runs_of
-from jaxrl.results.dataset import NO_RANGE, range_of
 from jaxrl.results.format import counted
 from jaxrl.results.result import Result
 
@@ -32,7 +32,7 @@ __all__ = ["write_report", "write_reports"]
 
 
 def write_report(
-    runs: Sequence[str | Path | Result] | Mapping[str, str | Path | Result],
+    runs: Sequence[str | Path | Result] | Mapping[str, str | Path | Result | Sequence[str | Path | Result]],
     out: str | Path,
     *,
     metric: str | None = None,
@@ -51,7 +51,8 @@ def write_report(
     Args:
       runs: Run directories, directories of searches, or results; the keys of a mapping are their names, which are
         otherwise those of the directories. A search is shown by the default setting and the incumbent on its test
-        seeds, the states of its trials, and the importance of its hyper-parameters.
+        seeds, the states of its trials, and the importance of its hyper-parameters. With `to`, a name may have a list
+        of runs on different environments.
       out: File to write, `.html`; an existing file is replaced.
       metric: Metric shown first; None for `return`, `regret` or `reward`. Every metric that all runs have can be
         selected on the page.
@@ -64,8 +65,9 @@ def write_report(
       title: Title of the page.
       trust: Whether to read files that do not match their checksums.
       to: "benchmark", or data of the benchmark from `jaxrl.benchmark.load`, for further lines, of all algorithms of
-        `jaxrl.benchmark` that have data on the environment of the runs, which is the same for all, up to the last
-        environment step of the runs.
+        `jaxrl.benchmark` that have data on the environment of the runs, up to the last environment step of the runs.
+        Runs on several environments get a report on each, of which a reader selects one, and before these one over
+        all of them, in returns that are 0 for random actions and 1 for the optimum or the best algorithm.
 
     Returns:
       The file.
@@ -79,14 +81,33 @@ def write_report(
     if to is not None:
         check_benchmark("to", to)
     file = _checked(out, confidence)
-    chosen = runs_of(runs, trust=trust)
-    chosen += [] if to is None else _of_benchmark(to, chosen, trust)
-    names = [run.name for run in chosen]
-    shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
-    heading = title or (f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}")
+    every: dict[str, list[Run]] = {}
+    overview = None
+    if to is None:
+        chosen = runs_of(runs, trust=trust)
+    else:
+        benchmark = benchmark_of(to)
+        every = {
+            task: [*own, *of_benchmark(benchmark, task, own, trust)]
+            for task, own in runs_by_task(runs, trust=trust).items()
+        }
+        chosen = [run for each in every.values() for run in each]
+        if len(every) > 1:
+            check_baseline(baseline, every)
+            overview = over_benchmark(benchmark, every, baseline, confidence)
     with _replaced(file) as part:
-        content = report_on(chosen, metric, baseline, higher, lower, confidence)
-        part.write_text(_page(heading, _description(chosen, content["lines"]), content), encoding="utf-8")
+        if len(every) <= 1:
+            content: dict[str, Any] = report_on(chosen, metric, baseline, higher, lower, confidence)
+            settings = len(content["lines"])
+        else:
+            reports = {}
+            for task, own in every.items():
+                base = baseline if baseline in [run.name for run in own] else None
+                reports[task] = report_on(own, metric, base, higher, lower, confidence)
+            content = {"tasks": ({} if overview is None else {OVERVIEW: overview}) | reports}
+            settings = sum(len(each["lines"]) for each in reports.values())
+        heading = title or _heading(list(dict.fromkeys(run.name for run in chosen)))
+        part.write_text(_page(heading, _description(chosen, settings), content), encoding="utf-8")
     return file
 
 
@@ -150,34 +171,19 @@ def _page(title: str, description: str, content: Mapping[str, Any]) -> str:
     return re.sub("__(TITLE|DESCRIPTION|DATA|SCRIPT)__", lambda match: parts[match[1]], _template(PAGE))
 
 
-def _of_benchmark(to: Literal["benchmark"] | Benchmark, runs: Sequence[Run], trust: bool) -> list[Run]:
-    """Runs of the benchmark on the environment of other runs, up to their last environment step."""
-    from jaxrl.benchmark.data import up_to
-
-    tasks = list(dict.fromkeys(run.environment for run in runs))
-    if len(tasks) > 1:
-        raise UserValueError(f"to takes runs on one environment, got {', '.join(tasks)}; write a report for each")
-    (task,) = tasks
-    last = max(run.last_step for run in runs)
-    results = {f"benchmark {name}": parts[0] for name, parts in benchmark_of(to).results(task, trust=trust).items()}
-    added = runs_of({name: up_to(result, last) for name, result in results.items()})
-    for run in runs:
-        ranges = [range_of(each.attributes, "return") for each in (run, added[0])]
-        if NO_RANGE not in ranges and ranges[0] != ranges[1]:
-            raise UserValueError(
-                f"to takes the benchmark, whose returns on {task} lie in {[*ranges[1]]}, and those of {run.name} in "
-                f"{[*ranges[0]]}"
-            )
-    return added
+def _heading(names: Sequence[str]) -> str:
+    """The title of a page on lines with these names."""
+    shown = ", ".join(names) if len(names) <= 4 else f"{', '.join(names[:3])} and {len(names) - 3} more"
+    return f"Comparison of {shown}" if len(names) > 1 else f"Report on {shown}"
 
 
 def _template(name: str) -> str:
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
 
 
-def _description(runs: list[Run], lines: list[dict[str, Any]]) -> str:
+def _description(runs: Sequence[Run], settings: int) -> str:
     count = sum(run.finite[..., 0].size for run in runs)
     whats = dict.fromkeys(f"{run.algorithm} on {run.environment}" for run in runs)
     what = ", ".join(whats) if len(whats) <= 4 else f"{len(whats)} pairs of algorithm and environment"
-    results = f"{counted(len(runs), 'result')}, {counted(len(lines), 'setting')}"
+    results = f"{counted(len(runs), 'result')}, {counted(settings, 'setting')}"
     return f"{what}: {results}, {counted(count, 'run')} in all."

@@ -125,9 +125,7 @@ class Run:
         return [", ".join(f"{path} {short(setting[path])}" for path in varying) for setting in settings]
 
 
-def runs_of(
-    sources: Sequence[str | Path | Result] | Mapping[str, str | Path | Result], *, trust: bool = False
-) -> list[Run]:
+def runs_of(sources: Sequence[str | Path | Result] | Mapping[str, object], *, trust: bool = False) -> list[Run]:
     """The runs of a report, with unique names.
 
     Args:

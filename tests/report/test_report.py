@@ -5,6 +5,7 @@ import itertools
 import json
 import re
 import time
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -813,10 +814,72 @@ def test_a_report_has_lines_of_the_benchmark(browser, tmp_path, capsys):
     with pytest.raises(ValueError, match=r"^to takes the benchmark, whose returns .* lie in \[1\.0, 500\.0\], and"):
         write_report({"mine": short}, tmp_path / "y.html", to="benchmark")
     both = {"one": result, "two": result_of(1, attrs={"environment": "mine"})}
-    with pytest.raises(ValueError, match=r"^to takes runs on one environment, got delayed-choice, mine"):
+    with pytest.raises(ValueError, match=r"^the benchmark has no data on mine; it has"):
         write_report(both, tmp_path / "y.html", to="benchmark")
     with pytest.raises(ValueError, match=r"^to "):
         write_report(pendulum, tmp_path / "y.html", to="bench")  # pyright: ignore[reportArgumentType]
+
+
+def test_a_report_on_several_tasks_of_the_benchmark_begins_with_one_over_all(browser, tmp_path, capsys):
+    tasks = ("delayed-choice", "stopping")
+    for task in tasks:
+        result_of(100, attrs={"environment": task, "algorithm": "ours"}).save(tmp_path / task)
+    out, directories = tmp_path / "x.html", [str(tmp_path / task) for task in tasks]
+    assert cli.main(["report", *directories, "--to", "benchmark", "--out", str(out)]) == 0
+    reports = data_of(out)["tasks"]
+    assert list(reports) == ["all tasks", *tasks]
+    have = jaxrl.benchmark.load()
+    for task in tasks:
+        names = ["ours", *(f"benchmark {name}" for name in have.results(task))]
+        assert [line["label"] for line in reports[task]["lines"]] == names
+        assert reports[task]["steps"][1][-1] == STEPS[-1]
+    overview = reports["all tasks"]
+    assert overview["lines"][0]["label"] == "ours" and overview["lines"][0]["width"] == 4.0
+    assert {line["width"] for line in overview["lines"][1:]} == {2.0}
+    assert overview["metrics"]["normalised_return"]["tasks"][0] == 2
+    plain = [reports[task]["metrics"]["return"]["numbers"][0][3] for task in tasks]  # means of the last evaluation
+    ends = [jaxrl.benchmark.reference(have, task)[:2] for task in tasks]
+    expected = np.mean([(value - low) / (high - low) for value, (low, high) in zip(plain, ends, strict=True)])
+    assert overview["metrics"]["normalised_return"]["numbers"][0][3] == pytest.approx(expected, rel=1e-6)
+    browser.get(out.as_uri())
+    assert len(find(browser, "#task option")) == 3
+    assert [entry for entry in browser.get_log("browser") if entry["level"] != "INFO"] == []
+
+    mine = {"mine": directories}
+    content = data_of(write_report(mine, tmp_path / "y.html", to=have, baseline="benchmark a2c"))["tasks"]
+    for report in content.values():
+        assert report["lines"][0]["label"] == "mine"
+        assert report["lines"][report["baseline"]]["label"] == "benchmark a2c"
+    named = [f"mine={directory}" for directory in directories]
+    assert cli.main(["report", *named, "--to", "benchmark", "--out", str(tmp_path / "z.html")]) == 0
+    assert data_of(tmp_path / "z.html")["tasks"]["all tasks"]["lines"][0]["label"] == "mine"
+    capsys.readouterr()
+
+
+def test_errors_of_a_report_on_several_tasks_of_the_benchmark(tmp_path):
+    def on(task: str, seed: int = 0) -> Result:
+        return result_of(seed, attrs={"environment": task, "algorithm": "ours"})
+
+    def write(runs: Any, **options: Any) -> None:
+        write_report(runs, tmp_path / "x.html", to="benchmark", **options)
+
+    both = [on("stopping"), on("delayed-choice")]
+    with pytest.raises(ValueError, match=r"^runs has two results of 'ours' on stopping; give them different names$"):
+        write([*both, on("stopping")])
+    with pytest.raises(ValueError, match=r"^runs has two results of 'mine' on stopping"):
+        write({"mine": [on("stopping"), on("stopping")]})
+    with pytest.raises(ValueError, match=r"^baseline is 'our'; did you mean 'ours'\?"):
+        write(both, baseline="our")
+    with pytest.raises(ValueError, match=r"^runs has the name 'benchmark ppo', which is that of a line of the"):
+        write({"benchmark ppo": both})
+    with pytest.raises(TypeError, match=r"^runs takes a run or a list of runs for each name, got a dictionary for 'a'"):
+        write({"a": {"stopping": both[0]}})
+    swept = result_of([1.0, 2.0], sweep=sweep_of(lr=(0.1, 0.2)), attrs={"environment": "stopping"})
+    with pytest.raises(ValueError, match=r"^runs on several environments take one setting each, and swept on stopping"):
+        write({"swept": swept, "mine": both[1]})
+    with pytest.raises(TypeError, match=r"^runs takes run directories and results"):  # a list takes to=
+        write_report({"mine": both}, tmp_path / "x.html")
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_the_page_of_a_search_shows_the_importances_of_hyperparameters(browser, tmp_path):
