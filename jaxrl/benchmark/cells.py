@@ -19,8 +19,10 @@ _ON_POLICY = ("ppo", "a2c", "reinforce", "spo", "mdpo", "ppo_kl")
 _VALUES = ("dqn", "pqn")
 _DISCRETE_CONTROL = ("cartpole", "acrobot", "mountain-car")
 _CONTINUOUS_CONTROL = ("pendulum", "mountain-car-continuous")
-_CHOICES = ("delayed-choice", "preference-reversal", "pathworld")
-_EXACT = ("stopping", "inventory", "replacement", "queue", "river")
+_KNOWN_OPTIMUM = (
+    *("delayed-choice", "preference-reversal", "pathworld"),
+    *("stopping", "inventory", "replacement", "queue", "river"),
+)
 _LEVELS = ("fishery", "lq/double-integrator")
 _STEPS = {"dqn": 98_304, "sac": 49_152, "td3": 49_152, "evolve": 5_000_000}
 _STEPS_ON_POLICY = 250_000
@@ -79,7 +81,7 @@ _PAIRS = (
     *((row.algorithm, row.environment) for row in PRESETS),
     *((name, task) for task in _DISCRETE_CONTROL for name in (*_ON_POLICY, *_VALUES, "sac", "evolve")),
     *((name, task) for task in _CONTINUOUS_CONTROL for name in (*_ON_POLICY, "sac", "td3", "evolve")),
-    *((name, task) for task in (*_CHOICES, *_EXACT) for name in (*_ON_POLICY, *_VALUES)),
+    *((name, task) for task in _KNOWN_OPTIMUM for name in (*_ON_POLICY, *_VALUES)),
     *((name, task) for task in _LEVELS for name in ("ppo", "a2c", "sac", "td3")),
 )
 CELLS: tuple[Cell, ...] = tuple(_cell(*pair) for pair in dict.fromkeys(_PAIRS))

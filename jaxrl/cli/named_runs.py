@@ -14,8 +14,13 @@ def named_sources(words: Sequence[str]) -> list[str] | dict[str, list[str]]:
     if not any(name for name, _ in pairs):
         return list(words)
     named: dict[str, list[str]] = {}
+    names = {name: run for name, run in pairs if name}
     for name, run in pairs:
-        named.setdefault(name or Path(run).resolve().name, []).append(run)
+        own = name or Path(run).resolve().name
+        other = names.get(own, *named.get(own, [None])[:1])
+        if not name and other is not None:
+            raise CommandError(f"RUN takes a name for {run}, since {own} is that of {other}: NAME={run}")
+        named.setdefault(own, []).append(run)
     return named
 
 

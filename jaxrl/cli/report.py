@@ -17,8 +17,8 @@ class Report:
 
     runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[NAME=]RUN [[NAME=]RUN ...]")]
     """Directories written by `jaxrl train --out`, `jaxrl search --out`, `jaxrl meta --out` or `jaxrl bandit --out`.
-    Without a name, a run is named after its directory. With `--to`, runs on several environments may have one name, and
-    without a name are named after their algorithms."""
+    Without a name, a run is named after its directory. With `--to`, runs on several environments may have one name; if
+    none of them has a name, they are named after their algorithms."""
     out: Path = Path("report.html")
     """Page to write; an existing one is replaced."""
     metric: str | None = None

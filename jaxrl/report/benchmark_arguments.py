@@ -22,6 +22,7 @@ __all__ = [
     "check_benchmark",
     "check_metric",
     "check_normalise",
+    "check_task_of_benchmark",
     "references_of_benchmark",
 ]
 
@@ -98,16 +99,30 @@ def references_of_benchmark(
             raise
         except UserValueError as error:
             raise UserValueError(f"normalise takes values of the benchmark: {error}") from None
-        _check_task_of_benchmark(benchmark, task, each, trust)
+        remedy = f", or two numbers for each task, such as {{{task!r}: (0.0, 100.0)}}"
+        check_task_of_benchmark(benchmark, task, each, trust, argument="normalise", remedy=remedy)
         values[task] = (low, high)
         origins.append(f"the optimum of {task}" if origin == OPTIMUM else f"{origin} of the benchmark on {task}")
     return values, f"0 at random actions, and 1 at {', '.join(origins)}"
 
 
-def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run], trust: bool) -> None:
+def check_task_of_benchmark(
+    benchmark: Benchmark, task: str, runs: Sequence[Run], trust: bool, *, argument: str, remedy: str = ""
+) -> None:
     """Reject runs on another environment than the task of the benchmark with their name, or on other parameters.
 
     Parameters are compared with those of a stored cell, so that only the name counts where no cell has data.
+
+    Args:
+      benchmark: Data of the benchmark.
+      task: Name of the task.
+      runs: Runs.
+      trust: Whether to read files that do not match their checksums.
+      argument: Name of the argument, for errors.
+      remedy: End of the error's sentence.
+
+    Raises:
+      ValueError: The environment of a run is another one.
     """
     stored = next((each for each in benchmark.cells if each.environment == task), None)
     theirs = None if stored is None else runs_of([benchmark.result(stored.algorithm, task, trust=trust)])[0]
@@ -117,8 +132,8 @@ def _check_task_of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run
             reason = _other_environment(run, theirs)
         if reason:
             raise UserValueError(
-                f"normalise takes values of the benchmark, whose {task} is not the environment of {run.name} "
-                f"({reason}), or two numbers for each task, such as {{{task!r}: (0.0, 100.0)}}."
+                f"{argument} takes values of the benchmark, whose {task} is not the environment of {run.name} "
+                f"({reason}){remedy}."
             )
 
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from envs.errors import UserTypeError, UserValueError
 from envs.spelling import near_or_all
-from jaxrl.report.benchmark_arguments import BENCHMARK
-from jaxrl.report.entries import Source, named_runs
+from jaxrl.report.benchmark_arguments import BENCHMARK, check_task_of_benchmark
+from jaxrl.report.entries import Source, runs_with_names
 from jaxrl.report.over_tasks import report_over_tasks
 from jaxrl.report.runs import Run, runs_of
-from jaxrl.results.dataset import NO_RANGE, range_of
+from jaxrl.results.dataset import NO_RANGE, ResultError, range_of
 
 if TYPE_CHECKING:
     from jaxrl.benchmark.data import Benchmark
@@ -36,15 +35,18 @@ def runs_by_task(
       trust: Whether to read files that do not match their checksums.
 
     Raises:
-      ValueError: Two runs on an environment have one name.
+      ValueError: Two runs on an environment have one name, a name has no runs, or is one of the benchmark.
       TypeError: A name has something else than runs.
+      ResultError: A directory holds no result.
     """
     if isinstance(sources, Mapping):
         for name, source in sources.items():
             if isinstance(source, Mapping):
                 raise UserTypeError(f"runs takes a run or a list of runs for each name, got a dictionary for {name!r}")
     by_task: dict[str, list[Run]] = {}
-    for name, _, run in named_runs(sources, trust, argument="runs"):
+    for name, _, run in runs_with_names(sources, trust, argument="runs"):
+        if name.startswith(f"{BENCHMARK} "):
+            raise UserValueError(f"runs has the name {name!r}; names that begin with {BENCHMARK!r} are its own")
         others = by_task.setdefault(run.environment, [])
         if any(each.name == name for each in others):
             raise UserValueError(f"runs has two results of {name!r} on {run.environment}; give them different names")
@@ -62,7 +64,7 @@ def of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run], trust: bo
       trust: Whether to read files that do not match their checksums.
 
     Raises:
-      ValueError: The benchmark has no data on the task, or on another environment of its name, or a name twice.
+      ValueError: The benchmark has no data on the task, or only on another environment of its name.
     """
     from jaxrl.benchmark.data import up_to
 
@@ -70,8 +72,6 @@ def of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run], trust: bo
     results = {f"{BENCHMARK} {name}": each[0] for name, each in benchmark.results(task, trust=trust).items()}
     added = runs_of({name: up_to(result, last) for name, result in results.items()})
     for run in runs:
-        if run.name in results:
-            raise UserValueError(f"runs has the name {run.name!r}, which is that of a line of the benchmark")
         ranges = [range_of(each.attributes, "return") for each in (run, added[0])]
         if NO_RANGE not in ranges and ranges[0] != ranges[1]:
             raise UserValueError(
@@ -82,7 +82,7 @@ def of_benchmark(benchmark: Benchmark, task: str, runs: Sequence[Run], trust: bo
 
 
 def over_benchmark(
-    benchmark: Benchmark, runs: Mapping[str, Sequence[Run]], baseline: str | None, confidence: float
+    benchmark: Benchmark, runs: Mapping[str, Sequence[Run]], baseline: str | None, confidence: float, trust: bool
 ) -> dict[str, Any] | None:
     """The report over several tasks, as of `report_over_tasks`; None if none has returns that count as 0 and as 1.
 
@@ -91,9 +91,11 @@ def over_benchmark(
       runs: Runs on each task, with those of the benchmark.
       baseline: Name of the line with which others are compared initially; None for the first one.
       confidence: Confidence level of every interval, in (0, 1).
+      trust: Whether to read files that do not match their checksums.
 
     Raises:
-      ValueError: A run has several settings.
+      ValueError: A run has several settings, or an environment whose parameters are not those of the benchmark.
+      ResultError: Data of the benchmark are damaged.
     """
     for own in runs.values():
         for run in own:
@@ -102,28 +104,39 @@ def over_benchmark(
                     f"runs on several environments take one setting each, and {run.name} on {run.environment} has "
                     f"{len(run.result.settings)}; write a report for each environment"
                 )
-    references = references_of(benchmark, list(runs))
+    references = references_of(benchmark, list(runs), trust=trust)
     if not references:
         return None
+    for task in references:
+        own = [run for run in runs[task] if not run.is_of_benchmark]
+        check_task_of_benchmark(benchmark, task, own, trust, argument="to")
     results = {task: {run.name: run.result for run in own} for task, own in runs.items()}
     report = report_over_tasks(results, references, note=NORMALISED, confidence=confidence)
     names = [line["label"] for line in report["lines"]]
     return report | {"baseline": names.index(baseline) if baseline in names else 0}
 
 
-def references_of(benchmark: Benchmark, tasks: Sequence[str]) -> dict[str, tuple[float, float]]:
+def references_of(benchmark: Benchmark, tasks: Sequence[str], *, trust: bool = False) -> dict[str, tuple[float, float]]:
     """Returns that count as 0 and as 1, of the tasks that have them.
 
     Args:
       benchmark: Data of the benchmark.
       tasks: Names of tasks.
+      trust: Whether to read files that do not match their checksums.
+
+    Raises:
+      ResultError: Data of the benchmark are damaged.
     """
     from jaxrl.benchmark.references import reference
 
     ends = {}
     for task in tasks:
-        with contextlib.suppress(UserValueError):  # of tasks without them, which the page lists
-            ends[task] = reference(benchmark, task)[:2]
+        try:
+            ends[task] = reference(benchmark, task, trust=trust)[:2]
+        except ResultError:
+            raise
+        except UserValueError:  # of a task without them, which the page lists
+            continue
     return ends
 
 
@@ -133,6 +146,9 @@ def check_baseline(baseline: str | None, runs: Mapping[str, Sequence[Run]]) -> N
     Args:
       baseline: Name, or None.
       runs: Runs on each task, with those of the benchmark.
+
+    Raises:
+      ValueError: No run has this name.
     """
     names = list(dict.fromkeys(run.name for own in runs.values() for run in own))
     if baseline is not None and baseline not in names:

@@ -22,7 +22,7 @@ Sources = Sequence[Source] | Mapping[str, Source | Sequence[Source] | Mapping[st
 
 SETTINGS = ("algorithm", "config", "hparams", "environment", "env_params")  # first parts of the paths of settings
 
-__all__ = ["Entry", "Source", "Sources", "entries_of", "named_runs", "runs_on"]
+__all__ = ["Entry", "Source", "Sources", "entries_of", "runs_on", "runs_with_names"]
 
 
 class Part(NamedTuple):
@@ -88,7 +88,7 @@ def entries_of(sources: Source | Sources, *, trust: bool = False) -> list[Entry]
       ValueError: There are no sources, a seed is listed twice, or results to be joined have different settings.
       ResultError: A directory holds no result.
     """
-    named = named_runs(sources, trust)
+    named = runs_with_names(sources, trust)
     grouped: dict[tuple[str, str], dict[str, list[Part]]] = {}
     for name, task, run in named:
         for index, text in enumerate(run.setting_texts):
@@ -108,7 +108,7 @@ def runs_on(entries: Sequence[Entry], task: str) -> list[Run]:
     return list({id(run): run for run in runs}.values())
 
 
-def named_runs(
+def runs_with_names(
     sources: Source | Sources, trust: bool, *, argument: str = "results"
 ) -> list[tuple[str, str | None, Run]]:
     """The runs with the names of their lines, and of their tasks if those are named.
@@ -117,13 +117,24 @@ def named_runs(
       sources: Results, see `jaxrl.compare`.
       trust: Whether to read files that do not match their checksums.
       argument: Name of the argument, for errors.
+
+    Raises:
+      TypeError, ValueError: A name is no string or has no runs, or a source is of another type or listed twice.
+      ResultError: A directory holds no result.
     """
     if isinstance(sources, str | Path | Result):
         sources = [sources]
     if not isinstance(sources, Mapping):
-        runs = [run for runs in runs_of_each(list(sources), None, trust=trust, argument=argument) for run in runs]
-        algorithms = len({run.environment for run in runs}) > 1
-        return [(run.algorithm if algorithms else run.name, None, run) for run in runs]
+        each = runs_of_each(list(sources), None, trust=trust, argument=argument)
+        if len({run.environment for runs in each for run in runs}) <= 1:
+            return [(run.name, None, run) for runs in each for run in runs]
+        # Of a search, "default" or "incumbent" remains.
+        kinds = [[f"/{run.name.rpartition('/')[2]}" if len(runs) > 1 else "" for run in runs] for runs in each]
+        return [
+            (f"{run.algorithm}{kind}", None, run)
+            for runs, own in zip(each, kinds, strict=True)
+            for run, kind in zip(runs, own, strict=True)
+        ]
     flat: list[tuple[str, str | None, Any]] = []
     for name, source in sources.items():
         if not isinstance(name, str):
@@ -131,6 +142,8 @@ def named_runs(
         if isinstance(source, Mapping):
             flat += [(name, str(task), each) for task, each in source.items()]
         elif isinstance(source, Sequence) and not isinstance(source, str):
+            if not source:
+                raise UserValueError(f"{argument} takes at least one run for each name, got none for {name!r}")
             flat += [(name, None, each) for each in source]
         else:
             flat.append((name, None, source))

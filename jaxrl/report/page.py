@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from envs.arguments import check_flag
-from envs.errors import UserValueError
+from envs.errors import UserTypeError, UserValueError
 from envs.files import replacing
 from jaxrl.report.benchmark_arguments import benchmark_of, check_benchmark
 from jaxrl.report.beside_benchmark import check_baseline, of_benchmark, over_benchmark, runs_by_task
@@ -57,7 +57,7 @@ def write_report(
       metric: Metric shown first; None for `return`, `regret` or `reward`. Every metric that all runs have can be
         selected on the page.
       baseline: Setting with which others are compared initially, by its label on the page or by the name of its run;
-        None for the first one.
+        None for the first one, which is also that of a report, among several, in which no run has this name.
       higher: Further metrics for which higher values are better; returns, rewards and optimal pulls are known.
       lower: Further metrics for which lower values are better; regrets are known. Metrics without a direction get no
         probability of improvement.
@@ -66,8 +66,9 @@ def write_report(
       trust: Whether to read files that do not match their checksums.
       to: "benchmark", or data of the benchmark from `jaxrl.benchmark.load`, for further lines, of all algorithms of
         `jaxrl.benchmark` that have data on the environment of the runs, up to the last environment step of the runs.
-        Runs on several environments get a report on each, of which a reader selects one, and before these one over
-        all of them, in returns that are 0 for random actions and 1 for the optimum or the best algorithm.
+        Runs on several environments, of one setting each, get a report on each environment, of which a reader selects
+        one, and before these one over all whose returns of random actions and of the optimum or the best algorithm are
+        stored, which count there as 0 and as 1.
 
     Returns:
       The file.
@@ -75,38 +76,41 @@ def write_report(
     Raises:
       ResultError: A directory holds no result, or the runs have no metric in common.
       ValueError: The suffix is not `.html`, there is no run, a run is listed twice, a name is unknown, or the file
-        cannot be written.
+        cannot be written. With `to`, also: the benchmark has no data on an environment, or on one with other returns;
+        on several environments, two runs of one have one name, or a run has several settings or other parameters.
+      TypeError: A name has a list of runs without `to`, or something else than runs.
     """
     check_flag("trust", trust)
     if to is not None:
         check_benchmark("to", to)
     file = _checked(out, confidence)
-    every: dict[str, list[Run]] = {}
-    overview = None
+    by_task: dict[str, list[Run]] = {}
+    benchmark = None
     if to is None:
+        _check_single(runs)
         chosen = runs_of(runs, trust=trust)
     else:
+        by_task = runs_by_task(runs, trust=trust)
         benchmark = benchmark_of(to)
-        every = {
-            task: [*own, *of_benchmark(benchmark, task, own, trust)]
-            for task, own in runs_by_task(runs, trust=trust).items()
-        }
-        chosen = [run for each in every.values() for run in each]
-        if len(every) > 1:
-            check_baseline(baseline, every)
-            overview = over_benchmark(benchmark, every, baseline, confidence)
+        for task, own in by_task.items():
+            own += of_benchmark(benchmark, task, own, trust)
+        chosen = [run for own in by_task.values() for run in own]
+        if len(by_task) > 1:
+            check_baseline(baseline, by_task)
+    heading = title or _heading(list(dict.fromkeys(run.name for run in chosen)))
     with _replaced(file) as part:
-        if len(every) <= 1:
-            content: dict[str, Any] = report_on(chosen, metric, baseline, higher, lower, confidence)
-            settings = len(content["lines"])
-        else:
+        content: dict[str, Any]
+        if benchmark is not None and len(by_task) > 1:
+            overview = over_benchmark(benchmark, by_task, baseline, confidence, trust)
             reports = {}
-            for task, own in every.items():
+            for task, own in by_task.items():
                 base = baseline if baseline in [run.name for run in own] else None
                 reports[task] = report_on(own, metric, base, higher, lower, confidence)
-            content = {"tasks": ({} if overview is None else {OVERVIEW: overview}) | reports}
-            settings = sum(len(each["lines"]) for each in reports.values())
-        heading = title or _heading(list(dict.fromkeys(run.name for run in chosen)))
+            content = _of_tasks(reports, overview)
+            settings = sum(len(report["lines"]) for report in reports.values())
+        else:
+            content = report_on(chosen, metric, baseline, higher, lower, confidence)
+            settings = len(content["lines"])
         part.write_text(_page(heading, _description(chosen, settings), content), encoding="utf-8")
     return file
 
@@ -130,14 +134,35 @@ def write_reports(
       overview: Report over all tasks, as of `report_over_tasks`, that is shown first; None for none.
       confidence: Confidence level of every interval, in (0, 1).
     """
-    if overview is not None and OVERVIEW in tasks:
-        raise UserValueError(f"tasks has the name {OVERVIEW!r}, which is that of the overview")
+    if overview is not None:
+        _check_names(tasks)
     file = _checked(out, confidence)
     with _replaced(file) as part:
         reports = {task: report_on(runs_of(runs), None, None, (), (), confidence) for task, runs in tasks.items()}
-        first = {} if overview is None else {OVERVIEW: overview}
-        part.write_text(_page(title, description, {"tasks": first | reports}), encoding="utf-8")
+        part.write_text(_page(title, description, _of_tasks(reports, overview)), encoding="utf-8")
     return file
+
+
+def _of_tasks(reports: Mapping[str, Any], overview: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The data of a page with a report for each task, of which the overview is shown first."""
+    if overview is not None:
+        _check_names(reports)
+    return {"tasks": ({} if overview is None else {OVERVIEW: overview}) | {**reports}}
+
+
+def _check_names(tasks: Mapping[str, Any]) -> None:
+    if OVERVIEW in tasks:
+        raise UserValueError(f"tasks has the name {OVERVIEW!r}, which is that of the overview")
+
+
+def _check_single(runs: Any) -> None:
+    """Reject several runs of one name, which only `to` takes."""
+    if isinstance(runs, Mapping):
+        for name, source in runs.items():
+            if isinstance(source, Sequence) and not isinstance(source, str):
+                raise UserTypeError(
+                    f"runs takes one run for each name, got a list for {name!r}; with to='benchmark' it takes a list"
+                )
 
 
 def _checked(out: str | Path, confidence: float) -> Path:

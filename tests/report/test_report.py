@@ -531,7 +531,7 @@ def test_the_command_writes_the_page_and_reports_mistakes(tmp_path, capsys):
     assert cli.main(["report", *named, "--out", str(out), "--baseline", "first"]) == 0
     assert [line["label"] for line in data_of(out)["lines"]] == ["first", "b"]
     assert cli.main(["report", f"b={paths[0]}", paths[1], "--out", str(out)]) == 2
-    assert f"b is the name of {paths[0]} and {paths[1]}; give them names, such as" in capsys.readouterr().err
+    assert f"RUN takes a name for {paths[1]}, since b is that of {paths[0]}: NAME={paths[1]}" in capsys.readouterr().err
     assert cli.main(["report", "b=", "--out", str(out)]) == 2
     assert "RUN takes a directory behind its name, such as b=runs/mine, got b=" in capsys.readouterr().err
     assert cli.main(["report", str(tmp_path / "lr=0.1" / "a"), "--out", str(out)]) == 2
@@ -870,14 +870,18 @@ def test_errors_of_a_report_on_several_tasks_of_the_benchmark(tmp_path):
         write({"mine": [on("stopping"), on("stopping")]})
     with pytest.raises(ValueError, match=r"^baseline is 'our'; did you mean 'ours'\?"):
         write(both, baseline="our")
-    with pytest.raises(ValueError, match=r"^runs has the name 'benchmark ppo', which is that of a line of the"):
-        write({"benchmark ppo": both})
+    with pytest.raises(ValueError, match=r"^runs has the name 'benchmark sac'; names that begin with 'benchmark' are"):
+        write({"benchmark sac": on("stopping"), "mine": on("pendulum")})  # SAC has data on the second task alone
+    with pytest.raises(ValueError, match=r"^runs takes at least one run for each name, got none for 'mine'$"):
+        write({"mine": [], "other": both[0]})
     with pytest.raises(TypeError, match=r"^runs takes a run or a list of runs for each name, got a dictionary for 'a'"):
         write({"a": {"stopping": both[0]}})
     swept = result_of([1.0, 2.0], sweep=sweep_of(lr=(0.1, 0.2)), attrs={"environment": "stopping"})
     with pytest.raises(ValueError, match=r"^runs on several environments take one setting each, and swept on stopping"):
         write({"swept": swept, "mine": both[1]})
-    with pytest.raises(TypeError, match=r"^runs takes run directories and results"):  # a list takes to=
+    with pytest.raises(
+        TypeError, match=r"^runs takes one run for each name, got a list for 'mine'; with to='benchmark'"
+    ):
         write_report({"mine": both}, tmp_path / "x.html")
     assert not (tmp_path / "x.html").exists()
 
