@@ -20,6 +20,7 @@ from bench.studies import (
     pathworld,
     preference_reversal,
     preference_sampling,
+    search_bias,
     standing_still,
     time_limits,
     ugae_vs_monte_carlo,
@@ -58,6 +59,7 @@ STUDIES: dict[str, Study] = {
         crowd_rewards.STUDY,
         bandit_slopes.STUDY,
         benchmark_claims.STUDY,
+        search_bias.STUDY,
         preference_sampling.STUDY,
     )
 }

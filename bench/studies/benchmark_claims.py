@@ -16,12 +16,14 @@ import numpy as np
 import jaxrl
 from bench.studies.benchmark_samples import (
     SEEDS,
+    Searches,
     alike,
-    optimism,
     percentiles,
     rank_correlation,
     resampled,
+    searches,
     seeds_needed,
+    simulations_of_a_resample,
 )
 from bench.studies.frames import MISSING, interval
 from bench.studies.study import Study, StudyRun
@@ -152,7 +154,10 @@ def _seeds(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
     for task in tasks:
         values, _ = ends(benchmark, task)
         counts = _counts(values, settings, settings.samples)
-        again = [_counts(each, settings, _fewer(settings.samples)) for each in resampled(values, settings.resamples)]
+        again = [
+            _counts(each, settings, simulations_of_a_resample(settings.samples))
+            for each in resampled(values, settings.resamples)
+        ]
         ordered = sorted(counts, key=lambda name: counts[name])
         row: dict[str, Any] = {"task": task}
         for column, name in (("fewest", ordered[0]), ("most", ordered[-1])):
@@ -166,11 +171,6 @@ def _seeds(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) -> 
 
 def _counts(values: dict[str, np.ndarray], settings: Settings, samples: int) -> dict[str, float]:
     return {name: seeds_needed(each, settings.shift, settings.power, samples) for name, each in values.items()}
-
-
-def _fewer(samples: int) -> int:
-    """Number of simulations in each resample."""
-    return max(100, samples // 10)
 
 
 def _count(number: float) -> str:
@@ -188,25 +188,26 @@ def _tuning(benchmark: Benchmark, tasks: tuple[str, ...], settings: Settings) ->
     rows = []
     for task in tasks:
         values, _ = ends(benchmark, task)
-        few, regret = optimism(values, settings.tuning_seeds, settings.samples)
+        simulated = searches(values, settings.tuning_seeds, settings.samples)
         again = [
-            _means(*optimism(each, settings.tuning_seeds, _fewer(settings.samples)))
+            _means(searches(each, settings.tuning_seeds, simulations_of_a_resample(settings.samples)))
             for each in resampled(values, settings.resamples)
         ]
         cells = []
         for value, own, text in zip(
-            _means(few, regret), zip(*again, strict=True), (_three, _three, _percent), strict=True
+            _means(simulated), zip(*again, strict=True), (_three, _three, _percent), strict=True
         ):
             cells.append(f"{text(value)} {percentiles(own, text)}")
         row = {"task": task, "candidates": len(values), "optimism": cells[0]}
-        row |= {"95 % of searches": percentiles(few.tolist(), _three)}
+        row |= {"95 % of searches": percentiles(simulated.optimism.tolist(), _three)}
         rows.append(row | {"regret": cells[1], "best chosen": cells[2]})
     return pandas.DataFrame(rows)
 
 
-def _means(few: np.ndarray, regret: np.ndarray) -> tuple[float, float, float]:
+def _means(simulated: Searches) -> tuple[float, float, float]:
     """Mean optimism, mean regret, and the share of the searches that choose the best candidate."""
-    return float(few.mean()), float(regret.mean()), float(np.mean(regret <= 1e-9))
+    regret = simulated.regret
+    return float(simulated.optimism.mean()), float(regret.mean()), float(np.mean(regret <= 1e-9))
 
 
 def _three(value: float) -> str:

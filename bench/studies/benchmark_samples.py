@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -15,18 +15,51 @@ from jaxrl.results.p_values import corrected, improvement_p_value
 
 SEEDS = (4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
-__all__ = ["SEEDS", "alike", "optimism", "percentiles", "rank_correlation", "resampled", "seeds_needed"]
+__all__ = [
+    "SEEDS",
+    "Searches",
+    "alike",
+    "percentiles",
+    "rank_correlation",
+    "resampled",
+    "searches",
+    "seeds_needed",
+    "simulations_of_a_resample",
+]
 
 
-def resampled(values: dict[str, np.ndarray], resamples: int) -> list[dict[str, np.ndarray]]:
+class Searches(NamedTuple):
+    """Simulated searches, each of which chooses one candidate by a few seeds; all are `[searches]`.
+
+    Attributes:
+      own: Mean of the seeds of the chosen candidate by which it was chosen.
+      others: Mean of its other seeds.
+      regret: Highest mean of a candidate over all seeds less that of the chosen one.
+    """
+
+    own: np.ndarray
+    others: np.ndarray
+    regret: np.ndarray
+
+    @property
+    def optimism(self) -> np.ndarray:
+        """Excess of the mean by which a candidate was chosen over that of its other seeds, `[searches]`."""
+        return self.own - self.others
+
+
+def resampled(values: dict[str, np.ndarray], resamples: int, *, paired: bool = False) -> list[dict[str, np.ndarray]]:
     """Values of as many seeds of each algorithm, drawn with replacement.
 
     Args:
       values: Values of the seeds of each algorithm.
       resamples: Number of such draws.
+      paired: Whether the same seeds are drawn for all, which then have equal numbers of seeds.
     """
     draws = np.random.default_rng(0)
-    return [{name: draws.choice(each, each.size) for name, each in values.items()} for _ in range(resamples)]
+    if not paired:
+        return [{name: draws.choice(each, each.size) for name, each in values.items()} for _ in range(resamples)]
+    (count,) = {each.size for each in values.values()}
+    return [{name: each[at] for name, each in values.items()} for at in draws.integers(count, size=(resamples, count))]
 
 
 def alike(values: dict[str, np.ndarray], best: str, level: float = 0.05) -> list[str]:
@@ -69,32 +102,43 @@ def seeds_needed(values: np.ndarray, shift: float, power: float, samples: int) -
     return float("inf")
 
 
-def optimism(values: dict[str, np.ndarray], tuning_seeds: int, samples: int) -> tuple[np.ndarray, np.ndarray]:
+def searches(values: dict[str, np.ndarray], tuning_seeds: int, samples: int, *, paired: bool = False) -> Searches:
     """Simulated searches: the candidate with the best mean of a few seeds, and its mean on its other seeds.
 
     Args:
       values: Values of the seeds of each candidate.
       tuning_seeds: Number of seeds of each candidate.
       samples: Number of searches.
+      paired: Whether a search trains all candidates with the same seeds, as settings of one algorithm are, whose equal
+        seeds share their keys; all then have equal numbers of seeds, in one order.
 
-    Returns:
-      For each search, how much the mean of its seeds exceeds that of the other seeds of the chosen candidate, and
-      how much the chosen candidate's mean over all seeds is below the best one, both `[samples]`.
+    Raises:
+      ValueError: A candidate has no other seeds.
     """
     fewest = min(map(len, values.values()))
     if tuning_seeds >= fewest:
         raise UserValueError(f"tuning_seeds takes fewer than the {fewest} seeds of a candidate, got {tuning_seeds}")
     draws = np.random.default_rng(0)
     means = np.array([each.mean() for each in values.values()])
+    same = draws.permuted(np.broadcast_to(np.arange(fewest), (samples, fewest)), axis=1) if paired else None
     on_few, on_others = [], []
     for each in values.values():
-        orders = draws.permuted(np.broadcast_to(each, (samples, len(each))), axis=1)
+        orders = draws.permuted(np.broadcast_to(each, (samples, len(each))), axis=1) if same is None else each[same]
         on_few.append(orders[:, :tuning_seeds].mean(axis=1))
         on_others.append(orders[:, tuning_seeds:].mean(axis=1))
     few, others = np.stack(on_few), np.stack(on_others)
     chosen = few.argmax(axis=0)
     at = np.arange(samples)
-    return few[chosen, at] - others[chosen, at], means.max() - means[chosen]
+    return Searches(few[chosen, at], others[chosen, at], means.max() - means[chosen])
+
+
+def simulations_of_a_resample(samples: int) -> int:
+    """Number of simulations in each resample.
+
+    Args:
+      samples: Number of simulations of the estimate itself.
+    """
+    return max(100, samples // 10)
 
 
 def rank_correlation(returns: np.ndarray, resamples: int) -> tuple[float, list[float], float]:

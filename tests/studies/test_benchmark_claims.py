@@ -17,10 +17,10 @@ from bench.studies.benchmark_claims import Settings, ends, ranks
 from bench.studies.benchmark_samples import (
     SEEDS,
     alike,
-    optimism,
     percentiles,
     rank_correlation,
     resampled,
+    searches,
     seeds_needed,
 )
 from jaxrl.benchmark.references import reference
@@ -57,12 +57,28 @@ def test_the_number_of_seeds_has_the_power_of_a_normal_approximation() -> None:
 def test_searches_by_few_seeds_are_optimistic() -> None:
     draws = np.random.default_rng(2)
     alike = {name: draws.normal(size=200) for name in "abcd"}
-    few, regret = optimism(alike, 1, 20_000)
+    simulated = searches(alike, 1, 20_000)
     # The best of four normal values exceeds their mean by 1.0294 deviations.
-    assert few.mean() == pytest.approx(1.0294, abs=0.2) and regret.mean() < 0.15
+    assert simulated.optimism.mean() == pytest.approx(1.0294, abs=0.2) and simulated.regret.mean() < 0.15
     apart = {"low": np.zeros(8) + draws.normal(size=8) * 1e-3, "high": np.ones(8)}
-    few, regret = optimism(apart, 2, 100)
-    assert few.tolist() == [0.0] * 100 and regret.tolist() == [0.0] * 100
+    simulated = searches(apart, 2, 100)
+    assert simulated.optimism.tolist() == [0.0] * 100 and simulated.regret.tolist() == [0.0] * 100
+
+
+def test_noise_that_all_candidates_share_misleads_no_search_with_the_same_seeds() -> None:
+    shared = np.random.default_rng(6).normal(size=12)
+    values = {name: level + shared for name, level in (("a", 0.0), ("b", 0.01), ("c", 0.02))}
+    paired = searches(values, 2, 4_000, paired=True)
+    assert paired.regret.tolist() == [0.0] * 4_000
+    # A mean of 2 of 12 seeds less that of the 10 others has this standard deviation.
+    error = shared.std(ddof=1) * np.sqrt(1 / 2 + 1 / 10)
+    assert abs(paired.optimism.mean()) < 4.5 * error / np.sqrt(4_000)
+    assert paired.optimism.std() == pytest.approx(error, rel=0.06)
+    np.testing.assert_allclose(paired.own + 5 * paired.others, 12 * values["c"].mean() / 2)
+    unpaired = searches(values, 2, 4_000)
+    assert unpaired.regret.mean() > 0.005 and unpaired.optimism.mean() > 0.5 * error
+    for each in resampled(values, 50, paired=True):
+        np.testing.assert_allclose(each["b"] - each["a"], 0.01)
 
 
 def test_searches_are_those_of_all_choices_of_seeds() -> None:
@@ -75,8 +91,8 @@ def test_searches_are_those_of_all_choices_of_seeds() -> None:
         won = 0 if few[0] > few[1] else 1
         assert few[0] != few[1]
         every.append((few[won] - others[won], max(means) - means[won]))
-    samples = optimism(values, 2, 20_000)
-    for own, exact in zip(samples, np.array(every).T, strict=True):
+    samples = searches(values, 2, 20_000)
+    for own, exact in zip((samples.optimism, samples.regret), np.array(every).T, strict=True):
         assert own.mean() == pytest.approx(exact.mean(), abs=4.5 * exact.std() / np.sqrt(20_000))
         assert own.std() == pytest.approx(exact.std(), rel=0.03)
         assert set(np.round(own, 9)) == set(np.round(exact, 9))
@@ -84,7 +100,7 @@ def test_searches_are_those_of_all_choices_of_seeds() -> None:
 
 def test_all_seeds_leave_none_to_test_on() -> None:
     with pytest.raises(ValueError, match="tuning_seeds takes fewer than the 4 seeds of a candidate, got 4"):
-        optimism({"a": np.arange(8.0), "b": np.arange(4.0)}, 4, 10)
+        searches({"a": np.arange(8.0), "b": np.arange(4.0)}, 4, 10)
 
 
 def test_algorithms_are_distinguished_by_p_values_of_all_pairs() -> None:
