@@ -35,8 +35,8 @@ class Report:
     """Title of the page."""
     to: Literal["benchmark"] | None = None
     """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the environment of
-    the runs, up to their last environment step; runs on several environments get a report on each, and one over all);
-    none if None."""
+    the runs, up to their last environment step; runs on several environments get a report on each, and one over
+    those whose random returns and optima are stored); none if None."""
     trust: Trust = False
 
     def run_command(self) -> None:

@@ -57,7 +57,7 @@ def write_report(
       metric: Metric shown first; None for `return`, `regret` or `reward`. Every metric that all runs have can be
         selected on the page.
       baseline: Setting with which others are compared initially, by its label on the page or by the name of its run;
-        None for the first one, which is also that of a report, among several, in which no run has this name.
+        None for the first one. Of several reports, one without a run of this name uses its first one, too.
       higher: Further metrics for which higher values are better; returns, rewards and optimal pulls are known.
       lower: Further metrics for which lower values are better; regrets are known. Metrics without a direction get no
         probability of improvement.
@@ -66,9 +66,10 @@ def write_report(
       trust: Whether to read files that do not match their checksums.
       to: "benchmark", or data of the benchmark from `jaxrl.benchmark.load`, for further lines, of all algorithms of
         `jaxrl.benchmark` that have data on the environment of the runs, up to the last environment step of the runs.
-        Runs on several environments, of one setting each, get a report on each environment, of which a reader selects
-        one, and before these one over all whose returns of random actions and of the optimum or the best algorithm are
-        stored, which count there as 0 and as 1.
+        For several environments, the page has a report on each and before these an overview, and each run must have one
+        setting; runs without names have those of their algorithms. The overview covers the environments whose
+        references are stored, the returns of random actions and of the optimum or the best algorithm, which count as 0
+        and 1.
 
     Returns:
       The file.
@@ -76,8 +77,9 @@ def write_report(
     Raises:
       ResultError: A directory holds no result, or the runs have no metric in common.
       ValueError: The suffix is not `.html`, there is no run, a run is listed twice, a name is unknown, or the file
-        cannot be written. With `to`, also: the benchmark has no data on an environment, or on one with other returns;
-        on several environments, two runs of one have one name, or a run has several settings or other parameters.
+        cannot be written. With `to`, also: the benchmark has no data on an environment, or its returns there have
+        another range; on several environments, two runs of one have one name, or a run has several settings or
+        other parameters than the benchmark.
       TypeError: A name has a list of runs without `to`, or something else than runs.
     """
     check_flag("trust", trust)
