@@ -15,6 +15,7 @@ from bench.studies import (
     learned_discounts,
     learned_drift,
     level_replay,
+    memories,
     mixture_critic,
     partners,
     pathworld,
@@ -60,6 +61,7 @@ STUDIES: dict[str, Study] = {
         bandit_slopes.STUDY,
         benchmark_claims.STUDY,
         search_bias.STUDY,
+        memories.STUDY,
         preference_sampling.STUDY,
     )
 }

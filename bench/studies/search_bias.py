@@ -15,13 +15,12 @@ import envs
 import jaxrl
 from bench.studies.benchmark_samples import Searches, percentiles, resampled, searches, simulations_of_a_resample
 from bench.studies.study import Study, StudyRun
-from envs.arguments import check_count
 from envs.errors import UserValueError
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.references import reference
-from jaxrl.checks import check_choices, check_counts
+from jaxrl.checks import check_choices, check_count, check_counts
 from jaxrl.results.statistics import normalise
 
 if TYPE_CHECKING:

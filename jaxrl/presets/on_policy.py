@@ -98,6 +98,9 @@ REMEMBERING = (
     Preset("ppo", "memory/chain", PPOConfig(memory="lru", **_SHORT), {"lr": 1e-3}, 200_000),
     Preset("ppo", "memory/t-maze", PPOConfig(memory="lru", **_SHORT), {"lr": 1e-3}, 200_000),
     Preset("ppo", "memory/repeat-first", PPOConfig(memory="gru", **_SHORT), {"lr": 1e-3}, 200_000),
+    Preset("ppo", "memory/bandit",
+           PPOConfig(memory="gru", **_SHORT | {"num_epochs": 4, "normalise_observation": True, "reset_pool": 8}),
+           {"lr": 3e-3, "lr_end": 0.0}, 200_704),
     # Without normalisation, nothing is learned from the small changes of an angle, which determine the velocity.
     Preset("ppo", "memory/cartpole", PPOConfig(memory="lru", **_SHORT, **_NORMALISED),
            {"lr": 2e-3, "lr_end": 0.0, "discount": 0.99, "lam": 0.95}, 200_000),

@@ -85,9 +85,12 @@ BOUNDS_OF_MEMORIES = {
     "memory/chain": 1.0,
     "memory/t-maze": 1.0,
     "memory/repeat-first": 0.98 * 52 / 51,
+    "memory/bandit": 11.9,  # of an optimum of 12.43; the best return without a memory is 11.70, and the noise 0.1
     "memory/cartpole": 475.0,
     "memory/pendulum": -250.0,
 }
+# Of these, tasks on which PPO without a memory does not find the best policy without one.
+BELOW_MEMORYLESS = ("memory/bandit",)
 
 # Where the optimum is known, bounds on the gap to it, in per cent, of the interquartile mean of the seeds, under the
 # discount of training; docs/results/presets-known-optimum.md has what was measured.
@@ -285,7 +288,8 @@ def test_a_preset_comes_near_a_known_optimum(algorithm: str, environment: str):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "environment", [name for name in BOUNDS_OF_MEMORIES if envs.make(name).memoryless() is not None]
+    "environment",
+    [name for name in BOUNDS_OF_MEMORIES if name not in BELOW_MEMORYLESS and envs.make(name).memoryless() is not None],
 )
 def test_a_preset_without_its_memory_stays_at_the_memoryless_bound(environment: str):
     """Not higher in expectation, since the bound holds for every policy; and not lower, since PPO learns the rest."""
