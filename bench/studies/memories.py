@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.algorithms.ppo import PPOConfig
 from jaxrl.checks import check_choices, check_counts
 from jaxrl.results.statistics import iqm
-
-if TYPE_CHECKING:
-    import pandas
 
 TASKS = (
     "memory/bandit",
@@ -109,7 +106,7 @@ def run(settings: Settings, study: StudyRun) -> None:
         lr = chosen(settings.step_sizes, tuning.values("return")[..., -1], part)
         result = study.train(part, algo, algo.hparams.replace(lr=lr), seeds=settings.seeds, **options)
         rows.append({"task": task, "memory": kind, "lr": lr} | row(task, result.values("return")[0, :, -1]))
-    table: pandas.DataFrame = pandas.DataFrame(rows)
+    table = pandas.DataFrame(rows)
     caption = (
         f"PPO with {settings.memory_size} units of memory, or a window of {settings.window} steps, "
         f"{settings.env_steps:,} environment steps, {settings.seeds} seeds: greedy return over "

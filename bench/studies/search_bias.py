@@ -7,7 +7,7 @@ with the best mean of a few seeds, the same for all settings, and its other seed
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,9 +22,6 @@ from jaxrl.benchmark.cells import CELLS
 from jaxrl.benchmark.references import reference
 from jaxrl.checks import check_choices, check_count, check_counts
 from jaxrl.results.statistics import normalise
-
-if TYPE_CHECKING:
-    import pandas
 
 SPACE = {
     "lr": jaxrl.LogUniform(1e-4, 1e-2),
@@ -92,7 +89,7 @@ def run(settings: Settings, study: StudyRun) -> None:
         tables += rows(task, normalise(result.values("return")[..., -1], low, high), settings)
     import pandas
 
-    table: pandas.DataFrame = pandas.DataFrame(tables)
+    table = pandas.DataFrame(tables)
     caption = (
         f"Searches for a setting of PPO among {settings.candidates} random ones after {settings.env_steps:,} "
         "environment steps, by means of a few seeds: that mean of the chosen setting, the mean of its other seeds, and "

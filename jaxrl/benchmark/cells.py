@@ -20,8 +20,14 @@ _VALUES = ("dqn", "pqn")
 _DISCRETE_CONTROL = ("cartpole", "acrobot", "mountain-car")
 _CONTINUOUS_CONTROL = ("pendulum", "mountain-car-continuous")
 _KNOWN_OPTIMUM = (
-    *("delayed-choice", "preference-reversal", "pathworld"),
-    *("stopping", "inventory", "replacement", "queue", "river"),
+    "delayed-choice",
+    "preference-reversal",
+    "pathworld",
+    "stopping",
+    "inventory",
+    "replacement",
+    "queue",
+    "river",
 )
 _LEVELS = ("fishery", "lq/double-integrator")
 _STEPS = {"dqn": 98_304, "sac": 49_152, "td3": 49_152, "evolve": 5_000_000}

@@ -14,12 +14,12 @@ def named_sources(words: Sequence[str]) -> list[str] | dict[str, list[str]]:
     if not any(name for name, _ in pairs):
         return list(words)
     named: dict[str, list[str]] = {}
-    names = {name: run for name, run in pairs if name}
+    taken = {name: run for name, run in pairs if name}
     for name, run in pairs:
         own = name or Path(run).resolve().name
-        other = names.get(own, *named.get(own, [None])[:1])
-        if not name and other is not None:
-            raise CommandError(f"RUN takes a name for {run}, since {own} is that of {other}: NAME={run}")
+        if not name and own in taken:
+            raise CommandError(f"RUN takes a name for {run}, since {own} is that of {taken[own]}: NAME={run}")
+        taken.setdefault(own, run)
         named.setdefault(own, []).append(run)
     return named
 

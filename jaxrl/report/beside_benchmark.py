@@ -46,7 +46,9 @@ def runs_by_task(
     by_task: dict[str, list[Run]] = {}
     for name, _, run in runs_with_names(sources, trust, argument="runs"):
         if name.startswith(f"{BENCHMARK} "):
-            raise UserValueError(f"runs has the name {name!r}; names that begin with {BENCHMARK!r} are its own")
+            raise UserValueError(
+                f"runs has the name {name!r}; names that begin with {BENCHMARK!r} are those of its lines"
+            )
         others = by_task.setdefault(run.environment, [])
         if any(each.name == name for each in others):
             raise UserValueError(f"runs has two results of {name!r} on {run.environment}; give them different names")
