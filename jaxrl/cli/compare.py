@@ -35,6 +35,9 @@ class Compare:
     """Largest number of seeds of an algorithm on a task, with --until; 512 if None."""
     eval_episodes: WholeNumber | None = None
     """Number of whole episodes of the evaluation at the end of a run, with --until; 64 if None."""
+    margin: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[MARGIN|TASK=MARGIN ...]")] = ()
+    """Smallest difference of means that matters, with --until, such as 25, or for each of several tasks, such as
+    cartpole=25: a pair whose interval lies within it on both sides of 0 is equal, and gets no further seeds."""
     out: Path | None = None
     """Directory for figures (.png, .pdf, .svg) and tables (.csv), or one figure to write: .png, .pdf or .svg; with
     --until, directory for the runs and the table of decisions, from which the same command resumes."""
@@ -76,6 +79,7 @@ class Compare:
             "tasks": list(self.tasks) or None,
             "max_seeds": self.max_seeds,
             "eval_episodes": self.eval_episodes,
+            "margin": by_task("margin", self.margin),
             "block": self.block,
             "devices": list(self.devices) or None,
             "memory": self.memory,
@@ -100,7 +104,7 @@ class Compare:
             confidence=self.confidence,
             trust=self.trust,
         )
-        level = levels(self.level)
+        level = by_task("level", self.level)
         steps = {} if level is None else steps_to_each(comparison, level)
         print(comparison, *steps.values(), sep="\n\n")
         if self.out is not None:
@@ -133,17 +137,21 @@ class Compare:
         return 128 + decided.stopped_by_signal if decided.stopped_by_signal else 0
 
 
-def levels(words: Sequence[str]) -> float | dict[str, float] | None:
-    """One level, or levels by task; None without any."""
+def by_task(option: str, words: Sequence[str]) -> float | dict[str, float] | None:
+    """One number, or numbers by task; None without any."""
     values = {}
     for word in words:
         task, _, number = word.rpartition("=")
         try:
             values[task] = float(number)
         except ValueError:
-            raise CommandError(f"--level takes a number, such as 475, or TASK=LEVEL, got {word}") from None
+            raise CommandError(
+                f"--{option} takes a number, such as 475, or TASK={option.upper()}, got {word}"
+            ) from None
     if "" in values and len(words) > 1:
-        raise CommandError(f"--level takes one number, or TASK=LEVEL for each task, got {' '.join(words)}")
+        raise CommandError(
+            f"--{option} takes one number, or TASK={option.upper()} for each task, got {' '.join(words)}"
+        )
     return values.get("", values or None)
 
 

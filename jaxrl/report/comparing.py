@@ -48,6 +48,7 @@ def compare(
     tasks: Sequence[Environment | str] | None = None,
     max_seeds: int | None = None,
     eval_episodes: int | None = None,
+    margin: float | Mapping[str, float] | None = None,
     baseline: str | None = None,
     metric: str | None = None,
     env_steps: int | None = None,
@@ -65,6 +66,7 @@ def compare(
     tasks: Sequence[Environment | str] | None = None,
     max_seeds: int | None = None,
     eval_episodes: int | None = None,
+    margin: float | Mapping[str, float] | None = None,
     baseline: str | None = None,
     metric: str | None = None,
     env_steps: int | None = None,
@@ -101,6 +103,9 @@ def compare(
       max_seeds: Largest number of seeds of an algorithm on a task, at least 4, and more if that cannot decide any of
         several pairs; None takes 512. A pair that is not decided by then stays undecided.
       eval_episodes: Number of whole episodes of the evaluation at the end of a run; None takes 64.
+      margin: Smallest difference of means that matters, in units of the metric, or one for each task,
+        `{"cartpole": 25.0}`: a pair whose interval lies between minus and plus this number is "equal", and gets no
+        further seeds; None decides only which pairs differ.
       baseline: Name, or label of a setting, with which the others are compared; None for the first. With `until`, None
         decides all pairs, and a name only the pairs with this algorithm.
       metric: Name of the metric; None for the return, or the regret of a bandit.
@@ -136,7 +141,8 @@ def compare(
     if until is None:
         if options:
             checked(compare, SearchOptions, options)
-        _refuse_without_until({"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, **options})
+        of_training = {"tasks": tasks, "max_seeds": max_seeds, "eval_episodes": eval_episodes, "margin": margin}
+        _refuse_without_until({**of_training, **options})
         if to is not None:
             check_benchmark("to", to)
             others = (*others, to)
@@ -174,6 +180,7 @@ def compare(
         max_seeds=max_seeds,
         eval_episodes=eval_episodes,
         confidence=confidence,
+        margin=margin,
     )
 
 

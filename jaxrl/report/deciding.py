@@ -59,6 +59,7 @@ def decide(
     max_seeds: int,
     eval_episodes: int,
     confidence: float,
+    margin: float | Mapping[str, float] | None,
     options: Options,
 ) -> SequentialComparison:
     """Train algorithms in blocks of seeds until every pair on every task is decided, or has all its seeds.
@@ -75,6 +76,7 @@ def decide(
       max_seeds: Largest number of seeds of an algorithm on a task.
       eval_episodes: Number of episodes of the evaluation.
       confidence: Confidence level of all decisions together, in (0, 1).
+      margin: Smallest difference of means that matters, on all tasks or by task; None for none.
       options: Options of the execution.
 
     Raises:
@@ -96,6 +98,7 @@ def decide(
         )
     names, tasks = [each.name for each in contestants], list(contestants[0].trainings)
     pairs = _pairs(names, tasks, baseline)
+    margins = _margins(margin, tasks)
     design = Design.of(max_seeds, len(pairs), confidence)
     if (size := design.num_bytes(len(pairs))) > MOST_BYTES:
         raise UserValueError(
@@ -115,7 +118,8 @@ def decide(
             return len(pairs) - len(decided)
         return sum(most_equal_pairs(len(names), sum(task == at for at, *_ in decided)) for task in tasks)
 
-    family = Family(pairs, design, most_equal, confidence)
+    of_pairs = {pair: margins[pair[0]] for pair in pairs if margins}
+    family = Family(pairs, design, most_equal, confidence, of_pairs)
     described = {
         "metric": metric,
         "direction": direction,
@@ -123,6 +127,7 @@ def decide(
         "max_seeds": max_seeds,
         "eval_episodes": eval_episodes,
         "confidence": confidence,
+        "margins": margins or None,  # as in a comparison of an earlier version, which has no such entry
         "tasks": tasks,
         "env_steps": {task: contestants[0].trainings[task].env_steps for task in tasks},
         "algorithms": names,
@@ -148,7 +153,7 @@ def decide(
                 task, one, other = pair
                 family.tests[pair].add(drawn[task, one], drawn[task, other])
             family.decide()
-            note = f"{last} seeds: {len(family.decisions)} of {counted(len(pairs), 'pair')} decided"
+            note = f"{last} seeds: {len(pairs) - len(family.open)} of {counted(len(pairs), 'pair')} decided"
             bar.report(note)
             if options.progress:
                 tqdm.auto.tqdm.write(f"jaxrl: {note}", file=sys.stderr)
@@ -156,7 +161,7 @@ def decide(
                 break
     stopped = stop.signal or 0
     decisions = tuple(_decision(family, pair, names, direction, design) for pair in pairs)
-    outcome = SequentialComparison(metric, direction, confidence, max_seeds, decisions, runs.results, stopped)
+    outcome = SequentialComparison(metric, direction, confidence, max_seeds, decisions, runs.results, stopped, margins)
     if directory is not None:
         table = outcome.table()
         write_csv(directory / TABLE, table.columns, [list(row) for row in table.rows])
@@ -251,6 +256,24 @@ def _pairs(names: Sequence[str], tasks: Sequence[str], baseline: str | None) -> 
     return [(task, *pair) for task in tasks for pair in kept]
 
 
+def _margins(margin: float | Mapping[str, float] | None, tasks: Sequence[str]) -> dict[str, float]:
+    """The margin of every task; none without any."""
+    if margin is None:
+        return {}
+    by_task = margin if isinstance(margin, Mapping) else dict.fromkeys(tasks, margin)
+    if unknown := [task for task in by_task if task not in tasks]:
+        hint = near(unknown[0], tasks) or "; it takes " + ", ".join(tasks)
+        raise UserValueError(f"margin has the task {unknown[0]!r}{hint}")
+    if missing := [task for task in tasks if task not in by_task]:
+        raise UserValueError(f"margin must have a number for every task, and has none for {', '.join(missing)}")
+    for value in by_task.values():
+        if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
+            raise UserValueError(
+                f"margin must be a positive number in units of the metric, or one for each task, got {value!r}"
+            )
+    return {task: float(by_task[task]) for task in tasks}
+
+
 def _needed(pairs: Sequence[Pair]) -> list[tuple[str, int]]:
     """The tasks and positions of the algorithms of some pairs, each once."""
     return list(dict.fromkeys((task, at) for task, *both in pairs for at in both))
@@ -265,7 +288,16 @@ def _decision(family: Family, pair: Pair, names: Sequence[str], direction: int, 
     seeds = design.looks[test.num_looks - 1] if test.num_looks else 0
     ends = float(interval.low), float(interval.high)
     return PairDecision(
-        task, names[one], names[other], winner, test.difference, *ends, seeds, test.failed, family.p_value(pair)
+        task,
+        names[one],
+        names[other],
+        winner,
+        test.difference,
+        *ends,
+        seeds,
+        test.failed,
+        family.p_value(pair),
+        pair in family.equal,
     )
 
 

@@ -11,7 +11,7 @@ from jaxrl.results.format import counted
 from jaxrl.results.result import Result
 from jaxrl.results.tables import Table
 
-UNDECIDED = "undecided"
+UNDECIDED, EQUAL = "undecided", "equal"
 
 __all__ = ["PairDecision", "SequentialComparison"]
 
@@ -22,14 +22,15 @@ class PairDecision(NamedTuple):
     Attributes:
       task: Name of the task.
       first, second: Names of the algorithms.
-      better: Name of the better one; None if the pair is not decided.
+      better: Name of the better one; None if the pair is equal or not decided.
       difference: Mean of the first minus mean of the second, of the runs that did not fail.
       low, high: Ends of the interval of the difference, nan where there are too few seeds for one. They are those of
         the level divided by the number of all pairs, and a pair may be decided at a higher level after others, so that
         the interval of a decided pair may contain 0.
       seeds: Number of seeds of each algorithm at the decision, or so far if the pair is not decided.
       failed: Number of runs that failed, of both.
-      p: Smallest level of all decisions together at which the pair is decided, up to 1.
+      p: Smallest level of all decisions together at which the pair differs, up to 1.
+      equal: Whether the interval lies within the margin of the task on both sides of 0, and the pair does not differ.
     """
 
     task: str
@@ -42,6 +43,7 @@ class PairDecision(NamedTuple):
     seeds: int
     failed: int
     p: float
+    equal: bool = False
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -56,6 +58,8 @@ class SequentialComparison:
       decisions: Decisions on all pairs on all tasks.
       results: Results of the blocks of seeds, `{name: {task: results}}`.
       stopped_by_signal: Signal that ended the comparison early, or 0.
+      margins: Smallest difference of means that matters on each task; none where every pair is tested for a difference
+        only.
     """
 
     metric: str
@@ -65,11 +69,12 @@ class SequentialComparison:
     decisions: tuple[PairDecision, ...]
     results: Mapping[str, Mapping[str, Sequence[Result]]]
     stopped_by_signal: int = 0
+    margins: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     @property
     def undecided(self) -> list[PairDecision]:
-        """Pairs that are not decided."""
-        return [decision for decision in self.decisions if decision.better is None]
+        """Pairs that neither differ nor are equal."""
+        return [decision for decision in self.decisions if decision.better is None and not decision.equal]
 
     @property
     def num_runs(self) -> int:
@@ -97,13 +102,18 @@ class SequentialComparison:
             columns.remove("failed")
         rows = []
         for decision in self.decisions:
-            values = {**decision._asdict(), "better": decision.better or UNDECIDED}
+            better = decision.better or (EQUAL if decision.equal else UNDECIDED)
+            values = {**decision._asdict(), "better": better}
             rows.append(tuple(values[name] for name in columns))
         pairs = counted(len(self.decisions), "pair")
         title = (
             f"{self.metric} at the end of training: mean of first minus mean of second, its {self.confidence:.0%} "
             f"interval, and the level of the decision, corrected over looks and over {pairs}"
         )
+        if self.margins:
+            sizes = {task: f"{margin:g}" for task, margin in self.margins.items()}
+            each = [size if len(set(sizes.values())) == 1 else f"{size} ({task})" for task, size in sizes.items()]
+            title += f"; equal means a difference below {', '.join(dict.fromkeys(each))}"
         return Table(title, tuple(columns), tuple(rows), 4, decimals={"p": 4})
 
     def __str__(self) -> str:

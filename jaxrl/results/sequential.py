@@ -9,9 +9,13 @@ a family divided by the number of pairs that may still be equal, which bounds th
 distribution of returns is decided. The bound says nothing about means: where two distributions differ, the sign of the
 difference of sample means may be wrong more often, above all where few runs determine a mean, as in rare successes.
 
+A margin, the smallest difference of means that matters, ends pairs that do not differ by so much: those whose repeated
+confidence interval lies within the margin on both sides are equal, and get no further runs.
+
 Source: Mathieu et al. (2023), "AdaStop: adaptive statistical testing for sound comparisons of deep RL agents", for the
 permutations within looks; Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials", for spending the
-level; Shaffer (1986), "Modified sequentially rejective multiple test procedures", for the levels of a family.
+level; Shaffer (1986), "Modified sequentially rejective multiple test procedures", for the levels of a family; Jennison
+and Turnbull (1993), "Sequential equivalence testing and repeated confidence intervals", for the margin.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -196,6 +200,15 @@ class PairTest:
         low, high = (self._end(middle, sign * unit, level) for sign in (-1, 1))
         return Interval(np.asarray(middle), np.asarray(low), np.asarray(high))
 
+    def is_within(self, margin: float, level: float) -> bool:
+        """Whether the interval of a level lies within a margin on both sides of 0, ends excluded.
+
+        Args:
+          margin: Positive difference of means.
+          level: Level of all looks together, as that of `interval`.
+        """
+        return abs(self.difference) < margin and not any(self._accepts(end, level) for end in (-margin, margin))
+
     def _finite(self, side: int) -> Array:
         values = np.concatenate([np.zeros(0), *self._values[side]])
         return values[np.isfinite(values)]
@@ -251,6 +264,7 @@ class Family(Generic[Pair]):
       most_equal: Function of the decided pairs that returns the largest number of other pairs that may be equal at
         once, at least 1 while there are others.
       confidence: Confidence level of all decisions together, in (0, 1).
+      margins: Positive margin of each pair that may end as equal; None for no pair.
     """
 
     def __init__(
@@ -259,21 +273,25 @@ class Family(Generic[Pair]):
         design: Design,
         most_equal: Callable[[Sequence[Pair]], int],
         confidence: float = 0.95,
+        margins: Mapping[Pair, float] | None = None,
     ) -> None:
         self.tests = {pair: PairTest(design) for pair in pairs}
         self.decisions: dict[Pair, Decision] = {}
+        self.equal: set[Pair] = set()
         self.level = 1 - confidence
         self._most_equal = most_equal
+        self._margins = margins or {}
 
     @property
     def open(self) -> list[Pair]:
-        """Pairs that are not decided."""
-        return [pair for pair in self.tests if pair not in self.decisions]
+        """Pairs that neither differ nor are equal so far."""
+        return [pair for pair in self.tests if pair not in self.decisions and pair not in self.equal]
 
     def decide(self) -> list[Pair]:
-        """Decide pairs by all looks so far, and return those decided now.
+        """Decide by all looks so far which pairs differ, and return those decided now; then find the equal ones.
 
-        Every decision may raise the level of the others, so that decisions go on until there is none.
+        Every decision may raise the level of the others, so that decisions go on until there is none. A pair is equal
+        if its interval lies within its margin; one that is equal is not tested again.
         """
         before = len(self.decisions)
         while self.open:
@@ -284,6 +302,9 @@ class Family(Generic[Pair]):
             pair = min(differing, key=lambda name: differing[name])
             p = min(self.p_value(pair), self.level)
             self.decisions[pair] = Decision(self.tests[pair].num_looks, p)
+        for pair in self.open:
+            if pair in self._margins and self.tests[pair].is_within(self._margins[pair], self._level_of_intervals):
+                self.equal.add(pair)
         return list(self.decisions)[before:]
 
     def p_value(self, pair: Pair) -> float:
@@ -298,7 +319,11 @@ class Family(Generic[Pair]):
 
         It is that of Bonferroni: a pair that only the higher levels of later steps decide may have 0 in its interval.
         """
-        return self.tests[pair].interval(self.level / len(self.tests))
+        return self.tests[pair].interval(self._level_of_intervals)
+
+    @property
+    def _level_of_intervals(self) -> float:
+        return self.level / len(self.tests)
 
 
 @functools.cache

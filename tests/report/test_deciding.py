@@ -164,6 +164,31 @@ def test_a_baseline_leaves_the_other_pairs_out_and_lower_may_be_better():
     assert [(each.first, each.second) for each in comparison.decisions] == [("one", "far"), ("far", "other")]
 
 
+def test_pairs_within_the_margin_are_equal_and_get_no_further_seeds(uninterrupted, tmp_path):
+    algos = {"one": at(1.0), "same": at(1.0), "far": at(-0.5)}
+    call = {"max_seeds": 24, **OPTIONS, "out": tmp_path / "out"}
+    comparison = jaxrl.compare(algos, margin=1.2, **call)
+    same = comparison.decisions[0]
+    assert same.equal and same.better is None and -1.2 < same.low < 0.0 < same.high < 1.2 and same.seeds == 16
+    assert comparison.undecided == [] and comparison.margins == {TASK: 1.2}
+    assert comparison.table().to_pandas()["better"].tolist() == ["equal", "one", "same"]
+    assert comparison.decisions[1:] == uninterrupted.decisions[1:]  # of larger differences
+    assert "; equal means a difference below 1.2\n" in str(comparison) and "Decided 3 of 3 pairs" in str(comparison)
+    assert jaxrl.compare(algos, margin={TASK: 1.2}, **call).decisions == comparison.decisions
+    for margin in (3.0, None):
+        with pytest.raises(ResultError, match=r"holds another comparison, which differs in margins: choose another"):
+            jaxrl.compare(algos, margin=margin, **call)
+
+
+def test_every_task_may_have_a_margin_of_its_own():
+    algos = {"one": {"near": at(1.0), "far": at(1.0)}, "other": {"near": at(1.0), "far": at(1.0)}}
+    comparison = jaxrl.compare(algos, margin={"near": 50.0, "far": 1e-3}, max_seeds=8, **OPTIONS)
+    assert [(each.task, each.equal) for each in comparison.decisions] == [("near", True), ("far", False)]
+    assert "; equal means a difference below 50 (near), 0.001 (far)" in str(comparison)
+    with pytest.raises(ValueError, match=r"^margin must have a number for every task, and has none for far$"):
+        jaxrl.compare(algos, margin={"near": 50.0}, max_seeds=8, **OPTIONS)
+
+
 def test_several_tasks_are_decided_together_and_names_are_numbered(uninterrupted):
     algos = {"one": {"near": at(1.0), "far": at(1.0)}, "other": {"near": at(1.0), "far": at(-1.0)}}
     comparison = jaxrl.compare(algos, max_seeds=16, **OPTIONS)
@@ -226,6 +251,10 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
             r"^the tests of 1 pair need \S+ GiB of memory, and may take 2:",
         ),
         (("runs/a",), {"until": None, "basline": "x"}, TypeError, "got basline; did you mean 'baseline'"),
+        ((ALGO, ALGO), {"margin": 0}, ValueError, "^margin must be a positive number in units of .*, got 0$"),
+        ((ALGO, ALGO), {"margin": "5"}, ValueError, "^margin must be a positive number in units of .*, got '5'$"),
+        ((ALGO, ALGO), {"margin": {"cartpol": 5.0}}, ValueError, "^margin has the task 'cartpol'; it takes "),
+        ((ALGO, ALGO), {"margin": 1.0, "until": None, "eval_episodes": None}, TypeError, "^margin takes effect only"),
         ((ALGO, ALGO), {"metric": "length"}, ValueError, "^better must be 'higher' or 'lower' for 'length'"),
         ((ALGO, ALGO), {"metric": "discounted_return"}, ValueError, "^metric is 'discounted_return', which every"),
         ((ALGO, ALGO), {"baseline": "paraboloid"}, ValueError, "^baseline is 'paraboloid'; did you mean"),
@@ -306,10 +335,12 @@ def test_the_command_passes_its_options_and_prints_the_decisions(monkeypatch, ca
 
     monkeypatch.setattr(command, "compare", compare)
     words = "compare ppo dqn --until decided --tasks cartpole acrobot --max-seeds 64 --memory 1GiB --no-progress"
+    words += " --margin cartpole=25 acrobot=5"
     assert cli.main(words.split()) == 0
     assert asked["algos"] == ("ppo", "dqn") and asked["tasks"] == ["cartpole", "acrobot"]
     assert asked["max_seeds"] == 64 and asked["progress"] is False and asked["memory"] == "1GiB"
     assert "block" not in asked and asked["until"] == "decided"
+    assert asked["margin"] == {"cartpole": 25.0, "acrobot": 5.0}
     assert cli.main(["compare", "ppo", "a2c", "--until", "decided", "--tasks", "cartpole"]) == 143
     assert capsys.readouterr().out == "decisions, 0\ndecisions, 15\n"
 
@@ -319,6 +350,11 @@ def test_the_command_passes_its_options_and_prints_the_decisions(monkeypatch, ca
     [
         ("ppo a2cc --until decided --tasks cartpole", "There is no algorithm 'a2cc'; did you mean 'a2c'?"),
         ("ppo a2c --until decided", "--until decided takes --tasks with the environments to train on"),
+        ("ppo a2c --margin 8", "--margin has an effect only with --until decided; leave it out"),
+        (
+            "ppo a2c --until decided --tasks cartpole --margin 5%",
+            "--margin takes a number, such as 475, or TASK=",
+        ),
         ("ppo a2c --max-seeds 8", "--max-seeds has an effect only with --until decided; leave it out"),
         ("ppo a2c --until decided --tasks cartpole --level 1", "--level has no effect with --until decided"),
         ("ppo a2c --until decided --tasks cartpole --trust", "--trust has no effect with --until decided"),

@@ -146,6 +146,32 @@ def test_ends_of_the_interval_are_the_shifts_that_the_slow_test_rejects(level):
     assert [moved.value, moved.low, moved.high] == pytest.approx([float(end) - 3.0 for end in interval], abs=1e-3)
 
 
+@pytest.mark.parametrize("shift", [-0.4, 0.5])
+def test_a_pair_is_within_a_margin_where_both_ends_of_its_interval_are(shift):
+    blocks = blocks_of(7, shift=shift)
+    test, drawn = run_of(blocks), assignments_of(blocks)
+    interval = test.interval(0.1)
+    largest = max(-float(interval.low), float(interval.high))
+    assert largest > 0.0
+    for margin in (0.5 * largest, 0.995 * largest, 1.005 * largest, 2 * largest):
+        rejected = [
+            slow_rejections(slow_statistics(blocks, drawn, end), 3, 0.1)[-1]
+            for end in (margin, -margin)  # numbers added to the second
+        ]
+        assert test.is_within(margin, 0.1) is all(rejected) is (margin > largest)
+
+
+def test_a_difference_beyond_the_margin_is_not_within_it_at_any_number_of_runs():
+    test = PairTest(Design((8,), 1_999))
+    test.add(np.arange(8.0) + 100.0, np.arange(8.0))
+    assert not test.is_within(50.0, 0.05) and not test.is_within(99.0, 0.05) and test.is_within(150.0, 0.05)
+    few = PairTest(Design((2,), 500))
+    few.add([1.0, 2.0], [1.0, 2.0])  # of 6 assignments, whose level rejects none
+    failed = PairTest(Design((8,), 500))
+    failed.add([np.nan] * 8, np.arange(8.0))
+    assert not few.is_within(1e9, 0.05) and not failed.is_within(1e9, 0.05)
+
+
 def test_the_interval_excludes_no_difference_where_the_pair_is_decided_and_only_there():
     decided = 0
     for key in range(12):
@@ -232,9 +258,9 @@ def test_most_equal_pairs_are_those_of_all_divisions_into_classes(algorithms):
         assert most_equal_pairs(algorithms, differing) == max(count for count in counts if count <= pairs - differing)
 
 
-def family_of(values, looks, draws=1_999):
+def family_of(values, looks, draws=1_999, margins=None):
     """Tests of three algorithms that stop as those of `jaxrl.compare`, and the number of seeds of each."""
-    family = Family(PAIRS, Design(looks, draws), lambda decided: most_equal_pairs(3, len(decided)))
+    family = Family(PAIRS, Design(looks, draws), lambda decided: most_equal_pairs(3, len(decided)), 0.95, margins)
     seeds, before = [0, 0, 0], 0
     for look in looks:
         for pair in family.open:
@@ -284,6 +310,29 @@ def test_a_raised_level_decides_nothing_for_the_loser_of_a_look():
     assert family.tests[0, 1].difference < 0.0 and family.p_value((0, 1)) > 0.05
 
 
+def test_equal_pairs_get_no_further_runs_and_raise_no_level():
+    generator = np.random.default_rng(3)
+    values = generator.normal(size=(3, 64)) + np.asarray([[0.0], [0.0], [2.0]])
+    looks = (16, 32, 64)
+    without, seeds = family_of(values, looks)
+    assert without.open == [(0, 1)] and seeds[:2] == [64, 64]
+    family, seeds = family_of(values, looks, margins={(0, 1): 1.1})
+    assert family.equal == {(0, 1)} and family.open == [] and seeds[:2] == [32, 32]
+    assert set(family.decisions) == set(without.decisions) and family.decisions == without.decisions
+    differing, _ = family_of(values, looks, margins=dict.fromkeys(PAIRS, 100.0))  # differ, by less than the margin
+    assert set(differing.decisions) == {(0, 2), (1, 2)} and differing.equal == {(0, 1)}
+    assert differing.p_value((0, 1)) == pytest.approx(differing.tests[0, 1].p_value())  # one may be equal, and is
+
+
+def test_algorithms_that_differ_by_the_margin_are_rarely_equal():
+    samples, wrong = 150, 0
+    for sample in range(samples):
+        values = np.random.default_rng(sample).lognormal(size=(3, 32)) + np.asarray([[0.0], [0.0], [1.0]])
+        family, _ = family_of(values, (8, 16, 32), 499, dict.fromkeys(PAIRS, 1.0))
+        wrong += not family.equal.isdisjoint(PAIRS[1:])
+    assert wrong <= scipy.stats.binom.ppf(0.999, samples, 0.05)
+
+
 def errors_of(samples, looks, draws, shift=0.0):
     """Number of samples of skewed returns with a wrong decision; the third may be better by a shift."""
     wrong = 0
@@ -322,6 +371,24 @@ def test_differences_are_found_with_fewer_seeds(kind):
             detected += sum(pair in family.decisions and family.tests[pair].difference < 0 for pair in PAIRS[1:])
             spent += seeds[2]
         assert detected / (2 * samples) >= least_power and spent / samples <= most_seeds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["normal", "lognormal"])
+def test_a_margin_saves_seeds_and_loses_no_difference(kind):
+    samples, looks = 200, looks_up_to(64)
+    deviation = {"normal": 1.0, "lognormal": math.sqrt((math.e - 1) * math.e)}[kind]
+    detected, spent, wrong = {1.0: 0, 2.0: 0}, 0, 0
+    for shift in detected:
+        for sample in range(samples):
+            values = getattr(np.random.default_rng(sample), kind)(size=(3, 64)) / deviation
+            values = values + np.asarray([[0.0], [0.0], [shift]])
+            family, seeds = family_of(values, looks, margins=dict.fromkeys(PAIRS, 1.0))
+            detected[shift] += sum(pair in family.decisions for pair in PAIRS[1:])
+            wrong += shift == 1.0 and not family.equal.isdisjoint(PAIRS[1:])
+            spent += sum(seeds) * (shift == 2.0)
+    assert min(detected.values()) / (2 * samples) >= 0.8 and spent / samples <= 0.6 * 3 * 64
+    assert wrong <= scipy.stats.binom.ppf(0.999, samples, 0.05)
 
 
 @pytest.mark.slow

@@ -313,6 +313,13 @@ FAULTS = (
         "tests/results/test_sequential.py::test_a_raised_level_decides_nothing_for_the_loser_of_a_look",
     ),
     Fault(
+        "equal-with-one-end-within-the-margin",
+        "jaxrl/results/sequential.py",
+        "not any(self._accepts(end, level) for end in (-margin, margin))",
+        "not all(self._accepts(end, level) for end in (-margin, margin))",
+        "tests/results/test_sequential.py::test_a_pair_is_within_a_margin_where_both_ends_of_its_interval_are",
+    ),
+    Fault(
         "one-sided-differences",
         "jaxrl/results/sequential.py",
         "self._statistics.append(_rounded(np.abs(differences)))",
