@@ -25,7 +25,8 @@ class Compare:
     to train, which start from their presets."""
     until: Literal["decided"] | None = None
     """Condition that ends training with further seeds: decided (every pair differs significantly, corrected over all
-    pairs and tasks, or has --max-seeds seeds). If None, nothing is trained, and existing results are compared."""
+    pairs and tasks, is equal within --margin, or has --max-seeds seeds). If None, nothing is trained, and existing
+    results are compared."""
     to: Literal["benchmark"] | None = None
     """Stored results to compare with: benchmark (all algorithms of the benchmark that have data on the tasks of the
     runs; a single run is then sufficient); none if None."""
@@ -58,7 +59,8 @@ class Compare:
     """Value of the metric, such as 475, or for each of several tasks, such as cartpole=475: a table of the environment
     steps after which half of the runs have reached it is added, and with --out the file steps.csv."""
     confidence: float = 0.95
-    """Confidence level of all intervals."""
+    """Confidence level of all intervals; with --until, of all decisions that pairs differ, and again of all that pairs
+    are equal."""
     trust: Trust = False
     block: WholeNumber | None = None
     """Number of runs that one device computes together, with --until; chosen automatically if None."""
@@ -79,7 +81,7 @@ class Compare:
             "tasks": list(self.tasks) or None,
             "max_seeds": self.max_seeds,
             "eval_episodes": self.eval_episodes,
-            "margin": by_task("margin", self.margin),
+            "margin": by_task("margin", "25", self.margin),
             "block": self.block,
             "devices": list(self.devices) or None,
             "memory": self.memory,
@@ -104,7 +106,7 @@ class Compare:
             confidence=self.confidence,
             trust=self.trust,
         )
-        level = by_task("level", self.level)
+        level = by_task("level", "475", self.level)
         steps = {} if level is None else steps_to_each(comparison, level)
         print(comparison, *steps.values(), sep="\n\n")
         if self.out is not None:
@@ -137,7 +139,7 @@ class Compare:
         return 128 + decided.stopped_by_signal if decided.stopped_by_signal else 0
 
 
-def by_task(option: str, words: Sequence[str]) -> float | dict[str, float] | None:
+def by_task(option: str, example: str, words: Sequence[str]) -> float | dict[str, float] | None:
     """One number, or numbers by task; None without any."""
     values = {}
     for word in words:
@@ -146,9 +148,9 @@ def by_task(option: str, words: Sequence[str]) -> float | dict[str, float] | Non
             values[task] = float(number)
         except ValueError:
             raise CommandError(
-                f"--{option} takes a number, such as 475, or TASK={option.upper()}, got {word}"
+                f"--{option} takes a number, such as {example}, or TASK={option.upper()}, got {word}"
             ) from None
-    if "" in values and len(words) > 1:
+    if len(values) < len(words) or ("" in values and len(words) > 1):
         raise CommandError(
             f"--{option} takes one number, or TASK={option.upper()} for each task, got {' '.join(words)}"
         )

@@ -32,7 +32,7 @@ def named_runs(words: Sequence[str]) -> list[str] | dict[str, str]:
     for name, runs in sources.items():
         if len(runs) > 1:
             raise CommandError(
-                f"RUN takes one directory for each name, and {name} is the name of {' and '.join(runs)}; "
+                f"RUN takes one directory for each name without --to, and {name} is the name of {' and '.join(runs)}; "
                 f"give them names, such as first={runs[0]}"
             )
     return {name: run for name, (run,) in sources.items()}

@@ -80,10 +80,11 @@ def compare(
 
     With `until="decided"`, `compare("ppo", "a2c", tasks=["cartpole"], until="decided")` trains algorithms in blocks of
     further seeds. After 8, 16, 24, 32, 48, 64, 96, ... seeds, every pair on every task is tested by permutations, and
-    those that differ are decided; the others get further seeds up to `max_seeds`. The probability that any pair with
-    one distribution of returns is decided is at most 1 - `confidence`, over all looks, pairs and tasks, at any number
-    of seeds: see `jaxrl.results.sequential`. The better algorithm of a decision is the one with the better mean over
-    the runs so far; where few runs determine a mean, this choice is wrong more often.
+    those that differ, or are equal within `margin`, get no further seeds; the others do, up to `max_seeds`. The
+    probability that any pair with one distribution of returns is found to differ is at most 1 - `confidence`, over all
+    looks, pairs and tasks, at any number of seeds: see `jaxrl.results.sequential`. The better algorithm of a decision
+    is the one with the better mean over the runs so far; where few runs determine a mean, this choice is wrong more
+    often.
 
     Args:
       results: Results or run directories by name, `{"dqn": result, "mine": "runs/mine"}`. A name may also have a list,
@@ -104,8 +105,8 @@ def compare(
         several pairs; None takes 512. A pair that is not decided by then stays undecided.
       eval_episodes: Number of whole episodes of the evaluation at the end of a run; None takes 64.
       margin: Smallest difference of means that matters, in units of the metric, or one for each task,
-        `{"cartpole": 25.0}`: a pair whose interval lies between minus and plus this number is "equal", and gets no
-        further seeds; None decides only which pairs differ.
+        `{"cartpole": 25.0}`: a pair with at least 32 seeds whose interval lies between minus and plus this number is
+        "equal", and gets no further seeds; None decides only which pairs differ.
       baseline: Name, or label of a setting, with which the others are compared; None for the first. With `until`, None
         decides all pairs, and a name only the pairs with this algorithm.
       metric: Name of the metric; None for the return, or the regret of a bandit.
@@ -117,7 +118,8 @@ def compare(
         and of a solving policy; "benchmark", or its data, for the return of random actions and, where it is known, the
         optimum, otherwise the best of the benchmark; None for the lowest and the highest run if there are several
         tasks, none otherwise.
-      confidence: Confidence level of every interval, in (0, 1); with `until`, of all decisions together.
+      confidence: Confidence level of every interval, in (0, 1); with `until`, of all decisions that pairs differ
+        together, and again of all decisions that pairs are equal.
       trust: Whether to read files that do not match their checksums.
       **options: Options of execution with `until`, see `jaxrl.runtime.options.SearchOptions`. `out` gets a run
         directory for every block of seeds; the same call resumes an interrupted comparison, bit for bit.

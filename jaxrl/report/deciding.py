@@ -28,7 +28,7 @@ from jaxrl.results.dataset import ResultError
 from jaxrl.results.format import counted
 from jaxrl.results.json_values import as_read
 from jaxrl.results.result import Result
-from jaxrl.results.sequential import Design, Family, can_decide, most_equal_pairs
+from jaxrl.results.sequential import LEAST_EQUAL, Design, Family, can_decide, most_equal_pairs
 from jaxrl.results.storage import write_csv
 from jaxrl.runtime.checkpoints.store import begun_in
 from jaxrl.runtime.drive.progress import Progress, StopRequest, stop_on_signals
@@ -75,7 +75,7 @@ def decide(
       better: Whether higher or lower values are better; None for a metric of which that is known.
       max_seeds: Largest number of seeds of an algorithm on a task.
       eval_episodes: Number of episodes of the evaluation.
-      confidence: Confidence level of all decisions together, in (0, 1).
+      confidence: Confidence level of all decisions that pairs differ, and again of all that pairs are equal, in (0, 1).
       margin: Smallest difference of means that matters, on all tasks or by task; None for none.
       options: Options of the execution.
 
@@ -98,7 +98,7 @@ def decide(
         )
     names, tasks = [each.name for each in contestants], list(contestants[0].trainings)
     pairs = _pairs(names, tasks, baseline)
-    margins = _margins(margin, tasks)
+    margins = _margins(margin, tasks, max_seeds)
     design = Design.of(max_seeds, len(pairs), confidence)
     if (size := design.num_bytes(len(pairs))) > MOST_BYTES:
         raise UserValueError(
@@ -127,7 +127,7 @@ def decide(
         "max_seeds": max_seeds,
         "eval_episodes": eval_episodes,
         "confidence": confidence,
-        "margins": margins or None,  # as in a comparison of an earlier version, which has no such entry
+        "margin": margins or None,  # None for a comparison of an earlier version, which has no such entry
         "tasks": tasks,
         "env_steps": {task: contestants[0].trainings[task].env_steps for task in tasks},
         "algorithms": names,
@@ -256,21 +256,24 @@ def _pairs(names: Sequence[str], tasks: Sequence[str], baseline: str | None) -> 
     return [(task, *pair) for task in tasks for pair in kept]
 
 
-def _margins(margin: float | Mapping[str, float] | None, tasks: Sequence[str]) -> dict[str, float]:
+def _margins(margin: float | Mapping[str, float] | None, tasks: Sequence[str], max_seeds: int) -> dict[str, float]:
     """The margin of every task; none without any."""
     if margin is None:
         return {}
+    if max_seeds < LEAST_EQUAL:
+        raise UserValueError(
+            f"margin has no effect with max_seeds={max_seeds}: pairs are equal after {LEAST_EQUAL} seeds or more"
+        )
     by_task = margin if isinstance(margin, Mapping) else dict.fromkeys(tasks, margin)
     if unknown := [task for task in by_task if task not in tasks]:
         hint = near(unknown[0], tasks) or "; it takes " + ", ".join(tasks)
         raise UserValueError(f"margin has the task {unknown[0]!r}{hint}")
     if missing := [task for task in tasks if task not in by_task]:
         raise UserValueError(f"margin must have a number for every task, and has none for {', '.join(missing)}")
-    for value in by_task.values():
+    for task, value in by_task.items():
         if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not 0 < value < np.inf:
-            raise UserValueError(
-                f"margin must be a positive number in units of the metric, or one for each task, got {value!r}"
-            )
+            of_task = f" for {task}" if by_task is margin else ", or one for each task"
+            raise UserValueError(f"margin must be a positive number in units of the metric{of_task}, got {value!r}")
     return {task: float(by_task[task]) for task in tasks}
 
 

@@ -53,7 +53,8 @@ class SequentialComparison:
     Attributes:
       metric: Name of the metric, whose last value of each run is compared.
       direction: 1 if higher values are better, -1 if lower values are.
-      confidence: Confidence level of all decisions together, and of all intervals.
+      confidence: Confidence level of all decisions that pairs differ, again of all that pairs are equal, and of all
+        intervals.
       max_seeds: Largest number of seeds of each algorithm on each task.
       decisions: Decisions on all pairs on all tasks.
       results: Results of the blocks of seeds, `{name: {task: results}}`.
@@ -108,12 +109,12 @@ class SequentialComparison:
         pairs = counted(len(self.decisions), "pair")
         title = (
             f"{self.metric} at the end of training: mean of first minus mean of second, its {self.confidence:.0%} "
-            f"interval, and the level of the decision, corrected over looks and over {pairs}"
+            f"interval, and p, the level at which the pair differs, corrected over looks and over {pairs}"
         )
         if self.margins:
-            sizes = {task: f"{margin:g}" for task, margin in self.margins.items()}
+            sizes = {task: f"±{margin:g}" for task, margin in self.margins.items()}
             each = [size if len(set(sizes.values())) == 1 else f"{size} ({task})" for task, size in sizes.items()]
-            title += f"; equal means a difference below {', '.join(dict.fromkeys(each))}"
+            title += f"; equal: interval within {', '.join(dict.fromkeys(each))}"
         return Table(title, tuple(columns), tuple(rows), 4, decimals={"p": 4})
 
     def __str__(self) -> str:

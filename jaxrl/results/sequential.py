@@ -10,7 +10,9 @@ distribution of returns is decided. The bound says nothing about means: where tw
 difference of sample means may be wrong more often, above all where few runs determine a mean, as in rare successes.
 
 A margin, the smallest difference of means that matters, ends pairs that do not differ by so much: those whose repeated
-confidence interval lies within the margin on both sides are equal, and get no further runs.
+confidence interval lies within the margin on both sides are equal, and get no further runs. The error of this verdict
+is bounded where distributions differ by a shift. Since a few runs may all miss what is rare, such as a failure to
+learn, a pair has at least 32 runs of each algorithm before it is equal.
 
 Source: Mathieu et al. (2023), "AdaStop: adaptive statistical testing for sound comparisons of deep RL agents", for the
 permutations within looks; Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials", for spending the
@@ -32,13 +34,14 @@ import numpy.typing as npt
 from jaxrl.results.statistics import Array, Interval
 
 FIRST = 8  # runs of an algorithm at the first look: two samples of 8 have 12,870 assignments
+LEAST_EQUAL = 32  # runs of an algorithm before a pair is equal, of which 97 % contain what happens in a tenth
 DRAWS = 10_000
 DRAWS_OF_A_LOOK = 4  # least number of draws that a look may reject
 DECIMALS = 9  # of statistics relative to the largest one: others are ties, and differ by rounding
 
 Pair = TypeVar("Pair", bound=Hashable)
 
-__all__ = ["Decision", "Design", "Family", "PairTest", "can_decide", "looks_up_to", "most_equal_pairs"]
+__all__ = ["LEAST_EQUAL", "Decision", "Design", "Family", "PairTest", "can_decide", "looks_up_to", "most_equal_pairs"]
 
 
 class Design(NamedTuple):
@@ -129,6 +132,11 @@ class PairTest:
         return len(self._looks)
 
     @property
+    def num_runs(self) -> int:
+        """Number of runs of each algorithm so far, failed ones included."""
+        return sum(map(len, self._values[0]))
+
+    @property
     def difference(self) -> float:
         """Mean of the first minus mean of the second; nan where no run of one is left."""
         first, second = map(self._finite, (0, 1))
@@ -207,7 +215,8 @@ class PairTest:
           margin: Positive difference of means.
           level: Level of all looks together, as that of `interval`.
         """
-        return abs(self.difference) < margin and not any(self._accepts(end, level) for end in (-margin, margin))
+        interval = self.interval(level)
+        return bool(-margin < interval.low and interval.high < margin)
 
     def _finite(self, side: int) -> Array:
         values = np.concatenate([np.zeros(0), *self._values[side]])
@@ -263,7 +272,7 @@ class Family(Generic[Pair]):
       design: Design of every test.
       most_equal: Function of the decided pairs that returns the largest number of other pairs that may be equal at
         once, at least 1 while there are others.
-      confidence: Confidence level of all decisions together, in (0, 1).
+      confidence: Confidence level of all decisions that pairs differ, and again of all that pairs are equal, in (0, 1).
       margins: Positive margin of each pair that may end as equal; None for no pair.
     """
 
@@ -288,22 +297,24 @@ class Family(Generic[Pair]):
         return [pair for pair in self.tests if pair not in self.decisions and pair not in self.equal]
 
     def decide(self) -> list[Pair]:
-        """Decide by all looks so far which pairs differ, and return those decided now; then find the equal ones.
+        """Find by all looks so far which pairs differ and then which are equal, and return those found to differ now.
 
-        Every decision may raise the level of the others, so that decisions go on until there is none. A pair is equal
-        if its interval lies within its margin; one that is equal is not tested again.
+        Every decision may raise the level of the others, also of equal pairs, so that decisions go on until there is
+        none. A pair is equal if it has enough runs, and its interval lies within its margin.
         """
         before = len(self.decisions)
-        while self.open:
+        while untested := [pair for pair in self.tests if pair not in self.decisions]:
             level = self.level / self._most_equal(list(self.decisions))
-            differing = {pair: test.p_value() for pair in self.open if (test := self.tests[pair]).rejects(level)}
+            differing = {pair: test.p_value() for pair in untested if (test := self.tests[pair]).rejects(level)}
             if not differing:
                 break
             pair = min(differing, key=lambda name: differing[name])
             p = min(self.p_value(pair), self.level)
             self.decisions[pair] = Decision(self.tests[pair].num_looks, p)
+            self.equal.discard(pair)
         for pair in self.open:
-            if pair in self._margins and self.tests[pair].is_within(self._margins[pair], self._level_of_intervals):
+            test, margin = self.tests[pair], self._margins.get(pair)
+            if margin is not None and test.num_runs >= LEAST_EQUAL and test.is_within(margin, self._level_of_intervals):
                 self.equal.add(pair)
         return list(self.decisions)[before:]
 

@@ -18,6 +18,7 @@ from jaxrl.cli import compare as command
 from jaxrl.cli import main as cli
 from jaxrl.report import deciding
 from jaxrl.report.contestants import contestants_of
+from jaxrl.results.checksums import read_sealed, sealed_json
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.sequential import Design, PairTest
 from jaxrl.runtime.execution import carry_out
@@ -166,27 +167,59 @@ def test_a_baseline_leaves_the_other_pairs_out_and_lower_may_be_better():
 
 def test_pairs_within_the_margin_are_equal_and_get_no_further_seeds(uninterrupted, tmp_path):
     algos = {"one": at(1.0), "same": at(1.0), "far": at(-0.5)}
-    call = {"max_seeds": 24, **OPTIONS, "out": tmp_path / "out"}
+    call = {"max_seeds": 48, **OPTIONS, "out": tmp_path / "out"}
     comparison = jaxrl.compare(algos, margin=1.2, **call)
     same = comparison.decisions[0]
-    assert same.equal and same.better is None and -1.2 < same.low < 0.0 < same.high < 1.2 and same.seeds == 16
+    assert same.equal and same.better is None and -1.2 < same.low < 0.0 < same.high < 1.2 and same.seeds == 32
     assert comparison.undecided == [] and comparison.margins == {TASK: 1.2}
     assert comparison.table().to_pandas()["better"].tolist() == ["equal", "one", "same"]
-    assert comparison.decisions[1:] == uninterrupted.decisions[1:]  # of larger differences
-    assert "; equal means a difference below 1.2\n" in str(comparison) and "Decided 3 of 3 pairs" in str(comparison)
+    assert [each.better for each in comparison.decisions[1:]] == ["one", "same"]  # of larger differences
+    assert "; equal: interval within ±1.2\n" in str(comparison) and "Decided 3 of 3 pairs" in str(comparison)
     assert jaxrl.compare(algos, margin={TASK: 1.2}, **call).decisions == comparison.decisions
     for margin in (3.0, None):
-        with pytest.raises(ResultError, match=r"holds another comparison, which differs in margins: choose another"):
+        with pytest.raises(ResultError, match=r"holds another comparison, which differs in margin: choose another"):
             jaxrl.compare(algos, margin=margin, **call)
+
+
+def test_a_comparison_of_a_version_without_margins_is_resumed(tmp_path):
+    algos, call = {"one": at(1.0), "same": at(1.0)}, {"max_seeds": 32, **OPTIONS, "out": tmp_path}
+    decisions = jaxrl.compare(algos, **call).decisions
+    saved = read_sealed(tmp_path / "comparison.json")
+    assert saved.pop("margin") is None
+    (tmp_path / "comparison.json").write_bytes(sealed_json(saved))
+    assert jaxrl.compare(algos, **call).decisions == decisions
+    with pytest.raises(ResultError, match="differs in margin: choose another"):
+        jaxrl.compare(algos, margin=1.0, **call)
+
+
+def test_a_stopped_comparison_with_a_margin_continues_bit_for_bit(tmp_path, monkeypatch):
+    algos = {"one": at(1.0), "same": at(1.0), "far": at(-0.5)}
+    call = {"max_seeds": 48, "margin": 1.2, "baseline": "one", **OPTIONS}
+    whole, calls = jaxrl.compare(algos, **call), []
+    assert [each.equal for each in whole.decisions] == [True, False]
+
+    def killed(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == 6:
+            raise SystemExit
+        return carry_out(*args, **kwargs)
+
+    monkeypatch.setattr(deciding, "carry_out", killed)
+    with pytest.raises(SystemExit):
+        jaxrl.compare(algos, out=tmp_path, **call)
+    monkeypatch.undo()
+    assert jaxrl.compare(algos, out=tmp_path, **call).decisions == whole.decisions
 
 
 def test_every_task_may_have_a_margin_of_its_own():
     algos = {"one": {"near": at(1.0), "far": at(1.0)}, "other": {"near": at(1.0), "far": at(1.0)}}
-    comparison = jaxrl.compare(algos, margin={"near": 50.0, "far": 1e-3}, max_seeds=8, **OPTIONS)
+    comparison = jaxrl.compare(algos, margin={"near": 50.0, "far": 1e-3}, max_seeds=32, **OPTIONS)
     assert [(each.task, each.equal) for each in comparison.decisions] == [("near", True), ("far", False)]
-    assert "; equal means a difference below 50 (near), 0.001 (far)" in str(comparison)
+    assert "; equal: interval within ±50 (near), ±0.001 (far)" in str(comparison)
     with pytest.raises(ValueError, match=r"^margin must have a number for every task, and has none for far$"):
-        jaxrl.compare(algos, margin={"near": 50.0}, max_seeds=8, **OPTIONS)
+        jaxrl.compare(algos, margin={"near": 50.0}, max_seeds=32, **OPTIONS)
+    with pytest.raises(ValueError, match=r"^margin must be a positive number in units of the metric for far, got -1$"):
+        jaxrl.compare(algos, margin={"near": 50.0, "far": -1}, max_seeds=32, **OPTIONS)
 
 
 def test_several_tasks_are_decided_together_and_names_are_numbered(uninterrupted):
@@ -252,6 +285,14 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
         ),
         (("runs/a",), {"until": None, "basline": "x"}, TypeError, "got basline; did you mean 'baseline'"),
         ((ALGO, ALGO), {"margin": 0}, ValueError, "^margin must be a positive number in units of .*, got 0$"),
+        ((ALGO, ALGO), {"margin": float("nan")}, ValueError, "^margin must be a positive number in .*, got nan$"),
+        ((ALGO, ALGO), {"margin": np.inf}, ValueError, "^margin must be a positive number in units of .*, got inf$"),
+        (
+            (ALGO, ALGO),
+            {"margin": 1.0, "max_seeds": 16},
+            ValueError,
+            "^margin has no effect with max_seeds=16: pairs are equal after 32 seeds or more$",
+        ),
         ((ALGO, ALGO), {"margin": "5"}, ValueError, "^margin must be a positive number in units of .*, got '5'$"),
         ((ALGO, ALGO), {"margin": {"cartpol": 5.0}}, ValueError, "^margin has the task 'cartpol'; it takes "),
         ((ALGO, ALGO), {"margin": 1.0, "until": None, "eval_episodes": None}, TypeError, "^margin takes effect only"),
@@ -353,7 +394,11 @@ def test_the_command_passes_its_options_and_prints_the_decisions(monkeypatch, ca
         ("ppo a2c --margin 8", "--margin has an effect only with --until decided; leave it out"),
         (
             "ppo a2c --until decided --tasks cartpole --margin 5%",
-            "--margin takes a number, such as 475, or TASK=",
+            "--margin takes a number, such as 25, or TASK=",
+        ),
+        (
+            "ppo a2c --until decided --tasks cartpole --margin cartpole=2 cartpole=3",
+            "--margin takes one number, or TASK=MARGIN for each task, got cartpole=2 cartpole=3",
         ),
         ("ppo a2c --max-seeds 8", "--max-seeds has an effect only with --until decided; leave it out"),
         ("ppo a2c --until decided --tasks cartpole --level 1", "--level has no effect with --until decided"),

@@ -169,7 +169,9 @@ def test_a_difference_beyond_the_margin_is_not_within_it_at_any_number_of_runs()
     few.add([1.0, 2.0], [1.0, 2.0])  # of 6 assignments, whose level rejects none
     failed = PairTest(Design((8,), 500))
     failed.add([np.nan] * 8, np.arange(8.0))
-    assert not few.is_within(1e9, 0.05) and not failed.is_within(1e9, 0.05)
+    some = PairTest(Design((8,), 1_999))
+    some.add([*[500.0] * 6, np.nan, np.nan], [500.0] * 8)  # failed runs are left out
+    assert not few.is_within(1e9, 0.05) and not failed.is_within(1e9, 0.05) and some.is_within(25.0, 0.05)
 
 
 def test_the_interval_excludes_no_difference_where_the_pair_is_decided_and_only_there():
@@ -313,24 +315,46 @@ def test_a_raised_level_decides_nothing_for_the_loser_of_a_look():
 def test_equal_pairs_get_no_further_runs_and_raise_no_level():
     generator = np.random.default_rng(3)
     values = generator.normal(size=(3, 64)) + np.asarray([[0.0], [0.0], [2.0]])
-    looks = (16, 32, 64)
+    looks = (16, 32, 48, 64)
     without, seeds = family_of(values, looks)
     assert without.open == [(0, 1)] and seeds[:2] == [64, 64]
-    family, seeds = family_of(values, looks, margins={(0, 1): 1.1})
-    assert family.equal == {(0, 1)} and family.open == [] and seeds[:2] == [32, 32]
+    family, seeds = family_of(values, looks, margins={(0, 1): 0.9})
+    assert family.equal == {(0, 1)} and family.open == [] and seeds[:2] == [48, 48]
+    low, high = family.interval((0, 1))[1:]
+    assert -0.9 < low < 0.0 < high < 0.9
+    early, seeds = family_of(np.full((3, 64), 500.0), looks, margins=dict.fromkeys(PAIRS, 1.0))
+    assert early.equal == set(PAIRS) and seeds == [32, 32, 32]  # not after 16
     assert set(family.decisions) == set(without.decisions) and family.decisions == without.decisions
     differing, _ = family_of(values, looks, margins=dict.fromkeys(PAIRS, 100.0))  # differ, by less than the margin
     assert set(differing.decisions) == {(0, 2), (1, 2)} and differing.equal == {(0, 1)}
     assert differing.p_value((0, 1)) == pytest.approx(differing.tests[0, 1].p_value())  # one may be equal, and is
 
 
+def test_an_equal_pair_may_still_differ_once_the_others_do():
+    steps = np.arange(32.0)
+    first, second = steps, steps + 6.0
+    design, margins = Design((32, 64), 1_999), {(0, 1): 1e3}
+    family = Family(PAIRS, design, lambda decided: most_equal_pairs(3, len(decided)), 0.95, margins)
+    family.tests[0, 1].add(first, second)
+    for pair in PAIRS[1:]:  # none differs yet
+        family.tests[pair].add(first, first)
+    family.level = 2.0 * family.tests[0, 1].p_value()  # enough for one pair that may be equal, not for three
+    family.decide()
+    assert family.equal == {(0, 1)} and not family.decisions
+    for pair in PAIRS[1:]:
+        family.tests[pair].add(steps, steps + 1e3)
+    family.decide()
+    assert set(family.decisions) == set(PAIRS) and family.equal == set() and family.open == []
+
+
 def test_algorithms_that_differ_by_the_margin_are_rarely_equal():
-    samples, wrong = 150, 0
+    samples, wrong, right = 150, 0, 0
     for sample in range(samples):
-        values = np.random.default_rng(sample).lognormal(size=(3, 32)) + np.asarray([[0.0], [0.0], [1.0]])
-        family, _ = family_of(values, (8, 16, 32), 499, dict.fromkeys(PAIRS, 1.0))
+        values = np.random.default_rng(sample).lognormal(size=(3, 48)) + np.asarray([[0.0], [0.0], [3.0]])
+        family, _ = family_of(values, (16, 32, 48), 499, dict.fromkeys(PAIRS, 3.0))
         wrong += not family.equal.isdisjoint(PAIRS[1:])
-    assert wrong <= scipy.stats.binom.ppf(0.999, samples, 0.05)
+        right += (0, 1) in family.equal
+    assert wrong <= scipy.stats.binom.ppf(0.999, samples, 0.05) and right > samples / 2
 
 
 def errors_of(samples, looks, draws, shift=0.0):

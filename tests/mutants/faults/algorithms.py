@@ -388,8 +388,8 @@ FAULTS = (
     Fault(
         "pixels-of-critics-not-scaled",
         "jaxrl/learning/networks.py",
-        "(255.0 if pixels.dtype == jnp.uint8 else 1.0)",
-        "(255.0 if pixels.dtype == jnp.uint8 and not self.with_action else 1.0)",
+        "image = image_of(pixels)",
+        "image = image_of(pixels.astype(jnp.float32) if self.with_action else pixels)",
         f"{IMAGES}::test_a_step_of_critics_of_images_is_that_of_float64",
     ),
     Fault(

@@ -315,8 +315,8 @@ FAULTS = (
     Fault(
         "equal-with-one-end-within-the-margin",
         "jaxrl/results/sequential.py",
-        "not any(self._accepts(end, level) for end in (-margin, margin))",
-        "not all(self._accepts(end, level) for end in (-margin, margin))",
+        "bool(-margin < interval.low and interval.high < margin)",
+        "bool(-margin < interval.low or interval.high < margin)",
         "tests/results/test_sequential.py::test_a_pair_is_within_a_margin_where_both_ends_of_its_interval_are",
     ),
     Fault(
