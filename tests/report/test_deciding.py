@@ -38,6 +38,19 @@ def returns_of(comparison, name):
     return np.concatenate([block.values("return")[0, :, -1] for block in comparison.results[name][TASK]])
 
 
+def kill_at(number, monkeypatch):
+    """End the process at a block of seeds."""
+    calls = []
+
+    def killed(*args, **kwargs):
+        calls.append(args)
+        if len(calls) == number:
+            raise SystemExit
+        return carry_out(*args, **kwargs)
+
+    monkeypatch.setattr(deciding, "carry_out", killed)
+
+
 @pytest.fixture(scope="module")
 def uninterrupted():
     return jaxrl.compare({"one": at(1.0), "same": at(1.0), "far": at(-0.5)}, max_seeds=24, **OPTIONS)
@@ -84,15 +97,7 @@ def test_no_two_algorithms_share_a_seed(uninterrupted):
 def test_a_killed_comparison_continues_bit_for_bit(uninterrupted, tmp_path, monkeypatch):
     call = {"max_seeds": 24, **OPTIONS, "out": tmp_path / "out"}
     algos = {"one": at(1.0), "same": at(1.0), "far": at(-0.5)}
-    calls = []
-
-    def killed(*args, **kwargs):
-        calls.append(args)
-        if len(calls) == 5:
-            raise SystemExit
-        return carry_out(*args, **kwargs)
-
-    monkeypatch.setattr(deciding, "carry_out", killed)
+    kill_at(5, monkeypatch)
     with pytest.raises(SystemExit):
         jaxrl.compare(algos, **call)
     monkeypatch.undo()
@@ -195,16 +200,9 @@ def test_a_comparison_of_a_version_without_margins_is_resumed(tmp_path):
 def test_a_stopped_comparison_with_a_margin_continues_bit_for_bit(tmp_path, monkeypatch):
     algos = {"one": at(1.0), "same": at(1.0), "far": at(-0.5)}
     call = {"max_seeds": 48, "margin": 1.2, "baseline": "one", **OPTIONS}
-    whole, calls = jaxrl.compare(algos, **call), []
+    whole = jaxrl.compare(algos, **call)
     assert [each.equal for each in whole.decisions] == [True, False]
-
-    def killed(*args, **kwargs):
-        calls.append(args)
-        if len(calls) == 6:
-            raise SystemExit
-        return carry_out(*args, **kwargs)
-
-    monkeypatch.setattr(deciding, "carry_out", killed)
+    kill_at(6, monkeypatch)
     with pytest.raises(SystemExit):
         jaxrl.compare(algos, out=tmp_path, **call)
     monkeypatch.undo()
