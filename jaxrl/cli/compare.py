@@ -38,7 +38,8 @@ class Compare:
     """Number of whole episodes of the evaluation at the end of a run, with --until; 64 if None."""
     margin: Annotated[tuple[str, ...], tyro.conf.arg(metavar="[MARGIN|TASK=MARGIN ...]")] = ()
     """Smallest difference of means that matters, with --until, such as 25, or for each of several tasks, such as
-    cartpole=25: a pair whose interval lies within it on both sides of 0 is equal, and gets no further seeds."""
+    cartpole=25: a pair with at least 32 seeds whose interval lies between -MARGIN and MARGIN is equal, and gets no
+    further seeds. --max-seeds must then be at least 32."""
     out: Path | None = None
     """Directory for figures (.png, .pdf, .svg) and tables (.csv), or one figure to write: .png, .pdf or .svg; with
     --until, directory for the runs and the table of decisions, from which the same command resumes."""
@@ -59,8 +60,8 @@ class Compare:
     """Value of the metric, such as 475, or for each of several tasks, such as cartpole=475: a table of the environment
     steps after which half of the runs have reached it is added, and with --out the file steps.csv."""
     confidence: float = 0.95
-    """Confidence level of all intervals; with --until, of all decisions that pairs differ, and again of all that pairs
-    are equal."""
+    """Confidence level of all intervals. With --until, the probability of any wrong decision that a pair differs is at
+    most 1 minus this level, and so is, separately, that of any wrong decision that a pair is equal."""
     trust: Trust = False
     block: WholeNumber | None = None
     """Number of runs that one device computes together, with --until; chosen automatically if None."""

@@ -118,8 +118,9 @@ def compare(
         and of a solving policy; "benchmark", or its data, for the return of random actions and, where it is known, the
         optimum, otherwise the best of the benchmark; None for the lowest and the highest run if there are several
         tasks, none otherwise.
-      confidence: Confidence level of every interval, in (0, 1); with `until`, of all decisions that pairs differ
-        together, and again of all decisions that pairs are equal.
+      confidence: Confidence level of every interval, in (0, 1). With `until`, the probability of any wrong decision
+        that a pair differs is at most 1 - `confidence`, and so is, separately, that of any wrong decision that a pair
+        is equal, for the distributions that `jaxrl.results.sequential` names.
       trust: Whether to read files that do not match their checksums.
       **options: Options of execution with `until`, see `jaxrl.runtime.options.SearchOptions`. `out` gets a run
         directory for every block of seeds; the same call resumes an interrupted comparison, bit for bit.

@@ -6,8 +6,9 @@ statistic, the absolute difference of means, is computed for random assignments 
 differs if the observed one is among the largest that no earlier look has rejected. Every look spends an equal part of
 the level, which bounds the error for any distribution of returns and any number of runs. The level of a pair is that of
 a family divided by the number of pairs that may still be equal, which bounds the probability that any pair with one
-distribution of returns is decided. The bound says nothing about means: where two distributions differ, the sign of the
-difference of sample means may be wrong more often, above all where few runs determine a mean, as in rare successes.
+distribution of returns is found to differ. The bound says nothing about means: where two distributions differ, the
+sign of the difference of sample means may be wrong more often, above all where few runs determine a mean, as in rare
+successes.
 
 A margin, the smallest difference of means that matters, ends pairs that do not differ by so much: those whose repeated
 confidence interval lies within the margin on both sides are equal, and get no further runs. The error of this verdict
