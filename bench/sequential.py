@@ -15,11 +15,11 @@ its own, one has the larger mean by rare successes, and decisions for the smalle
 
 How often an interval contains the difference is counted too, and what a margin of one standard deviation changes: how
 often algorithms that differ by at least as much are called equal, and how many seeds all three take; without a margin,
-the two that are equal take all of theirs. In a row of its own, one of two algorithms fails to learn in 10 % of its
-runs. All but the errors are counted in a quarter of the samples. The exit status is 1 if the errors under the null
-hypothesis, or those of algorithms that differ by the margin, may exceed 6.5 % (by the upper end of a 95 % interval), if
-the power at one standard deviation is below .8, or if less than 40 % of the seeds are saved at two: of the better
-algorithm, and, with a margin, of all three.
+the two that are equal take all of theirs. In a table of its own, one algorithm never fails to learn, and two others
+fail in 10 % of their runs. All but the errors are counted in a quarter of the samples. The exit status is 1 if the
+errors under the null hypothesis, or those of algorithms that differ by the margin, may exceed 6.5 % (by the upper end
+of a 95 % interval), if the power at one standard deviation is below .8, or if less than 40 % of the seeds are saved at
+two: of the better algorithm, and, with a margin, of all three.
 """
 
 import sys
@@ -291,7 +291,7 @@ def margins(report: Report, looks: Sequence[int], samples: int) -> float:
 
 
 def rare_failures(report: Report, looks: Sequence[int], samples: int) -> None:
-    """The table of pairs that are called equal though one of both sometimes fails to learn."""
+    """The table of pairs that are called equal although one of the two algorithms sometimes fails to learn."""
     table = report.table(
         f"called equal, in % of {samples:,} samples: always 500, against 9 with a probability of 0.1 and 500 otherwise "
         "(mean 451)",

@@ -160,7 +160,7 @@ def decide(
             if not family.open:
                 break
     stopped = stop.signal or 0
-    decisions = tuple(_decision(family, pair, names, direction, design) for pair in pairs)
+    decisions = tuple(_decision(family, pair, names, direction) for pair in pairs)
     outcome = SequentialComparison(metric, direction, confidence, max_seeds, decisions, runs.results, stopped, margins)
     if directory is not None:
         table = outcome.table()
@@ -262,7 +262,7 @@ def _margins(margin: float | Mapping[str, float] | None, tasks: Sequence[str], m
         return {}
     if max_seeds < LEAST_EQUAL:
         raise UserValueError(
-            f"margin has no effect with max_seeds={max_seeds}: pairs are equal after {LEAST_EQUAL} seeds or more"
+            f"margin takes max_seeds of at least {LEAST_EQUAL}, got {max_seeds}: no pair is equal with fewer seeds"
         )
     by_task = margin if isinstance(margin, Mapping) else dict.fromkeys(tasks, margin)
     if unknown := [task for task in by_task if task not in tasks]:
@@ -282,13 +282,12 @@ def _needed(pairs: Sequence[Pair]) -> list[tuple[str, int]]:
     return list(dict.fromkeys((task, at) for task, *both in pairs for at in both))
 
 
-def _decision(family: Family, pair: Pair, names: Sequence[str], direction: int, design: Design) -> PairDecision:
+def _decision(family: Family, pair: Pair, names: Sequence[str], direction: int) -> PairDecision:
     task, one, other = pair
     test, interval = family.tests[pair], family.interval(pair)
     winner = None
     if pair in family.decisions:
         winner = names[one] if test.difference * direction > 0 else names[other]
-    seeds = design.looks[test.num_looks - 1] if test.num_looks else 0
     ends = float(interval.low), float(interval.high)
     return PairDecision(
         task,
@@ -297,7 +296,7 @@ def _decision(family: Family, pair: Pair, names: Sequence[str], direction: int, 
         winner,
         test.difference,
         *ends,
-        seeds,
+        test.num_runs,
         test.failed,
         family.p_value(pair),
         pair in family.equal,

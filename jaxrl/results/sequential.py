@@ -12,8 +12,8 @@ successes.
 
 A margin, the smallest difference of means that matters, ends pairs that do not differ by so much: those whose repeated
 confidence interval lies within the margin on both sides are equal, and get no further runs. The error of this verdict
-is bounded where distributions differ by a shift. Since a few runs may all miss what is rare, such as a failure to
-learn, a pair has at least 32 runs of each algorithm before it is equal.
+is bounded where distributions differ by a shift. Since a few runs may contain no rare outcome, such as a failure
+to learn, a pair has at least 32 runs of each algorithm before it is equal.
 
 Source: Mathieu et al. (2023), "AdaStop: adaptive statistical testing for sound comparisons of deep RL agents", for the
 permutations within looks; Lan and DeMets (1983), "Discrete sequential boundaries for clinical trials", for spending the
@@ -35,7 +35,7 @@ import numpy.typing as npt
 from jaxrl.results.statistics import Array, Interval
 
 FIRST = 8  # runs of an algorithm at the first look: two samples of 8 have 12,870 assignments
-LEAST_EQUAL = 32  # runs of an algorithm before a pair is equal, of which 97 % contain what happens in a tenth
+LEAST_EQUAL = 32  # runs of an algorithm before a pair is equal: an outcome of probability 0.1 occurs in 97 % of samples
 DRAWS = 10_000
 DRAWS_OF_A_LOOK = 4  # least number of draws that a look may reject
 DECIMALS = 9  # of statistics relative to the largest one: others are ties, and differ by rounding

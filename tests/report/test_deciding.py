@@ -289,7 +289,7 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
             (ALGO, ALGO),
             {"margin": 1.0, "max_seeds": 16},
             ValueError,
-            "^margin has no effect with max_seeds=16: pairs are equal after 32 seeds or more$",
+            "^margin takes max_seeds of at least 32, got 16: no pair is equal with fewer seeds$",
         ),
         ((ALGO, ALGO), {"margin": "5"}, ValueError, "^margin must be a positive number in units of .*, got '5'$"),
         ((ALGO, ALGO), {"margin": {"cartpol": 5.0}}, ValueError, "^margin has the task 'cartpol'; it takes "),
