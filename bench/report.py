@@ -7,6 +7,7 @@ so that an error loses no measurement.
 
 import argparse
 import json
+import math
 import shlex
 import statistics
 import sys
@@ -54,6 +55,20 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
     if len(within) == 1:
         return within
     return [min(within), statistics.median(over) / statistics.median(under), max(within)]
+
+
+def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
+    """Interval of the median, of at least this confidence whatever the distribution; None for too few values.
+
+    Its ends are the k-th least and the k-th largest value, for the largest k at which less than half of 1 - level of a
+    binomial distribution with a probability of 1/2 lies below k: 6 values at least for 95 %.
+    """
+    number, below, end = len(values), 0.0, 0
+    while below + math.comb(number, end) / 2**number <= (1 - level) / 2:
+        below += math.comb(number, end) / 2**number
+        end += 1
+    ordered = sorted(values)
+    return (ordered[end - 1], ordered[-end]) if end else None
 
 
 def header_lines(columns: Mapping[str, str]) -> str:
