@@ -3,8 +3,11 @@
 import copy
 import functools
 import importlib
+import re
+import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from brax import envs as brax_envs
+from etils import epath
 from flax import struct
 
 import envs
@@ -287,6 +291,14 @@ def test_other_dictionaries_are_observed_whole(keys: tuple[str, ...]):
     assert tuple(space.spaces) == keys
 
 
+def tetrahedron() -> bytes:
+    """A mesh in the binary form of STL."""
+    corners = 0.05 * np.concatenate([np.zeros((1, 3)), np.eye(3)]).astype(np.float32)
+    faces = ([0, 2, 1], [0, 1, 3], [0, 3, 2], [1, 2, 3])
+    triangles = (np.zeros(3, np.float32).tobytes() + corners[face].tobytes() + b"\0\0" for face in faces)
+    return bytes(80) + len(faces).to_bytes(4, "little") + b"".join(triangles)
+
+
 @pytest.mark.slow
 class TestPlayground:
     """MuJoCo Playground, of 400 MB, is not part of the extra `test`: make test-all installs it."""
@@ -294,6 +306,21 @@ class TestPlayground:
     @pytest.fixture(autouse=True)
     def _installed(self):
         pytest.importorskip("mujoco_playground")
+
+    @pytest.fixture
+    def robots(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        """A folder in place of mujoco_menagerie, which is downloaded, with a tetrahedron for every mesh of Go1.
+
+        The meshes are for drawing: masses, inertias and the shapes that touch are in the files of Playground.
+        """
+        module = importlib.import_module("mujoco_playground._src.mjx_env")
+        files = Path(str(module.ROOT_PATH)) / "locomotion/go1/xmls"
+        for file in files.glob("*.xml"):
+            for mesh in re.findall(r"mujoco_menagerie/(unitree_go1/assets/\w+\.stl)", file.read_text()):
+                (tmp_path / mesh).parent.mkdir(parents=True, exist_ok=True)
+                (tmp_path / mesh).write_bytes(tetrahedron())
+        monkeypatch.setattr(module, "MENAGERIE_PATH", epath.Path(tmp_path))
+        return tmp_path
 
     @pytest.mark.parametrize("name", ["CartpoleBalance", "PointMass"])
     def test_it_keeps_the_laws(self, name: str):
@@ -303,6 +330,37 @@ class TestPlayground:
         registry = importlib.import_module("mujoco_playground").registry
         task = registry.load("PendulumSwingup", config_overrides={"impl": "jax"})
         assert_equal_rollouts(envs.make("playground/PendulumSwingup"), task, key, 1e-4)
+
+    def test_the_critic_of_a_real_robot_sees_its_privileged_state(self, robots: Path, tmp_path: Path):
+        env = envs.make("playground/Go1JoystickFlatTerrain", episode_length=20)
+        config = jaxrl.PPOConfig(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
+        sentence = (
+            "^on playground/Go1JoystickFlatTerrain the actor sees 'state' of the observations, and its critic 'priv"
+        )
+        with pytest.warns(RuntimeWarning, match=sentence):
+            algo = jaxrl.ppo(env, config)
+        result = jaxrl.train(algo, seeds=1, env_steps=64, evals=1, eval_episodes=1)
+        assert np.isfinite(result.metrics["return"]).all()
+        assert result.metrics["value_loss"].item() > 0
+        widths = {np.shape(leaf) for leaf in jax.tree.leaves(result.policies)}
+        assert {shape[-2:] for shape in widths} >= {(48, 8), (123, 8)}  # the first layers of the actor and the critic
+        policy = result.policy(seed=0)
+        exported = jaxrl.load_exported(jaxrl.export_policy(policy, tmp_path / "robot.safetensors"), algo)
+        assert [(port["name"], port["shape"][-1]) for port in exported.spec["inputs"]] == [("obs", 48)]
+        seen = np.linspace(-1.0, 1.0, 48, dtype=np.float32)
+        np.testing.assert_allclose(exported(seen), policy(seen), rtol=0, atol=1e-6)
+
+    def test_robots_that_are_not_downloaded_get_one_sentence(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+        module = importlib.import_module("mujoco_playground._src.mjx_env")
+        monkeypatch.setattr(module, "MENAGERIE_PATH", epath.Path(tmp_path / "none"))
+        monkeypatch.setattr(module, "EXTERNAL_DEPS_PATH", epath.Path(tmp_path))
+
+        def fail(*_: Any) -> None:
+            raise subprocess.CalledProcessError(128, ["git", "clone"])
+
+        monkeypatch.setattr(module, "_clone_with_progress", fail)
+        with pytest.raises(ImportError, match=r"Go1JoystickFlatTerrain takes the robots of mujoco_menagerie, .* 128"):
+            envs.make("playground/Go1JoystickFlatTerrain", episode_length=21)
 
     def test_the_configuration_is_static(self):
         env: Any = envs.make("playground/PendulumSwingup", ctrl_dt=0.04)

@@ -2,12 +2,14 @@
 
 import copy
 import functools
+import subprocess
 from typing import Any
 
 import jax
 
 from envs.adapters.incoming import suite
 from envs.adapters.incoming.physics import PhysicsEnvironment, PhysicsParams
+from envs.errors import MissingPackageError
 from envs.settings import own_settings
 
 REQUIREMENT = "playground>=0.2,<0.3"
@@ -62,7 +64,7 @@ def make(env_id: str, **fields: object) -> PlaygroundEnvironment:
     """The adapter of one environment; see `envs.make`.
 
     Raises:
-      ImportError: Playground is not installed.
+      ImportError: Playground is not installed, or a robot of it cannot be downloaded.
       ValueError: The task's configuration has no such entry.
       TypeError: A field's value cannot be hashed.
     """
@@ -77,8 +79,14 @@ def _inner(env: PlaygroundEnvironment) -> Any:
     overrides: dict[str, Any] = dict(env.fields)
     if "impl" in registry.get_default_config(env.env_id):
         overrides = {"impl": "jax", **overrides}
-    with jax.ensure_compile_time_eval():
-        return registry.load(env.env_id, config_overrides=overrides)
+    try:
+        with jax.ensure_compile_time_eval():
+            return registry.load(env.env_id, config_overrides=overrides)
+    except (subprocess.CalledProcessError, OSError) as error:
+        raise MissingPackageError(
+            f"playground/{env.env_id} takes the robots of mujoco_menagerie, which MuJoCo Playground downloads with git "
+            f"the first time, and they could not be loaded: {error}"
+        ) from error
 
 
 def _flat(config: Any, prefix: str = "") -> list[str]:
