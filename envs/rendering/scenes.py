@@ -37,7 +37,7 @@ from envs.memory.repeat_first import RepeatFirst
 from envs.memory.t_maze import TMaze
 from envs.pytrees import Params, State
 from envs.rendering import cooperation, memory_tasks, tasks
-from envs.wrappers import Wrapper
+from envs.wrappers import Randomise, Wrapper
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -64,12 +64,13 @@ class Scene:
         Args:
           env: Environment that can be drawn, or one with a method `draw(ax, state, params)`, which draws a state on
             Matplotlib axes; wrapped or not.
-          params: Parameters of the environment; lengths, limits and goals are drawn to scale.
+          params: Parameters of the environment; lengths, limits and goals are drawn to scale, with the values of the
+            episode if it draws some.
 
         Raises:
           ValueError: The environment cannot be drawn.
         """
-        self._wrappers = []
+        self._params, self._wrappers = params, []
         while isinstance(env, Wrapper):
             self._wrappers.append(env)
             env, params = env.inner, env.inner_params(params)
@@ -83,24 +84,38 @@ class Scene:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
-        self.size, setup = (SIZE, _own) if draws else _SCENES[known[0]]
+        self._env = env
+        self.size, self._setup = (SIZE, _own) if draws else _SCENES[known[0]]
         height, width = self.size
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
         self._canvas = FigureCanvasAgg(figure)
-        ax = figure.add_axes((0, 0, 1, 1))
-        ax.set_axis_off()
-        ax.set_aspect("equal")
-        self._time = ax.text(0.02, 0.97, "", transform=ax.transAxes, ha="left", va="top", color=INK, fontsize=12)
-        self._update = setup(ax, env, params)
+        self._ax = figure.add_axes((0, 0, 1, 1))
+        self._drawn: dict[str, float] = {}
+        self._arrange(params)
 
     def frame(self, state: State) -> np.ndarray:
-        """The image of a state: uint8 `[height, width, 3]`."""
-        self._time.set_text(f"step {int(state.time)}")
+        """The image of a state: uint8 `[height, width, 3]`; values that the episode has drawn are written into it."""
+        time, params, drawn = int(state.time), self._params, {}
         for wrapper in self._wrappers:
-            state = wrapper.inner_state(state)
+            if isinstance(wrapper, Randomise):
+                drawn |= {name: float(value) for name, value in state.drawn.items()}
+            params, state = wrapper.episode_params(state, params), wrapper.inner_state(state)
+        if drawn != self._drawn:
+            self._drawn = drawn
+            self._arrange(params)
+        self._time.set_text("\n".join([f"step {time}", *(f"{name} {value:.3g}" for name, value in drawn.items())]))
         self._update(state)
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
+
+    def _arrange(self, params: Params) -> None:
+        """Draw the parts that do not move, with these parameters of the innermost environment."""
+        ax = self._ax
+        ax.clear()
+        ax.set_axis_off()
+        ax.set_aspect("equal")
+        self._time = ax.text(0.02, 0.97, "", transform=ax.transAxes, ha="left", va="top", color=INK, fontsize=12)
+        self._update = self._setup(ax, self._env, params)
 
 
 def _own(ax: Axes, env: Any, params: Params) -> Update:

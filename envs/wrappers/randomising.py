@@ -195,6 +195,10 @@ class Randomise(ParamsWrapper):
         """The state of the inner environment."""
         return state.inner
 
+    def episode_params(self, state: RandomiseState, params: Params) -> Any:
+        """The parameters of the inner environment with the values of the episode."""
+        return _replaced(self.inner_params(params), state.drawn)
+
     def params_at(self, params: RandomiseParams, env_steps: Number) -> RandomiseParams:
         """The parameters after this many environment steps of training, with the width that the draws then have."""
         steps = jnp.asarray(params.widening_env_steps, jnp.float32)
@@ -221,7 +225,7 @@ class Randomise(ParamsWrapper):
         facts = {
             name: jnp.broadcast_to(value.astype(jnp.float32), agents) for name, value in sorted(state.drawn.items())
         }
-        inner = self.inner.privileged(state.inner, self._of_episode(state, params))
+        inner = super().privileged(state, params)
         return facts if inner is None else {"drawn": facts, "inner": inner}
 
     def privileged_space(self, params: Params) -> spaces.Space | None:
@@ -231,18 +235,6 @@ class Randomise(ParamsWrapper):
             return None
         number = spaces.Box(-jnp.inf, jnp.inf, (), jnp.float32)
         return spaces.Dict({"drawn": spaces.Dict(dict.fromkeys(self.drawn_names, number)), "inner": inner})
-
-    def action_mask(self, state: RandomiseState, params: Params) -> Any:
-        """The inner environment's action mask."""
-        return self.inner.action_mask(state.inner, self._of_episode(state, params))
-
-    def global_observation(self, state: RandomiseState, params: Params) -> Any:
-        """The inner environment's global observation."""
-        return self.inner.global_observation(state.inner, self._of_episode(state, params))
-
-    def is_truncated(self, state: RandomiseState, params: Params) -> jax.Array:
-        """Whether the inner environment has reached its time limit."""
-        return self.inner.is_truncated(state.inner, self._of_episode(state, params))
 
     def reset_env(self, key: jax.Array, params: Params) -> tuple[Any, RandomiseState]:
         """The inner environment's reset, with parameters drawn by a part of the key."""
@@ -259,13 +251,9 @@ class Randomise(ParamsWrapper):
         self, key: jax.Array, state: RandomiseState, action: Action, params: Params
     ) -> tuple[Any, RandomiseState, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step, with the parameters of the episode."""
-        of_episode = self._of_episode(state, params)
-        obs, inner, reward, terminated, info = self.inner.step_env(key, state.inner, action, of_episode)
+        obs, inner, reward, terminated, info = super().step_env(key, state, action, params)
         state = RandomiseState(inner.time, inner, state.drawn)
         return obs, state, reward, terminated, info | {"randomised": info.get("randomised", {}) | state.drawn}
-
-    def _of_episode(self, state: RandomiseState, params: Params) -> Any:
-        return _replaced(self.inner_params(params), state.drawn)
 
     def _draw(self, key: jax.Array) -> dict[str, jax.Array]:
         """Values by name, numbers of 32 bits."""

@@ -97,6 +97,11 @@ class Wrapper(base.Environment):
         """The state of the inner environment; by default all of it."""
         return state
 
+    def episode_params(self, state: State, params: Params) -> Any:
+        """The parameters of the inner environment in the episode of a state; by default those of every episode."""
+        del state
+        return self.inner_params(params)
+
     @property
     def name(self) -> str:
         """The inner environment's name inside the wrapper's."""
@@ -166,7 +171,7 @@ class Wrapper(base.Environment):
 
     def action_mask(self, state: State, params: Params) -> Any:
         """The inner environment's action mask."""
-        return self.inner.action_mask(self.inner_state(state), self.inner_params(params))
+        return self.inner.action_mask(self.inner_state(state), self.episode_params(state, params))
 
     def behaviour_space(self, params: Params = None) -> spaces.Tuple | None:
         """The inner environment's behaviour space."""
@@ -174,11 +179,11 @@ class Wrapper(base.Environment):
 
     def global_observation(self, state: State, params: Params) -> Any:
         """The inner environment's global observation."""
-        return self.inner.global_observation(self.inner_state(state), self.inner_params(params))
+        return self.inner.global_observation(self.inner_state(state), self.episode_params(state, params))
 
     def privileged(self, state: State, params: Params) -> Any:
         """The facts that a critic of the inner environment may see."""
-        return self.inner.privileged(self.inner_state(state), self.inner_params(params))
+        return self.inner.privileged(self.inner_state(state), self.episode_params(state, params))
 
     def privileged_space(self, params: Params) -> spaces.Space | None:
         """The space of the inner environment's privileged facts."""
@@ -186,7 +191,7 @@ class Wrapper(base.Environment):
 
     def is_truncated(self, state: State, params: Params) -> jax.Array:
         """Whether the inner environment has reached its time limit."""
-        return self.inner.is_truncated(self.inner_state(state), self.inner_params(params))
+        return self.inner.is_truncated(self.inner_state(state), self.episode_params(state, params))
 
     def limit(self, params: Params) -> Any:
         """The number of steps after which an episode is truncated; by default the inner environment's."""
@@ -208,7 +213,7 @@ class Wrapper(base.Environment):
         self, key: jax.Array, state: State, action: Action, params: Params
     ) -> tuple[Any, Any, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step."""
-        return self.inner.step_env(key, self.inner_state(state), action, self.inner_params(params))
+        return self.inner.step_env(key, self.inner_state(state), action, self.episode_params(state, params))
 
 
 @dataclass(frozen=True)

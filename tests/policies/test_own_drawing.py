@@ -1,6 +1,6 @@
 """Films of user-defined environments: by a method `draw`, or like the environment from which they derive."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import jaxrl
 from envs.control.cartpole import CartPole
 from envs.probes import ConstantReward
 from envs.rendering import Scene
-from envs.wrappers import time_limit
+from envs.wrappers import randomise, time_limit
 
 
 @dataclass(frozen=True)
@@ -48,3 +48,38 @@ def test_a_film_shows_the_frames_of_the_draw_method(tmp_path: Path) -> None:
 
 def test_a_subclass_is_drawn_like_its_base_class() -> None:
     assert Scene(Centred(), Centred().default_params).size == Scene(CartPole(), CartPole().default_params).size
+
+
+def test_a_film_shows_the_values_that_each_episode_has_drawn() -> None:
+    plain = CartPole()
+    env = randomise(time_limit(plain, 9), {"length": jaxrl.Uniform(0.2, 1.0)})
+    scene = Scene(env, env.default_params)
+    states = [env.reset_env(jax.random.key(seed), env.default_params)[1] for seed in (0, 1)]
+    lengths = [float(state.drawn["length"]) for state in states]
+    assert abs(lengths[0] - lengths[1]) > 0.1
+    below = 60  # rows with the step and the values
+    for state, length in [*zip(states, lengths, strict=True), (states[0], lengths[0])]:
+        picture = scene.frame(state)
+        alone = Scene(plain, replace(plain.default_params, length=length)).frame(state.inner)
+        np.testing.assert_array_equal(picture[below:], alone[below:])
+        assert not np.array_equal(picture[:below], alone[:below])
+
+
+@dataclass(frozen=True)
+class Pole(CartPole):
+    """A cart-pole that draws a bar as high as its pole is long."""
+
+    def draw(self, ax: Any, state: Any, params: Any) -> None:
+        ax.set_xlim(0, 1)
+        ax.set_ylim(0, 2)
+        ax.set_aspect("auto")
+        ax.bar([0.5], [float(params.length)], color="black")
+
+
+def test_the_draw_method_gets_the_parameters_of_the_episode() -> None:
+    env = randomise(Pole(), {"length": jaxrl.Uniform(0.5, 1.5)})
+    scene = Scene(env, env.default_params)
+    for seed in (0, 1):
+        state = env.reset_env(jax.random.key(seed), env.default_params)[1]
+        height = (scene.frame(state)[:, 240] < 50).all(axis=-1).sum()
+        assert height == pytest.approx(scene.size[0] * float(state.drawn["length"]) / 2, abs=1.5)

@@ -770,9 +770,23 @@ FAULTS = (
     Fault(
         "a-step-with-the-usual-parameters",
         "envs/wrappers/randomising.py",
-        "self.inner.step_env(key, state.inner, action, of_episode)",
+        "super().step_env(key, state, action, params)",
         "self.inner.step_env(key, state.inner, action, self.inner_params(params))",
         "tests/envs/test_wrappers_randomising.py::test_an_episode_has_the_parameters_that_its_key_draws[one]",
+    ),
+    Fault(
+        "a-film-with-the-usual-parameters",
+        "envs/rendering/scenes.py",
+        "wrapper.episode_params(state, params), wrapper",
+        "wrapper.inner_params(params), wrapper",
+        "tests/policies/test_own_drawing.py::test_a_film_shows_the_values_that_each_episode_has_drawn",
+    ),
+    Fault(
+        "a-film-with-the-values-of-its-first-episode",
+        "envs/rendering/scenes.py",
+        "if drawn != self._drawn:",
+        "if drawn and not self._drawn:",
+        "tests/policies/test_own_drawing.py::test_a_film_shows_the_values_that_each_episode_has_drawn",
     ),
     Fault(
         "one-key-for-the-draw-and-the-first-state",
