@@ -19,6 +19,7 @@ from jaxrl.report.pairs import Chance, Scores, chance_of, p_value_of, rectangle
 from jaxrl.report.runs import Run, differences
 from jaxrl.report.text import NOTHING
 from jaxrl.results.format import counted
+from jaxrl.results.optima import BOUNDS, OPTIMA
 from jaxrl.results.p_values import corrected
 from jaxrl.results.statistics import normalise
 from jaxrl.results.tables import Table, estimate_over_tasks, estimates, with_gaps
@@ -87,7 +88,7 @@ class Comparison:
           distribution unchanged, by permutations, corrected by Holm's method: over all tasks together for the number of
           lines compared with the baseline, and of a named task for the number of these lines times that of the tasks,
           so that the tables of all tasks may be read together. Values of a task whose optimum is known for a line have
-          the columns `optimum`, `gap` and `gap_percent` of `Result.table`.
+          the columns `optimum`, `gap` and `gap_percent` of `Result.table`, and those with a bound alone `bound`.
 
         Raises:
           ValueError: There is no such task.
@@ -111,8 +112,9 @@ class Comparison:
         kept = [name for name in kept if self.direction or name not in COMPARED]
         at = [columns.index(name) for name in kept]
         cells = [tuple(row[column] for column in at) for row in rows]
-        best = None if len(tasks) > 1 or scaled else self._optima(tasks[0])
-        names, cells, decimals = with_gaps(best, tuple(kept), cells)
+        single = None if len(tasks) > 1 or scaled else tasks[0]
+        best, most = (None if single is None else self._attainable(single, kind) for kind in (OPTIMA, BOUNDS))
+        names, cells, decimals = with_gaps(best, most, tuple(kept), cells)
         intervals = (("low", "high"), ("better_low", "better_high"))[: 2 if self.direction else 1]
         decimals = {**decimals, **dict.fromkeys(COMPARED[:3], 2), "p_value": 4}
         return Table(self._title(tasks, scaled), names, tuple(cells), 1, intervals, decimals)
@@ -322,10 +324,10 @@ class Comparison:
         values = corrected([value for row in single for value in row])
         return {task: values[at * lines : (at + 1) * lines] for at, task in enumerate(self.tasks)}
 
-    def _optima(self, task: str) -> np.ndarray | None:
-        """The best attainable value of each line on a task, nan where it is not known; None without any."""
-        best = np.array([entry.optimum(task, self.metric) for entry in self.entries])
-        return best if np.any(np.isfinite(best)) else None
+    def _attainable(self, task: str, kind: str) -> np.ndarray | None:
+        """The optimum or the bound of each line on a task, nan where it is not known; None without any."""
+        values = np.array([entry.attainable(task, self.metric, kind) for entry in self.entries])
+        return values if np.any(np.isfinite(values)) else None
 
     def _chance(self, ours: Sequence[Scores], theirs: Sequence[Scores]) -> Chance | None:
         if not self.direction:

@@ -24,7 +24,7 @@ from jaxrl.results.text_tables import decimals_of
 HIGHER = ("return", "discounted_return", "reward", "optimal")
 LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")
 DISCOUNTED = "discounted_return"
-OPTIMUM = ("optimum", "gap", "gap_percent")  # columns of the table of a result whose optimum is known
+OPTIMUM = ("optimum", "gap", "gap_percent", "bound")  # columns of the table of a result whose optimum or bound is known
 MOST_LINES = 200  # lines of a report
 PAIRED_LINES = 12  # number of lines up to which every line is compared with every other
 MOST_POINTS = 200  # points of a curve
@@ -144,7 +144,7 @@ def estimates(
 
     Returns:
       `curves`: `{"iqm" or "mean": [value, low, high] of each line}`; `numbers` and `cells` of the table; `optima` with
-      the optimum, the gap of the IQM to it and that gap in per cent for each line, None if no line has a known optimum;
+      the optimum, the gap of the IQM to it, that gap in per cent and the bound for each line, None if no line has any;
       `better`: `{position of a baseline: [probability, low, high] of each line}`; `paired`: for each baseline, whether
       runs of equal seeds were compared; `profile`; `importance`.
     """
@@ -176,7 +176,7 @@ def estimates(
         "curves": curves,
         "numbers": [[plain(number) for number in row] for row in numbers],
         "cells": _cells(tables, lines, numbers),
-        "optima": optima if any(optimum is not None for optimum, *_ in optima) else None,
+        "optima": optima if any(value is not None for row in optima for value in row) else None,
         **_better(scores, direction, baseline, confidence, len(lines) > 1),
         "profile": _profile(good, direction, confidence),
         "importance": [_importance(run, metric) for run in runs],

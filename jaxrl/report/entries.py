@@ -14,7 +14,7 @@ from jaxrl.report.alignment import values_at
 from jaxrl.report.pairs import Scores
 from jaxrl.report.runs import Run, differences, runs_of_each
 from jaxrl.results.dataset import range_of
-from jaxrl.results.optima import optima
+from jaxrl.results.optima import known_values
 from jaxrl.results.result import Result
 
 Source = str | Path | Result
@@ -61,11 +61,11 @@ class Entry:
         """Whether its results are those of the benchmark."""
         return all(run.is_of_benchmark for parts in self.parts.values() for run, _ in parts)
 
-    def optimum(self, task: str, metric: str) -> float:
-        """The best attainable value of a metric on a task, nan where it is not known."""
+    def attainable(self, task: str, metric: str, kind: str) -> float:
+        """The optimum or the bound of a metric on a task, see `known_values`; nan where it is not known."""
         run, index = self.parts[task][0]
-        best = optima(run.result, metric)
-        return float("nan") if best is None else float(best[index])
+        values = known_values(run.result, metric, kind)
+        return float("nan") if values is None else float(values[index])
 
     def limits(self, task: str, metric: str) -> tuple[float, float]:
         """The smallest and the largest possible value of a metric on a task."""

@@ -111,7 +111,9 @@
     if (optima) {
       const digits = (value, count) => value === null ? "–" : String(Number(value.toPrecision(count)));
       const share = (value) => value === null ? "" : ` (${value.toFixed(2)} %)`;
-      found.push({ name: "Optimum", value: (line) => optima[line][0], text: (line) => digits(optima[line][0], 5) });
+      const most = (line) => optima[line][3] === null ? "–" : `≤ ${digits(optima[line][3], 5)}`;
+      found.push({ name: "Optimum", value: (line) => optima[line][0] ?? optima[line][3],
+                   text: (line) => optima[line][0] === null ? most(line) : digits(optima[line][0], 5) });
       found.push({ name: "Gap", value: (line) => optima[line][1],
                    text: (line) => digits(optima[line][1], 3) + share(optima[line][2]) });
     }
@@ -167,7 +169,7 @@
       `IQM is the interquartile mean of ${several ? "the runs of its tasks" : "the seeds"}, with its ${percent} ` +
       "bootstrap interval; the mean has its Student t interval. Failed runs are excluded" +
       (several ? " and counted over all tasks; every task has as many runs as the one with the fewest." : ".") +
-      (optima ? " The optimum is the best attainable value, the gap the optimum less the IQM." : "") +
+      (optima ? " The optimum is the best attainable value, after ≤ an upper bound on it; the gap is the optimum less the IQM." : "") +
       `${against}${note ? ` ${note}` : ""}`;
   }
 
@@ -204,7 +206,7 @@
     const base = metric().better[element("baseline").value], optima = metric().optima;
     const common = several ? metric().common[element("baseline").value] : [];
     const head = ["setting", "iqm", "iqm_low", "iqm_high", "mean", "mean_low", "mean_high", "seeds", "failed",
-                  ...(optima ? ["optimum", "gap", "gap_percent"] : []),
+                  ...(optima ? ["optimum", "gap", "gap_percent", "bound"] : []),
                   ...(base ? ["p_better", "p_better_low", "p_better_high"] : []),
                   ...(several ? ["tasks", ...(base ? ["p_better_tasks"] : [])] : [])];
     const body = [...lines.keys()].map((line) =>

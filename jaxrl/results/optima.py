@@ -1,4 +1,4 @@
-"""Best attainable returns of the settings of a result, where they are known."""
+"""Best attainable returns of the settings of a result, or upper bounds on them, where they are known."""
 
 from __future__ import annotations
 
@@ -23,9 +23,22 @@ if TYPE_CHECKING:
 DISCOUNTED = {"return": False, "discounted_return": True}  # the metrics that an optimum bounds
 MOST_OPTIMA = 32  # different ones of one result; each may take seconds
 
-OPTIMA = "optima"  # key of the optima in `config.json`
+OPTIMA, BOUNDS = "optima", "bounds"  # keys of `config.json`
+NAMES = {OPTIMA: "optimum", BOUNDS: "bound"}
 
-__all__ = ["DISCOUNTED", "MOST_OPTIMA", "OPTIMA", "as_recorded", "known_optima", "optima", "optima_of_call"]
+__all__ = [
+    "BOUNDS",
+    "DISCOUNTED",
+    "MOST_OPTIMA",
+    "NAMES",
+    "OPTIMA",
+    "as_recorded",
+    "bounds",
+    "known_values",
+    "known_values_of_call",
+    "optima",
+    "recorded",
+]
 
 
 def optima(result: Labelled, metric: str) -> np.ndarray | None:
@@ -42,19 +55,35 @@ def optima(result: Labelled, metric: str) -> np.ndarray | None:
       Optima, float64 `[num_settings]`, nan for settings without a known one; None if no setting has one, the metric is
       another, or more than `MOST_OPTIMA` different ones would have to be computed.
     """
+    return known_values(result, metric, OPTIMA)
+
+
+def bounds(result: Labelled, metric: str) -> np.ndarray | None:
+    """The upper bound of every setting whose optimum is not known, see `Environment.bound`; otherwise as `optima`."""
+    return known_values(result, metric, BOUNDS)
+
+
+def known_values(result: Labelled, metric: str, kind: str) -> np.ndarray | None:
+    """The `optima` or the `bounds` of a result.
+
+    Args:
+      result, metric: See `optima`.
+      kind: `OPTIMA` or `BOUNDS`.
+    """
     plain = metric.removesuffix("_sampled")
     if plain not in DISCOUNTED:
         return None
-    return optima_of_call(result.description(), plain, int(result.metrics["env_step"].values[-1]))
+    return known_values_of_call(result.description(), plain, int(result.metrics["env_step"].values[-1]), kind)
 
 
-def optima_of_call(described: Description, metric: str, env_steps: int) -> np.ndarray | None:
-    """The precommitted optimum of every setting of a call, before or after it ran; see `optima`.
+def known_values_of_call(described: Description, metric: str, env_steps: int, kind: str) -> np.ndarray | None:
+    """The precommitted optimum, or the bound, of every setting of a call, before or after it ran; see `optima`.
 
     Args:
       described: Description of the call.
       metric: "return" or "discounted_return".
       env_steps: Number of environment steps of each run, at which a curriculum has its parameters.
+      kind: `OPTIMA` or `BOUNDS`.
 
     Returns:
       As of `optima`.
@@ -62,7 +91,7 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
     algo = described.algo
     env = getattr(algo, "env", None)
     if algo is None and described.loaded is not None:
-        return _recorded(described.loaded.get(OPTIMA), metric, len(described.settings))
+        return _recorded(described.loaded.get(kind), metric, len(described.settings))
     if algo is None or not isinstance(env, Environment):
         return None
     settings = range(len(described.settings))
@@ -82,23 +111,26 @@ def optima_of_call(described: Description, metric: str, env_steps: int) -> np.nd
         discount = jax.vmap(algo.discount)(described.hparams) if batched else algo.discount(algo.hparams)
         discounts = [_at(discount, s) if batched else discount for s in settings]
     tasks = [
-        _Task(env, (_key(each), _key(discount)), each, discount, float(np.float32(env_steps)))
+        _Task(env, (_key(each), _key(discount)), each, discount, float(np.float32(env_steps)), kind)
         for each, discount in zip(params, discounts, strict=True)
     ]
     if len(set(tasks)) > MOST_OPTIMA:
         return None
     try:
-        values = np.array([_optimum(task) for task in tasks])
+        values = np.array([_value(task) for task in tasks])
     except Exception as error:  # of any environment, for which no result is lost
-        warnings.warn(f"the optimum of {env.name} is left out: {reason(error)}", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"the {NAMES[kind]} of {env.name} is left out: {reason(error)}", RuntimeWarning, stacklevel=2)
         return None
     return values if np.isfinite(values).any() else None
 
 
-def known_optima(result: Labelled) -> dict[str, list[float | None]]:
-    """Optima of the settings by metric, as `config.json` records them, None for an unknown one; empty without any."""
-    every = {metric: optima(result, metric) for metric in DISCOUNTED if metric in result.metrics}
-    return {metric: as_recorded(values) for metric, values in every.items() if values is not None}
+def recorded(result: Labelled) -> dict[str, dict[str, list[float | None]]]:
+    """Optima and bounds of the settings by kind and metric, as `config.json` records them; None for an unknown one."""
+    of_kinds = {}
+    for kind in NAMES:
+        every = {metric: known_values(result, metric, kind) for metric in DISCOUNTED if metric in result.metrics}
+        of_kinds[kind] = {metric: as_recorded(values) for metric, values in every.items() if values is not None}
+    return {kind: values for kind, values in of_kinds.items() if values}
 
 
 def as_recorded(values: np.ndarray) -> list[float | None]:
@@ -136,6 +168,7 @@ class _Task:
       params: Parameters, concrete.
       discount: Discount, or None.
       env_steps: Number of environment steps of the training, at which a curriculum has its parameters.
+      kind: `OPTIMA` or `BOUNDS`.
     """
 
     env: Environment
@@ -143,14 +176,18 @@ class _Task:
     params: Any = dataclasses.field(compare=False)
     discount: Any = dataclasses.field(compare=False)
     env_steps: float
+    kind: str
 
 
 @functools.lru_cache(maxsize=1024)
-def _optimum(task: _Task) -> float:
-    """The optimum of a setting, nan if it is not known or not finite."""
+def _value(task: _Task) -> float:
+    """The optimum of a setting, or the bound if no optimum is known; nan if it is not known or not finite."""
+    if task.kind == BOUNDS and np.isfinite(_value(dataclasses.replace(task, kind=OPTIMA))):
+        return float("nan")
     try:
         params = jax.device_get(task.env.params_at(task.params, np.float32(task.env_steps)))
-        value = optimum_of(task.env, params, task.discount)
+        exact = task.kind == OPTIMA
+        value = optimum_of(task.env, params, task.discount) if exact else task.env.bound(params, task.discount)
     except ValueError:  # a discount or parameters without a finite optimum
         return float("nan")
     return float("nan") if value is None or not np.isfinite(value) else float(value)

@@ -11,7 +11,7 @@ import numpy as np
 
 from envs.terminal import printable
 from jaxrl.results.dataset import ResultError, range_of
-from jaxrl.results.optima import optima
+from jaxrl.results.optima import bounds, optima
 from jaxrl.results.statistics import Interval, bootstrap_interval, iqm
 from jaxrl.results.text_tables import aligned, decimals_of, plain_lines
 
@@ -100,7 +100,7 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
     columns = (*paths, "iqm", "low", "high", "mean", "seeds", "failed")
     if not failed.any():
         columns, rows = columns[:-1], [row[:-1] for row in rows]
-    columns, rows, decimals = with_gaps(optima(result, metric), columns, rows)
+    columns, rows, decimals = with_gaps(optima(result, metric), bounds(result, metric), columns, rows)
     if metric == "return" and result.best is not None and np.any(np.isfinite(result.best.return_again)):
         return _with_best(result, columns, rows, decimals, confidence, limits)
     last = int(result.metrics["env_step"].values[-1])
@@ -111,24 +111,29 @@ def estimate_table(result: Labelled, metric: str, confidence: float) -> Table:
 
 
 def with_gaps(
-    best: np.ndarray | None, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
+    best: np.ndarray | None, most: np.ndarray | None, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
 ) -> tuple[tuple[str, ...], list[tuple[Any, ...]], dict[str, int]]:
-    """Columns, rows and decimals of a table with the optimum of every row, and the gap to it; unchanged without one.
+    """Columns, rows and decimals of a table with the optimum of every row and the gap to it, or the bound.
 
     Args:
-      best: Optima of the rows, nan for an unknown one; None if none is known.
+      best: Optima of the rows, nan for an unknown one; None, which adds no column, if none is known.
+      most: Upper bounds of rows without a known optimum, likewise.
       columns: Names of the columns.
       rows: Rows of the table.
     """
-    if best is None:
-        return columns, rows, {}
     middle = [row[columns.index("iqm")] for row in rows]
-    gaps = best - np.array(middle)
-    shares = 100 * gaps / np.where(best != 0, np.abs(best), np.nan)
-    added = {"optimum": best, "gap": gaps} | ({"gap_percent": shares} if np.any(np.isfinite(shares)) else {})
-    cells = zip(*([float(x) if np.isfinite(x) else None for x in values] for values in added.values()), strict=True)
-    rows = [(*row, *more) for row, more in zip(rows, cells, strict=True)]
-    return (*columns, *added), rows, {"optimum": decimals_of(middle), "gap": decimals_of(middle), "gap_percent": 2}
+    added: dict[str, np.ndarray] = {}
+    if best is not None:
+        gaps = best - np.array(middle)
+        shares = 100 * gaps / np.where(best != 0, np.abs(best), np.nan)
+        added = {"optimum": best, "gap": gaps} | ({"gap_percent": shares} if np.any(np.isfinite(shares)) else {})
+    if most is not None:
+        added["bound"] = most
+    cells = [
+        [float(values[at]) if np.isfinite(values[at]) else None for values in added.values()] for at in range(len(rows))
+    ]
+    decimals = {name: 2 if name == "gap_percent" else decimals_of(middle) for name in added}
+    return (*columns, *added), [(*row, *more) for row, more in zip(rows, cells, strict=True)], decimals
 
 
 def _with_best(

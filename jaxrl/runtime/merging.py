@@ -20,7 +20,7 @@ from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
 from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_result
-from jaxrl.results.optima import DISCOUNTED, OPTIMA, as_recorded, optima
+from jaxrl.results.optima import DISCOUNTED, NAMES, as_recorded, known_values
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split
@@ -239,11 +239,12 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     hparams = None if known is None else known[0]
     loaded = {**(first.loaded or {}), **saved} if first.algo is None else None
     if loaded is not None:
-        loaded.pop(OPTIMA, None)
-        every = {metric: [optima(result, metric) for result in results] for metric in DISCOUNTED}
-        known_in_all = {metric: each for metric, each in every.items() if all(one is not None for one in each)}
-        if known_in_all:
-            loaded[OPTIMA] = {metric: as_recorded(of_settings(*each)) for metric, each in known_in_all.items()}
+        for kind in NAMES:
+            loaded.pop(kind, None)
+            every = {metric: [known_values(result, metric, kind) for result in results] for metric in DISCOUNTED}
+            known_in_all = {metric: each for metric, each in every.items() if all(one is not None for one in each)}
+            if known_in_all:
+                loaded[kind] = {metric: as_recorded(of_settings(*each)) for metric, each in known_in_all.items()}
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
     each = [result.metrics.attrs for result in results]
     attrs |= {

@@ -23,7 +23,7 @@ from jaxrl.results.dataset import range_of
 from jaxrl.results.description import config_of, plain, return_range
 from jaxrl.results.format import short
 from jaxrl.results.json_values import to_json
-from jaxrl.results.optima import DISCOUNTED, optima_of_call
+from jaxrl.results.optima import DISCOUNTED, NAMES, known_values_of_call
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
 from jaxrl.sweeps.paths import numbers
@@ -68,7 +68,7 @@ class Run(NamedTuple):
       seed: Seed of the run; None for a setting.
       hparams: Coordinates, hyper-parameters and seed.
       config: Full configuration of the run before it begins, including `hparams`, and where they are known
-        `optimum.return` and `optimum.discounted_return`.
+        `optimum.return` and `optimum.discounted_return`, or `bound.return` and `bound.discounted_return`.
     """
 
     name: str
@@ -254,7 +254,11 @@ def tracked(call: FollowedCall, by: str) -> Tracked:
         **_flat("environment", content.get("environment", {})),
         **{f"version.{package}": content["versions"][package] for package in ("jaxrl", "jax")},
     }
-    best = {f"optimum.{metric}": optima_of_call(described, metric, call.env_steps) for metric in DISCOUNTED}
+    best = {
+        f"{name}.{metric}": known_values_of_call(described, metric, call.env_steps, kind)
+        for kind, name in NAMES.items()
+        for metric in DISCOUNTED
+    }
     runs = []
     for s, (label, coordinates) in enumerate(zip(labels(described.settings), described.settings, strict=True)):
         hparams = _numbers("", described.hparams, s) | coordinates

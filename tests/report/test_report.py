@@ -94,9 +94,14 @@ def test_a_known_optimum_adds_columns_of_the_gap(tmp_path):
     )
     data = report_of(tmp_path, {"known": known, "unknown": unknown})
     (one, other), row = data["metrics"]["return"]["optima"], known.table().to_pandas().iloc[0]
-    assert one == [row["optimum"], row["gap"], row["gap_percent"]] and other == [None] * 3
+    assert one == [row["optimum"], row["gap"], row["gap_percent"], None] and other == [None] * 4
     assert one[0] == pytest.approx(8.25, abs=1e-4) and one[1] == one[0] - data["metrics"]["return"]["numbers"][0][0]
     assert data["metrics"]["length"]["optima"] is None
+
+
+def test_a_bound_is_no_optimum(tmp_path):
+    bounded = Result(result_of(6, seeds=4).metrics, {}, jaxrl.ppo(envs.make("memory/concentration"), jaxrl.PPOConfig()))
+    assert report_of(tmp_path, {"bounded": bounded})["metrics"]["return"]["optima"] == [[None, None, None, 1.0]]
 
 
 def test_a_metric_without_a_value_before_training_begins_later(tmp_path):
@@ -723,18 +728,20 @@ def test_the_configuration_and_the_table_can_be_downloaded(page, tmp_path, runs)
 
 
 def test_the_page_shows_a_known_optimum_and_the_gap(browser, tmp_path):
-    known, unknown = (
+    known, unknown, bounded = (
         Result(result_of(6, seeds=4).metrics, {}, jaxrl.ppo(envs.make(name), jaxrl.PPOConfig()))
-        for name in ("fishery", "pendulum")
+        for name in ("fishery", "pendulum", "memory/concentration")
     )
+    results = {"known": known, "unknown": unknown, "bounded": bounded}
     browser.get_log("browser")
-    browser.get(write_report({"known": known, "unknown": unknown}, tmp_path / "x.html").as_uri())
+    browser.get(write_report(results, tmp_path / "x.html").as_uri())
     heads = [heading.text for heading in find(browser, "#table thead th")]
     at, row = heads.index("Optimum"), known.table().to_pandas().iloc[0]
     assert heads[at + 1] == "Gap"
-    assert "the gap the optimum less the IQM" in browser.find_element("id", "table-help").text
-    first, second = cells(browser)
+    assert "the gap is the optimum less the IQM" in browser.find_element("id", "table-help").text
+    first, second, third = cells(browser)
     assert first[at] == "8.25" and second[at : at + 2] == ["\N{EN DASH}"] * 2
+    assert third[at : at + 2] == ["\N{LESS-THAN OR EQUAL TO} 1", "\N{EN DASH}"]
     ((gap, percent),) = re.findall(r"^(-?[\d.]+) \((-?[\d.]+) %\)$", first[at + 1])
     assert float(gap) == pytest.approx(row["gap"], rel=5e-3)  # three digits
     assert float(percent) == pytest.approx(row["gap_percent"], abs=5e-3)

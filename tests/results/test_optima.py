@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
@@ -20,6 +21,7 @@ from jaxrl.results.optima import MOST_OPTIMA, optima
 from jaxrl.results.result import Result
 
 CONFIG = jaxrl.PPOConfig(num_envs=2, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(4,))
+GAMMA = 0.99  # of PPO by default
 SEEDS, STEPS = 5, (0, 64)
 PROBABILITIES, DISCOUNTS = (0.6, 0.75), (0.9, "hyperbolic:k=0.1")
 CURVES = {"exp:gamma=0.9": 0.9 ** np.arange(40.0), "hyperbolic:k=0.1": 1 / (1 + 0.1 * np.arange(40.0))}
@@ -103,7 +105,7 @@ def test_an_environment_that_fails_there_does_not_prevent_saving(tmp_path):
         def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> float:
             raise ZeroDivisionError("no optimum today")
 
-    with pytest.warns(RuntimeWarning, match=r"the optimum of .* is left out: .*no optimum today"):
+    with pytest.warns(RuntimeWarning, match=r"the (optimum|bound) of .* is left out: .*no optimum today"):
         result_of(Broken()).save(tmp_path / "run")
     with pytest.warns(RuntimeWarning, match="no optimum today"):
         assert result_of(Broken()).table().columns[-1] == "seeds"
@@ -179,6 +181,42 @@ def test_an_unknown_optimum_beside_known_ones_is_a_dash():
     rows = [row[-3:] for row in result.table().rows]
     assert rows == [(2.0, 2.0, 100.0), (None, None, None), (None, None, None), (-1.0, -1.0, -100.0)]
     assert str(result.table()).splitlines()[-3].split()[-3:] == ["\N{EN DASH}"] * 3
+
+
+def test_without_an_optimum_a_table_has_the_bound(tmp_path: Path):
+    """The pairs of the task are worth 2 / n each, and the k-th is found in step 2 k at the earliest."""
+    env = envs.make("memory/concentration")
+    known = result_of(env)
+    known.save(tmp_path / "run")
+    discounted = 2 / 52 * np.sum(GAMMA ** np.arange(1, 52, 2))
+    for read in (known, load_metrics(tmp_path / "run")):
+        for metric, most in (("return", 1.0), ("discounted_return", discounted)):
+            table = read.table(metric)
+            assert table.columns[-2:] == ("seeds", "bound")
+            assert table.rows[0][-1] == pytest.approx(most, rel=2e-6)  # the discount is float32
+        assert read.table("length").columns[-1] == "seeds"
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert config["bounds"]["return"] == [1.0] and "optima" not in config
+    known.plot(ax=(ax := Figure().subplots()))
+    assert heights(ax) == [1.0] and [text.get_text() for text in ax.texts] == ["bound 1"]
+
+
+def test_a_bound_stands_where_no_optimum_is_known():
+    class Bounded(CountedKelly):
+        def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> Any:
+            return 2.0 if params.num_steps == 1 else None
+
+        def bound(self, params: Any = None, discount: Any = None) -> Any:
+            return 3.0 if params.num_steps < 3 else None
+
+    env = Bounded()
+    params = jax.tree.map(lambda leaf: np.repeat(leaf, 3), env.default_params)
+    result = result_of(env, 3, env_params=dataclasses.replace(params, num_steps=np.arange(1, 4)))
+    assert result.table().columns[-4:] == ("optimum", "gap", "gap_percent", "bound")
+    rows = [row[-4:] for row in result.table().rows]
+    assert rows == [(2.0, 2.0, 100.0, None), (None, None, None, 3.0), (None,) * 4]
+    result.plot(ax=(ax := Figure().subplots()))
+    assert sorted(text.get_text() for text in ax.texts) == ["bound 3", "optimum 2"]
 
 
 def heights(ax: Any) -> list[float]:

@@ -115,7 +115,12 @@ def test_the_optimum_of_a_run_is_part_of_its_configuration():
         best = growth * (1 - discount**40) / (1 - discount)
         assert run.config["optimum.discounted_return"] == pytest.approx(best, rel=2e-6)
         assert "optimum.return" not in run.hparams
-    assert not any(name.startswith("optimum") for name in tracked(a_call(), "seed").runs[0].config)
+    assert not any(name.startswith(("optimum", "bound")) for name in tracked(a_call(), "seed").runs[0].config)
+    bounded = jaxrl.ppo(envs.make("memory/concentration"), CONFIG)
+    call = training_call(bounded, None, seeds=[0], points=np.array([2]), eval_episodes=1)
+    (run,) = tracked(call, "setting").runs
+    assert run.config["bound.return"] == 1.0 > run.config["bound.discounted_return"]
+    assert not any(name.startswith("optimum") for name in run.config)
 
 
 def test_a_run_a_seed_has_its_name_its_hyper_parameters_and_its_configuration() -> None:

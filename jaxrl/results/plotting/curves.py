@@ -13,7 +13,7 @@ from envs.arguments import check_choice
 from envs.errors import UserValueError
 from jaxrl.results.dataset import RUN_DIMS, main_metric, range_of, unmeasured
 from jaxrl.results.format import short
-from jaxrl.results.optima import optima
+from jaxrl.results.optima import NAMES, known_values
 from jaxrl.results.plotting.sensitivity import draw_sensitivity
 from jaxrl.results.plotting.style import (
     axes,
@@ -64,8 +64,8 @@ def learning_curves(
     """The interquartile mean over seeds against environment steps, with a bootstrap band.
 
     Calls on the same axes add lines in further colours, with a legend. A thin dashed line marks the optimum of a
-    return, where that of a `Result` is known, as in `Result.table`; more than four different ones are left
-    out.
+    return, or an upper bound on it, where that of a `Result` is known, as in `Result.table`; more than four different
+    ones are left out.
 
     Args:
       result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`, such as several results that
@@ -302,9 +302,14 @@ def _line(
 
 
 def _optima(ax: matplotlib.axes.Axes, result: Labelled, metric: str) -> None:
-    """A line at each known optimum of a result's settings, unless there are more than can be read."""
-    best = optima(result, metric)
-    labels = {} if best is None else {f"optimum {value:.5g}": value for value in best[np.isfinite(best)]}
+    """A line at each known optimum or bound of a result's settings, unless there are more than can be read."""
+    every = {name: known_values(result, metric, kind) for kind, name in NAMES.items()}
+    labels = {
+        f"{name} {value:.5g}": value
+        for name, values in every.items()
+        if values is not None
+        for value in values[np.isfinite(values)]
+    }
     for label, value in labels.items() if len(labels) <= MOST_OPTIMA else ():
         reference_line(ax, value, label)
 
