@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from flax import struct
 
 from envs import base
+from envs.arguments import check_time_limit
 from envs.errors import UserValueError
 from envs.pytrees import Action, Number
 from envs.wrappers.wrapper import Wrapper, WrapperState, has_masks, limit, whole_number
@@ -85,6 +86,11 @@ class ActionRepeat(Wrapper):
         whole = inner // self.times
         room = jnp.where(decisions > whole, inner, jnp.minimum(decisions, whole) * self.times)
         return params.inner.replace(max_steps_in_episode=room)
+
+    def check_params(self, params: ActionRepeatParams) -> None:
+        """Reject inner time limits below 1 or between whole numbers, and parameters that `inner` rejects."""
+        check_time_limit(params.inner, "env.inner")
+        super().check_params(params)
 
     def limit(self, params: ActionRepeatParams) -> Any:
         """The number of decisions until either limit."""

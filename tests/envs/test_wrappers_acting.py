@@ -57,6 +57,21 @@ def test_repeating_stops_at_the_time_limit_which_never_terminates() -> None:
     np.testing.assert_array_equal(play(env, keys(1), jnp.zeros(1, jnp.int32), params).truncated, [True])
 
 
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        (50.5, r"^env\.inner\.max_steps_in_episode must be a whole number, got 50\.5$"),
+        (0, r"^env\.inner\.max_steps_in_episode must be at least 1, got 0$"),
+        (np.array([200, -3]), r"^env\.inner\.max_steps_in_episode must be at least 1, got -3$"),
+    ],
+)
+def test_the_inner_time_limit_of_a_repetition_is_checked(limit: Any, sentence: str) -> None:
+    env = wrappers.action_repeat(envs.make("pendulum"), 4)
+    params = env.default_params
+    with pytest.raises(ValueError, match=sentence):
+        env.checked_params(params.replace(inner=params.inner.replace(max_steps_in_episode=limit)))
+
+
 def test_action_repeat_sums_rewards_over_the_active_steps_of_each_agent() -> None:
     """Agent i acts for i + 2 steps and earns i + 1 in each; all are over after 4."""
     env = wrappers.action_repeat(agents.Crowd(3), 3)

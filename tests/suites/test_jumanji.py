@@ -308,6 +308,8 @@ def test_a_cube_is_solved_within_20_turns():
     assert env.optimum() == 1 and env.return_range(env.default_params) == (0, 1)
     assert env.optimum(env.default_params.replace(max_steps_in_episode=19)) is None
     assert env.optimum(discount=0.9) is None
+    with pytest.raises(ValueError, match=r"^env\.max_steps_in_episode must be a whole number, got 30\.5$"):
+        env.optimum(env.default_params.replace(max_steps_in_episode=30.5))
     assert envs.make("jumanji/RubiksCube-v0", cube_size=2).optimum() is None
 
 

@@ -157,6 +157,8 @@ def test_the_optimum_is_that_of_the_shortest_path(env_id: str, least: int, key: 
     assert env.optimum(env.default_params.replace(max_steps_in_episode=least - 1)) == 0
     assert env.optimum(env.default_params.replace(penality_coeff=1.0)) == pytest.approx(1 - least / 100)
     assert env.optimum(env.default_params.replace(penality_coeff=-1.0)) == pytest.approx(2.0)  # waiting pays
+    with pytest.raises(ValueError, match=r"^env\.max_steps_in_episode must be at least 1, got 0$"):
+        env.optimum(env.default_params.replace(max_steps_in_episode=0))
     assert envs.make(f"navix/Navix-{env_id}-v0", reward_fn="time_cost").optimum() is None
     assert envs.make("navix/Navix-LavaGapS5-v0").optimum() is None
 
