@@ -19,11 +19,16 @@ MISSING = "\N{EN DASH}"
 __all__ = ["MISSING", "estimate", "improvement", "interval", "markdown", "plain"]
 
 
-def interval(statistic: Callable[..., Any], values: np.ndarray, decimals: int) -> str:
-    """A statistic of runs with its 95 % bootstrap interval, "value [low, high]"; "failed" for fewer than two runs."""
+def interval(
+    statistic: Callable[..., Any], values: np.ndarray, decimals: int, limits: tuple[Any, Any] | None = None
+) -> str:
+    """A statistic of runs with its 95 % bootstrap interval, "value [low, high]"; "failed" for fewer than two runs.
+
+    No interval goes beyond the limits, the smallest and the largest possible value.
+    """
     if values.size < 2:
         return "failed"
-    estimate = bootstrap_interval(statistic, values)
+    estimate = bootstrap_interval(statistic, values).within(*(limits or (-np.inf, np.inf)))
     return f"{estimate.value:.{decimals}f} [{estimate.low:.{decimals}f}, {estimate.high:.{decimals}f}]"
 
 

@@ -200,8 +200,10 @@ def table(rows: dict[tuple[str, Learner], dict[str, np.ndarray]]) -> pandas.Data
         usual = rows[task, learner._replace(trained=USUAL)]
         line: dict[str, Any] = {"task": task, "algorithm": learner.algorithm, "memory": learner.memory}
         line["parameters"] = learner.trained
+        env = envs.make(task)
+        limits = env.return_range(env.default_params)
         for place in WHERE:
-            line[place] = interval(iqm, returns[place][np.isfinite(returns[place])], 1)
+            line[place] = interval(iqm, returns[place][np.isfinite(returns[place])], 1, limits)
         for place in WHERE:
             line[f"P(better {place})"] = "" if learner.trained == USUAL else improvement(returns[place], usual[place])
         failed = int(np.sum(~np.isfinite(returns["usual"])))

@@ -22,6 +22,7 @@ from bench.studies.varied_worlds import (
     returns_by_place,
     table,
 )
+from jaxrl.results.statistics import bootstrap_interval, iqm
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,16 @@ def test_the_table_compares_with_training_on_the_usual_parameters() -> None:
     assert frame["P(better inside)"][0] == ""
     assert frame["P(better inside)"][1].startswith("1.00 [")
     assert frame["P(better outside)"][1].startswith("0.00 [")
+
+
+def test_no_interval_exceeds_the_highest_return() -> None:
+    returns = np.array([500.0] * 22 + [200.0, 250.0, 300.0, 350.0, 400.0, 420.0, 460.0, 480.0, 490.0, 495.0])
+    values = bootstrap_interval(iqm, returns)
+    assert values.high > 500.0  # by the correction of the bootstrap
+    rows: dict[tuple[str, Learner], dict[str, np.ndarray]] = {}
+    rows["cartpole", Learner("sac", "none", USUAL)] = dict.fromkeys(("usual", "inside", "outside"), returns)
+    frame: Any = table(rows)
+    assert frame["outside"][0].endswith("500.0]")
 
 
 @pytest.mark.slow
