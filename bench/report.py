@@ -57,14 +57,14 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
     return [min(within), statistics.median(over) / statistics.median(under), max(within)]
 
 
-def median_interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float] | None:
-    """Interval of the median, of at least this confidence whatever the distribution; None for too few values.
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """Interval of the median with a confidence of at least 95 %, whatever the distribution; None below 6 values.
 
-    Its ends are the k-th least and the k-th largest value, for the largest k at which less than half of 1 - level of a
-    binomial distribution with a probability of 1/2 lies below k: 6 values at least for 95 %.
+    Its ends are the k-th least and the k-th largest value, for the largest k at which at most 2.5 % of a binomial
+    distribution with a probability of 1/2 lie below k.
     """
     number, below, end = len(values), 0.0, 0
-    while below + math.comb(number, end) / 2**number <= (1 - level) / 2:
+    while below + math.comb(number, end) / 2**number <= 0.025:
         below += math.comb(number, end) / 2**number
         end += 1
     ordered = sorted(values)

@@ -154,20 +154,26 @@ def check_order(params: Params, low: str, high: str) -> None:
         raise UserValueError(f"env.{low} must be at most env.{high}, {limit}, got {value}")
 
 
-def check_whole(params: Params, *names: str, path: str = "env") -> None:
-    """Raise an error unless the parameters at a path are whole numbers; each may have an axis of settings."""
+def check_whole(params: Params, *names: str) -> None:
+    """Raise an error unless an environment's parameters are whole numbers; each may have an axis of settings."""
     for name in names:
         values = np.atleast_1d(np.asarray(getattr(params, name)))
         for wrong in values[~np.isfinite(values) | (values != np.floor(values))][:1]:
-            raise UserValueError(f"{path}.{name} must be a whole number, got {wrong}")
+            raise UserValueError(f"env.{name} must be a whole number, got {wrong}")
 
 
-def check_time_limit(params: Params, path: str = "env") -> None:
-    """Raise an error unless the time limit at a path is a whole number of at least 1, or an axis of these."""
+def check_time_limit(params: Params, name: str = "env.max_steps_in_episode") -> None:
+    """Raise an error unless the time limit is a whole number of at least 1; it may have an axis of settings.
+
+    Args:
+      params: Parameters of an environment.
+      name: Name of the time limit in errors.
+    """
     limits = np.atleast_1d(np.asarray(params.max_steps_in_episode))
     for wrong in limits[limits < 1][:1]:
-        raise UserValueError(f"{path}.max_steps_in_episode must be at least 1, got {wrong}")
-    check_whole(params, "max_steps_in_episode", path=path)
+        raise UserValueError(f"{name} must be at least 1, got {wrong}")
+    for wrong in limits[~np.isfinite(limits) | (limits != np.floor(limits))][:1]:
+        raise UserValueError(f"{name} must be a whole number, got {wrong}")
 
 
 def each_setting(params: Params, axes: Mapping[str, int]) -> list[Any]:

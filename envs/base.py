@@ -404,6 +404,16 @@ def optimum_of(
     return env.optimum(params, discount) if "discount" in takes and kind == "precommitted" else None
 
 
+def bound_of(env: Environment, params: Params = None, discount: DiscountLike = None) -> float | None:
+    """The bound of any environment, see `Environment.bound`; None where the attribute is not a method.
+
+    Args:
+      env: Environment.
+      params, discount: See `Environment.optimum`.
+    """
+    return env.bound(params, discount) if callable(env.bound) else None
+
+
 def agent_axes(space: spaces.Space, obs: Observation) -> tuple[int, ...]:
     """The axes of an observation before those of its space, which describes one agent.
 

@@ -24,7 +24,7 @@ class UserTypeError(UserError, TypeError):
 
 
 class MissingPackageError(UserError, ImportError):
-    """Error for a package or an extra that is not installed, or for another package of the same name."""
+    """Error for a package, an extra or a download that is missing, or for another package of the same name."""
 
 
 class ExistsError(UserError, FileExistsError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import jax
 import numpy as np
 
 from envs import probes
@@ -64,8 +65,8 @@ class Scene:
         Args:
           env: Environment that can be drawn, or one with a method `draw(ax, state, params)`, which draws a state on
             Matplotlib axes; wrapped or not.
-          params: Parameters of the environment; lengths, limits and goals are drawn to scale, with the values of the
-            episode if it draws some.
+          params: Parameters of the environment; lengths, limits and goals are drawn to scale. Parameters that every
+            episode draws have the values of the episode.
 
         Raises:
           ValueError: The environment cannot be drawn.
@@ -90,32 +91,35 @@ class Scene:
         figure = Figure(figsize=(width / DPI, height / DPI), dpi=DPI, facecolor="white")
         self._canvas = FigureCanvasAgg(figure)
         self._ax = figure.add_axes((0, 0, 1, 1))
-        self._drawn: dict[str, float] = {}
         self._arrange(params)
 
     def frame(self, state: State) -> np.ndarray:
         """The image of a state: uint8 `[height, width, 3]`; values that the episode has drawn are written into it."""
-        time, params, drawn = int(state.time), self._params, {}
+        lines, params = [f"step {int(state.time)}"], self._params
         for wrapper in self._wrappers:
             if isinstance(wrapper, Randomise):
-                drawn |= {name: float(value) for name, value in state.drawn.items()}
+                lines += [f"{name} {float(value):.4g}" for name, value in sorted(state.drawn.items())]
             params, state = wrapper.episode_params(state, params), wrapper.inner_state(state)
-        if drawn != self._drawn:
-            self._drawn = drawn
+        if self._wrappers and not _equal(params, self._arranged):
             self._arrange(params)
-        self._time.set_text("\n".join([f"step {time}", *(f"{name} {value:.3g}" for name, value in drawn.items())]))
+        self._text.set_text("\n".join(lines))
         self._update(state)
         self._canvas.draw()
         return np.asarray(self._canvas.buffer_rgba())[..., :3].copy()
 
     def _arrange(self, params: Params) -> None:
         """Draw the parts that do not move, with these parameters of the innermost environment."""
-        ax = self._ax
+        ax, self._arranged = self._ax, params
         ax.clear()
         ax.set_axis_off()
         ax.set_aspect("equal")
-        self._time = ax.text(0.02, 0.97, "", transform=ax.transAxes, ha="left", va="top", color=INK, fontsize=12)
+        self._text = ax.text(0.02, 0.97, "", transform=ax.transAxes, ha="left", va="top", color=INK, fontsize=12)
         self._update = self._setup(ax, self._env, params)
+
+
+def _equal(one: Params, other: Params) -> bool:
+    """Whether two pytrees of one structure have the same numbers."""
+    return all(map(np.array_equal, jax.tree.leaves(one), jax.tree.leaves(other)))
 
 
 def _own(ax: Axes, env: Any, params: Params) -> Update:

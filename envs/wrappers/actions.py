@@ -135,7 +135,7 @@ class StickyActions(ParamsWrapper):
         self, key: jax.Array, state: ActionsState, action: Action, params: StickyActionsParams
     ) -> tuple[Any, ActionsState, jax.Array, jax.Array, dict[Any, Any]]:
         """The inner environment's step with this action, or with the previous one."""
-        inner_params = self.inner_params(params)
+        inner_params = self.episode_params(state, params)
         draw_key, step_key = jax.random.split(key)
         stays = jax.random.bernoulli(draw_key, params.probability, agents_of(self.inner)) & (state.time > 0)
         mask = self.inner.action_mask(state.inner, inner_params)

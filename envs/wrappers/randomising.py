@@ -60,8 +60,8 @@ def randomise(
     Raises:
       TypeError: `env` is not an environment, `parameters` is neither a mapping nor a function, or a distribution has no
         method `sample`.
-      ValueError: `env` has no such parameter, or refuses a value: a bound of a distribution with `low` and `high`, or
-        one of 256 draws.
+      ValueError: `env` has no such parameter, or refuses a value: a bound of a distribution with `low` and `high`, one
+        of the `values` of a `jaxrl.Choice`, or one of 256 draws.
     """
     named = isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters)
     if not named and not callable(parameters):
@@ -129,8 +129,8 @@ class Randomise(ParamsWrapper):
     def _check_draws(self) -> None:
         """Reject names that are no parameters, and values that the inner environment refuses.
 
-        The values are 256 draws and, of distributions with `low` and `high`, these bounds. Without them, values that
-        are drawn more seldom are not checked.
+        The values are 256 draws and, of distributions with `low` and `high` or with `values`, these. Of others, values
+        that are drawn more seldom are not checked.
         """
         params = self.inner.default_params
         shapes: Any = jax.eval_shape(self._draw, jax.random.key(0))
@@ -153,9 +153,11 @@ class Randomise(ParamsWrapper):
         draws = {name: np.asarray(values) for name, values in drawn.items()}
         self._check_values(draws)
         for name, distribution in self.parameters if isinstance(self.parameters, tuple) else ():
-            ends = [getattr(distribution, end, None) for end in ("low", "high")]  # which few draws come close to
-            if None not in ends:
-                self._check_values({name: np.asarray(ends, np.float32)})
+            values = getattr(distribution, "values", None)  # which few draws need not contain
+            if not isinstance(values, tuple):
+                values = tuple(getattr(distribution, end, None) for end in ("low", "high"))
+            if None not in values:
+                self._check_values({name: np.asarray(values, np.float32)})
 
     def _check_values(self, draws: Mapping[str, np.ndarray]) -> None:
         """Reject values `[count]` that are no values of a parameter, or that change a space."""
@@ -168,7 +170,13 @@ class Randomise(ParamsWrapper):
                     f"{name} of randomise takes whole numbers, such as jaxrl.Choice([1, 2]), got "
                     f"{values[values != np.round(values)][0]}"
                 )
-        self.inner.check_params(_replaced(params, draws))
+        try:
+            self.inner.check_params(_replaced(params, draws))
+        except UserValueError as error:
+            names = " and ".join(draws)
+            raise UserValueError(
+                f"randomise takes values of {names} that {self.inner.name} accepts: {error}"
+            ) from error
         for name, values in draws.items():
             for value in (values.min(), values.max()):
                 other = _replaced(params, {name: value})

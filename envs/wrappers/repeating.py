@@ -89,7 +89,7 @@ class ActionRepeat(Wrapper):
 
     def check_params(self, params: ActionRepeatParams) -> None:
         """Reject inner time limits below 1 or between whole numbers, and parameters that `inner` rejects."""
-        check_time_limit(params.inner, "env.inner")
+        check_time_limit(params.inner, f"inner.max_steps_in_episode of {self.name}")
         super().check_params(params)
 
     def limit(self, params: ActionRepeatParams) -> Any:
@@ -106,9 +106,7 @@ class ActionRepeat(Wrapper):
 
     def is_truncated(self, state: WrapperState, params: ActionRepeatParams) -> jax.Array:
         """Either time limit."""
-        return (state.time >= params.max_steps_in_episode) | self.inner.is_truncated(
-            state.inner, self.inner_params(params)
-        )
+        return (state.time >= params.max_steps_in_episode) | super().is_truncated(state, params)
 
     def reset_env(self, key: jax.Array, params: ActionRepeatParams) -> tuple[Any, WrapperState]:
         """The inner environment's reset."""
@@ -119,7 +117,7 @@ class ActionRepeat(Wrapper):
         self, key: jax.Array, state: WrapperState, action: Action, params: ActionRepeatParams
     ) -> tuple[Any, WrapperState, jax.Array, jax.Array, dict[Any, Any]]:
         """Several steps of the inner environment; those after its end change nothing and are not counted."""
-        inner_params = self.inner_params(params)
+        inner_params = self.episode_params(state, params)
 
         def body(carry: tuple[Any, jax.Array], key: jax.Array) -> tuple[Any, Any]:
             before, over = carry

@@ -65,7 +65,8 @@ class Wrapper(base.Environment):
     """An environment around another one, which it leaves unchanged by default; a subclass overrides some methods.
 
     A subclass whose parameters or states contain more than those of the inner environment defines
-    `inner_params` and `inner_state`, which return the latter.
+    `inner_params` and `inner_state`, which return the latter. One that changes parameters of the inner environment in
+    some episodes defines `episode_params`; films then show them.
 
     Attributes:
       inner: Inner environment.
@@ -98,7 +99,7 @@ class Wrapper(base.Environment):
         return state
 
     def episode_params(self, state: State, params: Params) -> Any:
-        """The parameters of the inner environment in the episode of a state; by default those of every episode."""
+        """The parameters of the inner environment that hold in the episode of `state`; by default `inner_params`."""
         del state
         return self.inner_params(params)
 
@@ -167,7 +168,7 @@ class Wrapper(base.Environment):
         """The bound of the inner environment where the wrapper keeps its precommitted optimum; None elsewhere."""
         if "precommitted" not in self.kept_optima:
             return None
-        return self.inner.bound(self.inner_params(self.default_params if params is None else params), discount)
+        return base.bound_of(self.inner, self.inner_params(self.default_params if params is None else params), discount)
 
     def action_mask(self, state: State, params: Params) -> Any:
         """The inner environment's action mask."""

@@ -10,7 +10,7 @@ import numpy as np
 from packaging.requirements import Requirement
 
 import envs
-from envs.base import OPTIMUM_KINDS, Environment, OptimumKind, optimum_of, spaces
+from envs.base import OPTIMUM_KINDS, Environment, OptimumKind, bound_of, optimum_of, spaces
 from envs.errors import installing
 from envs.gymnax_environment import DOWNLOADED
 from envs.registry import LIBRARIES, ROWS
@@ -104,7 +104,7 @@ def _optimum(name: str, env: Environment, discount: DiscountLike = None, kind: O
     value = optimum_of(env, None, discount, kind)
     if value is not None:
         return f"{value:g}"
-    most = env.bound(None, discount) if kind == "precommitted" else None
+    most = bound_of(env, None, discount) if kind == "precommitted" else None
     return "-" if most is None else f"<= {most:g}"
 
 

@@ -88,7 +88,7 @@ class Comparison:
           distribution unchanged, by permutations, corrected by Holm's method: over all tasks together for the number of
           lines compared with the baseline, and of a named task for the number of these lines times that of the tasks,
           so that the tables of all tasks may be read together. Values of a task whose optimum is known for a line have
-          the columns `optimum`, `gap` and `gap_percent` of `Result.table`, and those with a bound alone `bound`.
+          the columns `optimum`, `gap` and `gap_percent` of `Result.table`, or `bound` where a bound alone is known.
 
         Raises:
           ValueError: There is no such task.

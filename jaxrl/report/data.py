@@ -24,7 +24,7 @@ from jaxrl.results.text_tables import decimals_of
 HIGHER = ("return", "discounted_return", "reward", "optimal")
 LOWER = ("regret", "realised_regret", "simple_regret", "fixed_regret")
 DISCOUNTED = "discounted_return"
-OPTIMUM = ("optimum", "gap", "gap_percent", "bound")  # columns of the table of a result whose optimum or bound is known
+ATTAINABLE = ("optimum", "gap", "gap_percent", "bound")  # columns of a table
 MOST_LINES = 200  # lines of a report
 PAIRED_LINES = 12  # number of lines up to which every line is compared with every other
 MOST_POINTS = 200  # points of a curve
@@ -167,7 +167,7 @@ def estimates(
             part[-1] = row[name]  # with more resamples than the curve
         ends = (row["iqm"], row["low"], row["high"], row["mean"], float(mean.low[-1]), float(mean.high[-1]))
         numbers.append([*ends, row["seeds"], row.get("failed", 0)])
-        optima.append([row.get(name) for name in OPTIMUM])
+        optima.append([row.get(name) for name in ATTAINABLE])
         for name, band in (("iqm", middle), ("mean", mean)):
             curves[name].append([rounded(part) for part in band])
         scores.append(_good(run, metric, line.index))

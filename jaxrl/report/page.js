@@ -169,7 +169,8 @@
       `IQM is the interquartile mean of ${several ? "the runs of its tasks" : "the seeds"}, with its ${percent} ` +
       "bootstrap interval; the mean has its Student t interval. Failed runs are excluded" +
       (several ? " and counted over all tasks; every task has as many runs as the one with the fewest." : ".") +
-      (optima ? " The optimum is the best attainable value, after ≤ an upper bound on it; the gap is the optimum less the IQM." : "") +
+      (optima ? " The optimum is the best attainable value; a number after ≤ is an upper bound on it. The gap is the " +
+        "optimum less the IQM." : "") +
       `${against}${note ? ` ${note}` : ""}`;
   }
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from envs.base import Environment, optimum_of
+from envs.base import Environment, bound_of, optimum_of
 from jaxrl.discounts.parsing import as_discount
 from jaxrl.pytrees import PyTree
 from jaxrl.results.dataset import EVAL_DISCOUNT
@@ -24,20 +24,20 @@ DISCOUNTED = {"return": False, "discounted_return": True}  # the metrics that an
 MOST_OPTIMA = 32  # different ones of one result; each may take seconds
 
 OPTIMA, BOUNDS = "optima", "bounds"  # keys of `config.json`
-NAMES = {OPTIMA: "optimum", BOUNDS: "bound"}
+NAME_OF_KIND = {OPTIMA: "optimum", BOUNDS: "bound"}
 
 __all__ = [
     "BOUNDS",
     "DISCOUNTED",
     "MOST_OPTIMA",
-    "NAMES",
+    "NAME_OF_KIND",
     "OPTIMA",
     "as_recorded",
     "bounds",
+    "for_config",
     "known_values",
     "known_values_of_call",
     "optima",
-    "recorded",
 ]
 
 
@@ -69,6 +69,9 @@ def known_values(result: Labelled, metric: str, kind: str) -> np.ndarray | None:
     Args:
       result, metric: See `optima`.
       kind: `OPTIMA` or `BOUNDS`.
+
+    Returns:
+      As of `optima`.
     """
     plain = metric.removesuffix("_sampled")
     if plain not in DISCOUNTED:
@@ -91,7 +94,7 @@ def known_values_of_call(described: Description, metric: str, env_steps: int, ki
     algo = described.algo
     env = getattr(algo, "env", None)
     if algo is None and described.loaded is not None:
-        return _recorded(described.loaded.get(kind), metric, len(described.settings))
+        return _from_config(described.loaded.get(kind), metric, len(described.settings))
     if algo is None or not isinstance(env, Environment):
         return None
     settings = range(len(described.settings))
@@ -119,27 +122,29 @@ def known_values_of_call(described: Description, metric: str, env_steps: int, ki
     try:
         values = np.array([_value(task) for task in tasks])
     except Exception as error:  # of any environment, for which no result is lost
-        warnings.warn(f"the {NAMES[kind]} of {env.name} is left out: {reason(error)}", RuntimeWarning, stacklevel=2)
+        warnings.warn(
+            f"the {NAME_OF_KIND[kind]} of {env.name} is left out: {reason(error)}", RuntimeWarning, stacklevel=2
+        )
         return None
     return values if np.isfinite(values).any() else None
 
 
-def recorded(result: Labelled) -> dict[str, dict[str, list[float | None]]]:
+def for_config(result: Labelled) -> dict[str, dict[str, list[float | None]]]:
     """Optima and bounds of the settings by kind and metric, as `config.json` records them; None for an unknown one."""
     of_kinds = {}
-    for kind in NAMES:
+    for kind in NAME_OF_KIND:
         every = {metric: known_values(result, metric, kind) for metric in DISCOUNTED if metric in result.metrics}
         of_kinds[kind] = {metric: as_recorded(values) for metric, values in every.items() if values is not None}
     return {kind: values for kind, values in of_kinds.items() if values}
 
 
 def as_recorded(values: np.ndarray) -> list[float | None]:
-    """Optima for JSON, None for nan."""
+    """Optima or bounds for JSON, None for nan."""
     return [float(value) if np.isfinite(value) else None for value in values]
 
 
-def _recorded(recorded: PyTree, metric: str, num_settings: int) -> np.ndarray | None:
-    """The optima that a `config.json` records, None if it has none of that form."""
+def _from_config(recorded: PyTree, metric: str, num_settings: int) -> np.ndarray | None:
+    """The optima or bounds that a `config.json` records, None if it has none of that form."""
     values = recorded.get(metric) if isinstance(recorded, dict) else None
     if not isinstance(values, list) or len(values) != num_settings:
         return None
@@ -181,16 +186,24 @@ class _Task:
 
 @functools.lru_cache(maxsize=1024)
 def _value(task: _Task) -> float:
-    """The optimum of a setting, or the bound if no optimum is known; nan if it is not known or not finite."""
-    if task.kind == BOUNDS and np.isfinite(_value(dataclasses.replace(task, kind=OPTIMA))):
+    """The optimum of a setting or, of `BOUNDS`, the bound where no optimum is known; nan if there is no finite one."""
+    if task.kind == BOUNDS and np.isfinite(_optimum(task)):
         return float("nan")
+    of_kind = {OPTIMA: optimum_of, BOUNDS: bound_of}[task.kind]
     try:
         params = jax.device_get(task.env.params_at(task.params, np.float32(task.env_steps)))
-        exact = task.kind == OPTIMA
-        value = optimum_of(task.env, params, task.discount) if exact else task.env.bound(params, task.discount)
+        value = of_kind(task.env, params, task.discount)
     except ValueError:  # a discount or parameters without a finite optimum
         return float("nan")
     return float("nan") if value is None or not np.isfinite(value) else float(value)
+
+
+def _optimum(task: _Task) -> float:
+    """The optimum of a setting; nan if there is no finite one or the environment fails, of which `optima` warns."""
+    try:
+        return _value(dataclasses.replace(task, kind=OPTIMA))
+    except Exception:
+        return float("nan")
 
 
 def _at(tree: PyTree, setting: int) -> Any:

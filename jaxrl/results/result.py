@@ -135,8 +135,8 @@ class Result:
           further episodes. Returns have the columns `optimum`, the best return where it is known (see
           `envs.Environment.optimum`, of the kind "precommitted", under the discount of a discounted return), `gap`,
           the optimum less the interquartile mean, and `gap_percent`, the gap in per cent of the size of the optimum;
-          without a known optimum, `bound` is an upper bound on the return of any policy, where one is known (see
-          `envs.Environment.bound`). Up to 32 different optima are computed.
+          without a known optimum, `bound` is an upper bound on the expected return of any policy, where one is known
+          (see `envs.Environment.bound`). Up to 32 different optima, and as many bounds, are computed.
 
         Raises:
           ResultError: There is no such metric, or it has several numbers for a run.

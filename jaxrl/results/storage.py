@@ -24,7 +24,7 @@ from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError
 from jaxrl.results.description import Labelled, attribute, config_of
 from jaxrl.results.file_names import CONFIG, FILES, LOCK, METRICS, PARQUET, POLICIES, SEARCH, TABLE
 from jaxrl.results.json_values import parsed
-from jaxrl.results.optima import recorded
+from jaxrl.results.optima import for_config
 from jaxrl.results.own_files import begun, foreign_files
 from jaxrl.results.parquet import write_parquet
 from jaxrl.results.text_tables import spreadsheet_cell
@@ -209,7 +209,7 @@ def save(result: Labelled, path: str | Path, force: bool = False) -> Path:
     leaves = result.policies  # with an unknown algorithm they are still in the form in which they were read
     if UNKNOWN not in result.metrics.attrs:
         leaves = _named(result.policies) | _named(result.best, PREFIX)
-    config, table = config_of(result.description()) | recorded(result), _table(result)
+    config, table = config_of(result.description()) | for_config(result), _table(result)
 
     def write_policies(file: Path) -> None:
         with file.open("wb") as stream:

@@ -20,7 +20,7 @@ from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
 from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_result
-from jaxrl.results.optima import DISCOUNTED, NAMES, as_recorded, known_values
+from jaxrl.results.optima import DISCOUNTED, NAME_OF_KIND, as_recorded, known_values
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split
@@ -239,12 +239,12 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     hparams = None if known is None else known[0]
     loaded = {**(first.loaded or {}), **saved} if first.algo is None else None
     if loaded is not None:
-        for kind in NAMES:
+        for kind in NAME_OF_KIND:
             loaded.pop(kind, None)
-            every = {metric: [known_values(result, metric, kind) for result in results] for metric in DISCOUNTED}
-            known_in_all = {metric: each for metric, each in every.items() if all(one is not None for one in each)}
-            if known_in_all:
-                loaded[kind] = {metric: as_recorded(of_settings(*each)) for metric, each in known_in_all.items()}
+            values = {metric: _in_any(shards, results, metric, kind) for metric in DISCOUNTED}
+            of_metrics = {metric: as_recorded(each) for metric, each in values.items() if np.isfinite(each).any()}
+            if of_metrics:
+                loaded[kind] = of_metrics
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
     each = [result.metrics.attrs for result in results]
     attrs |= {
@@ -266,6 +266,16 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     )
     last, best = joined.policies
     return Result(dataset, last, first.algo, hparams, env_params, loaded, best=best)
+
+
+def _in_any(shards: Sequence[_Shard], results: Sequence[Result], metric: str, kind: str) -> np.ndarray:
+    """Optima or bounds of all settings, see `known_values`, `[num_settings]`; nan where no shard has one."""
+    every = np.full(shards[0].shape[0], np.nan)
+    for shard, result in zip(shards, results, strict=True):
+        values = known_values(result, metric, kind)
+        if values is not None:
+            every[shard.settings] = np.where(np.isfinite(values), values, every[shard.settings])
+    return every
 
 
 def _saved(shards: Sequence[_Shard], results: Sequence[Result]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from jaxrl.results.dataset import range_of
 from jaxrl.results.description import config_of, plain, return_range
 from jaxrl.results.format import short
 from jaxrl.results.json_values import to_json
-from jaxrl.results.optima import DISCOUNTED, NAMES, known_values_of_call
+from jaxrl.results.optima import DISCOUNTED, NAME_OF_KIND, known_values_of_call
 from jaxrl.results.result import Result
 from jaxrl.results.statistics import bootstrap_interval, iqm, mean
 from jaxrl.sweeps.paths import numbers
@@ -254,15 +254,15 @@ def tracked(call: FollowedCall, by: str) -> Tracked:
         **_flat("environment", content.get("environment", {})),
         **{f"version.{package}": content["versions"][package] for package in ("jaxrl", "jax")},
     }
-    best = {
+    attainable = {
         f"{name}.{metric}": known_values_of_call(described, metric, call.env_steps, kind)
-        for kind, name in NAMES.items()
+        for kind, name in NAME_OF_KIND.items()
         for metric in DISCOUNTED
     }
     runs = []
     for s, (label, coordinates) in enumerate(zip(labels(described.settings), described.settings, strict=True)):
         hparams = _numbers("", described.hparams, s) | coordinates
-        known = {name: float(each[s]) for name, each in best.items() if each is not None and np.isfinite(each[s])}
+        known = {name: float(each[s]) for name, each in attainable.items() if each is not None and np.isfinite(each[s])}
         config = static | known | _numbers("env.", described.env_params, s) | hparams
         if by == "setting":
             runs.append(Run(label or name, coordinates, None, hparams, config | {"seeds": len(described.seeds)}))

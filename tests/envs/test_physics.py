@@ -6,6 +6,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -308,7 +309,7 @@ class TestPlayground:
         pytest.importorskip("mujoco_playground")
 
     @pytest.fixture
-    def robots(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    def robots(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         """A folder in place of mujoco_menagerie, which is downloaded, with a tetrahedron for every mesh of Go1.
 
         The meshes are for drawing: masses, inertias and the shapes that touch are in the files of Playground.
@@ -320,7 +321,9 @@ class TestPlayground:
                 (tmp_path / mesh).parent.mkdir(parents=True, exist_ok=True)
                 (tmp_path / mesh).write_bytes(tetrahedron())
         monkeypatch.setattr(module, "MENAGERIE_PATH", epath.Path(tmp_path))
-        return tmp_path
+        playground._inner.cache_clear()
+        yield
+        playground._inner.cache_clear()
 
     @pytest.mark.parametrize("name", ["CartpoleBalance", "PointMass"])
     def test_it_keeps_the_laws(self, name: str):
@@ -331,7 +334,8 @@ class TestPlayground:
         task = registry.load("PendulumSwingup", config_overrides={"impl": "jax"})
         assert_equal_rollouts(envs.make("playground/PendulumSwingup"), task, key, 1e-4)
 
-    def test_the_critic_of_a_real_robot_sees_its_privileged_state(self, robots: Path, tmp_path: Path):
+    @pytest.mark.usefixtures("robots")
+    def test_the_critic_of_a_real_robot_sees_its_privileged_state(self, tmp_path: Path):
         env = envs.make("playground/Go1JoystickFlatTerrain", episode_length=20)
         config = jaxrl.PPOConfig(num_envs=4, num_steps=8, num_epochs=1, num_minibatches=1, hidden=(8,))
         sentence = (
@@ -359,8 +363,10 @@ class TestPlayground:
             raise subprocess.CalledProcessError(128, ["git", "clone"])
 
         monkeypatch.setattr(module, "_clone_with_progress", fail)
+        playground._inner.cache_clear()
+        assert envs.make("playground/PointMass", episode_length=21).default_params.max_steps_in_episode == 21
         with pytest.raises(ImportError, match=r"Go1JoystickFlatTerrain takes the robots of mujoco_menagerie, .* 128"):
-            envs.make("playground/Go1JoystickFlatTerrain", episode_length=21)
+            envs.make("playground/Go1JoystickFlatTerrain", episode_length=20)
 
     def test_the_configuration_is_static(self):
         env: Any = envs.make("playground/PendulumSwingup", ctrl_dt=0.04)

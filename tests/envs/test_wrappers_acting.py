@@ -1,5 +1,6 @@
 """Wrappers of actions: repeated, sticky, delayed and discrete actions."""
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,16 +61,20 @@ def test_repeating_stops_at_the_time_limit_which_never_terminates() -> None:
 @pytest.mark.parametrize(
     ("limit", "sentence"),
     [
-        (50.5, r"^env\.inner\.max_steps_in_episode must be a whole number, got 50\.5$"),
-        (0, r"^env\.inner\.max_steps_in_episode must be at least 1, got 0$"),
-        (np.array([200, -3]), r"^env\.inner\.max_steps_in_episode must be at least 1, got -3$"),
+        (50.5, "must be a whole number, got 50.5"),
+        (0, "must be at least 1, got 0"),
+        (np.array([200, -3]), "must be at least 1, got -3"),
     ],
 )
 def test_the_inner_time_limit_of_a_repetition_is_checked(limit: Any, sentence: str) -> None:
     env = wrappers.action_repeat(envs.make("pendulum"), 4)
-    params = env.default_params
+    sentence = rf"^inner\.max_steps_in_episode of action_repeat\(pendulum\) {re.escape(sentence)}$"
+    params = env.default_params.replace(inner=env.default_params.inner.replace(max_steps_in_episode=limit))
     with pytest.raises(ValueError, match=sentence):
-        env.checked_params(params.replace(inner=params.inner.replace(max_steps_in_episode=limit)))
+        env.checked_params(params)
+    outer = wrappers.sticky_actions(env, 0.5)
+    with pytest.raises(ValueError, match=sentence):
+        outer.checked_params(outer.default_params.replace(inner=params.replace(max_steps_in_episode=50)))
 
 
 def test_action_repeat_sums_rewards_over_the_active_steps_of_each_agent() -> None:

@@ -13,7 +13,7 @@ import jaxrl
 from envs.control.cartpole import CartPole
 from envs.probes import ConstantReward
 from envs.rendering import Scene
-from envs.wrappers import randomise, time_limit
+from envs.wrappers import Wrapper, randomise, sticky_actions, time_limit
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,41 @@ def test_a_subclass_is_drawn_like_its_base_class() -> None:
 
 
 def test_a_film_shows_the_values_that_each_episode_has_drawn() -> None:
+    """Also those of a wrapper inside, and in any order of the episodes."""
     plain = CartPole()
-    env = randomise(time_limit(plain, 9), {"length": jaxrl.Uniform(0.2, 1.0)})
+    inner = sticky_actions(randomise(time_limit(plain, 9), {"length": jaxrl.Uniform(0.2, 1.0)}), 0.0)
+    env = randomise(inner, {"probability": jaxrl.Uniform(0.1, 0.9)})
     scene = Scene(env, env.default_params)
     states = [env.reset_env(jax.random.key(seed), env.default_params)[1] for seed in (0, 1)]
-    lengths = [float(state.drawn["length"]) for state in states]
+    lengths = [float(state.inner.inner.drawn["length"]) for state in states]
     assert abs(lengths[0] - lengths[1]) > 0.1
-    below = 60  # rows with the step and the values
-    for state, length in [*zip(states, lengths, strict=True), (states[0], lengths[0])]:
+    beside = 250  # columns with the step and the values
+    for at in (0, 1, 0):
+        state, length = states[at], lengths[at]
         picture = scene.frame(state)
-        alone = Scene(plain, replace(plain.default_params, length=length)).frame(state.inner)
-        np.testing.assert_array_equal(picture[below:], alone[below:])
-        assert not np.array_equal(picture[:below], alone[:below])
+        probability = float(state.drawn["probability"])
+        assert scene._text.get_text() == f"step 0\nprobability {probability:.4g}\nlength {length:.4g}"
+        alone = Scene(plain, replace(plain.default_params, length=length)).frame(state.inner.inner.inner)
+        np.testing.assert_array_equal(picture[:, beside:], alone[:, beside:])
+
+
+@dataclass(frozen=True)
+class Alternating(Wrapper):
+    """Short poles in the first half of an episode, without a wrapper of this package."""
+
+    def episode_params(self, state: Any, params: Any) -> Any:
+        return params.replace(length=np.where(state.time < 5, 0.25, 0.5))
+
+
+def test_a_film_shows_the_parameters_of_another_wrapper() -> None:
+    plain = CartPole()
+    env = Alternating(plain)
+    scene = Scene(env, env.default_params)
+    state = env.reset_env(jax.random.key(0), env.default_params)[1]
+    for time, length in ((0, 0.25), (5, 0.5), (0, 0.25)):
+        state = replace(state, time=np.int32(time))
+        expected = Scene(plain, replace(plain.default_params, length=length)).frame(state)
+        np.testing.assert_array_equal(scene.frame(state), expected)
 
 
 @dataclass(frozen=True)

@@ -105,10 +105,18 @@ def test_an_environment_that_fails_there_does_not_prevent_saving(tmp_path):
         def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> float:
             raise ZeroDivisionError("no optimum today")
 
-    with pytest.warns(RuntimeWarning, match=r"the (optimum|bound) of .* is left out: .*no optimum today"):
+    with pytest.warns(RuntimeWarning, match=r"the optimum of .* is left out: .*no optimum today"):
         result_of(Broken()).save(tmp_path / "run")
-    with pytest.warns(RuntimeWarning, match="no optimum today"):
+    with pytest.warns(RuntimeWarning, match="the optimum of .*no optimum today"):
         assert result_of(Broken()).table().columns[-1] == "seeds"
+
+    class Bounded(Broken):
+        def bound(self, params: Any = None, discount: Any = None) -> float:
+            return 3.0
+
+    with pytest.warns(RuntimeWarning, match="the optimum of .*no optimum today"):
+        assert result_of(Bounded()).table().columns[-1] == "bound"
+
     assert load_metrics(tmp_path / "run").values("return").shape == (1, SEEDS, len(STEPS))
 
 
@@ -219,6 +227,12 @@ def test_a_bound_stands_where_no_optimum_is_known():
     assert sorted(text.get_text() for text in ax.texts) == ["bound 3", "optimum 2"]
 
 
+def test_bounds_of_actions_are_no_bounds_of_returns():
+    env = envs.wrappers.bound_actions(envs.make("pendulum"), 1.0)
+    for wrapped in (env, envs.wrappers.time_limit(env, 50)):
+        assert result_of(wrapped).table().columns[-1] == "seeds"
+
+
 def heights(ax: Any) -> list[float]:
     """Heights of the lines over the whole width."""
     lines = [each.get_segments()[0] for each in ax.collections if hasattr(each, "get_segments")]
@@ -248,3 +262,18 @@ def test_a_picture_with_many_optima_has_no_line(result):
     result_of(env, 5, env_params=params).plot(ax=(many := Figure().subplots()))
     result_of(envs.make("pendulum")).plot(ax=(unknown := Figure().subplots()))
     assert not heights(many) and not heights(unknown) and not many.texts and not unknown.texts
+
+
+def test_a_bound_hides_no_line_of_four_optima():
+    class Five(CountedKelly):
+        def optimum(self, params: Any = None, discount: Any = None, kind: Any = "precommitted") -> Any:
+            return None if params.num_steps == 5 else float(params.num_steps)
+
+        def bound(self, params: Any = None, discount: Any = None) -> float:
+            return 5.0
+
+    env = Five()
+    params = jax.tree.map(lambda leaf: np.repeat(leaf, 5), env.default_params)
+    params = dataclasses.replace(params, num_steps=np.arange(1, 6))
+    result_of(env, 5, env_params=params).plot(ax=(ax := Figure().subplots()))
+    assert sorted(heights(ax)) == [1.0, 2.0, 3.0, 4.0, 5.0]

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -20,8 +21,9 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.shards import shard_and_directory, shard_of_allocation
 from jaxrl.results.dataset import ResultError
 from jaxrl.results.result import Result
+from jaxrl.runtime import merging
 from jaxrl.runtime.call import assembled, shard_of, split
-from jaxrl.runtime.merging import _spans
+from jaxrl.runtime.merging import _in_any, _spans
 from jaxrl.runtime.runs import Runs
 
 RUN: Any = {"seeds": [3, 5, 9], "env_steps": 64, "evals": 2, "eval_episodes": 4, "progress": False, "block": 2}
@@ -331,6 +333,17 @@ def test_auto_takes_the_number_of_shards_that_kubernetes_has_no_variable_for(mon
     for wrong in ("auto/", "auto/x", "auto/0", "auto/1/2"):
         with pytest.raises(ValueError, match=f"--shard takes I/N, auto, or auto/N with the number N .*, got {wrong}"):
             shard_and_directory(wrong, "runs/x")
+
+
+def test_optima_and_bounds_of_any_shard_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three settings one has an optimum and another a bound, in shards of settings and of seeds."""
+    known = {"a": [np.nan, 2.0], "b": None, "c": [np.nan]}
+    monkeypatch.setattr(merging, "known_values", lambda result, metric, kind: known[result])
+    parts: list[Any] = [SimpleNamespace(shape=(3, 2), settings=np.array(places)) for places in ([0, 1], [0, 1], [2])]
+    results: list[Any] = ["a", "b", "c"]
+    np.testing.assert_array_equal(_in_any(parts, results, "return", "optima"), [np.nan, 2.0, np.nan])
+    known["b"] = [1.0, np.nan]
+    np.testing.assert_array_equal(_in_any(parts, results, "return", "optima"), [1.0, 2.0, np.nan])
 
 
 def test_a_shard_is_written_beside_the_whole() -> None:

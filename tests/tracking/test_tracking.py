@@ -116,6 +116,9 @@ def test_the_optimum_of_a_run_is_part_of_its_configuration():
         assert run.config["optimum.discounted_return"] == pytest.approx(best, rel=2e-6)
         assert "optimum.return" not in run.hparams
     assert not any(name.startswith(("optimum", "bound")) for name in tracked(a_call(), "seed").runs[0].config)
+
+
+def test_a_bound_is_part_of_the_configuration_where_no_optimum_is_known():
     bounded = jaxrl.ppo(envs.make("memory/concentration"), CONFIG)
     call = training_call(bounded, None, seeds=[0], points=np.array([2]), eval_episodes=1)
     (run,) = tracked(call, "setting").runs

@@ -13,7 +13,7 @@ from envs.arguments import check_choice
 from envs.errors import UserValueError
 from jaxrl.results.dataset import RUN_DIMS, main_metric, range_of, unmeasured
 from jaxrl.results.format import short
-from jaxrl.results.optima import NAMES, known_values
+from jaxrl.results.optima import NAME_OF_KIND, known_values
 from jaxrl.results.plotting.sensitivity import draw_sensitivity
 from jaxrl.results.plotting.style import (
     axes,
@@ -44,7 +44,7 @@ UNITS = {
     "entropy": "entropy (nats)",
     "approx_kl": "approximate KL divergence (nats)",
 }
-MOST_OPTIMA = 4  # lines at optima in one picture
+MOST_OPTIMA = 4  # lines at optima in one picture, and at bounds
 
 __all__ = ["learning_curves", "performance_profiles"]
 
@@ -63,9 +63,9 @@ def learning_curves(
 ) -> matplotlib.axes.Axes:
     """The interquartile mean over seeds against environment steps, with a bootstrap band.
 
-    Calls on the same axes add lines in further colours, with a legend. A thin dashed line marks the optimum of a
-    return, or an upper bound on it, where that of a `Result` is known, as in `Result.table`; more than four different
-    ones are left out.
+    Calls on the same axes add lines in further colours, with a legend. Thin dashed lines mark
+    the optimum of a return of a `Result`, or its bound, where they are known, as in `Result.table`; more than four
+    different optima, or bounds, are left out.
 
     Args:
       result: `Result`, or a Dataset with the dims `(..., "seed", "env_step")`, such as several results that
@@ -302,16 +302,12 @@ def _line(
 
 
 def _optima(ax: matplotlib.axes.Axes, result: Labelled, metric: str) -> None:
-    """A line at each known optimum or bound of a result's settings, unless there are more than can be read."""
-    every = {name: known_values(result, metric, kind) for kind, name in NAMES.items()}
-    labels = {
-        f"{name} {value:.5g}": value
-        for name, values in every.items()
-        if values is not None
-        for value in values[np.isfinite(values)]
-    }
-    for label, value in labels.items() if len(labels) <= MOST_OPTIMA else ():
-        reference_line(ax, value, label)
+    """A line at each known optimum and each bound of a result's settings, unless there are too many of either."""
+    for kind, name in NAME_OF_KIND.items():
+        values = known_values(result, metric, kind)
+        labels = {} if values is None else {f"{name} {value:.5g}": value for value in values[np.isfinite(values)]}
+        for label, value in labels.items() if len(labels) <= MOST_OPTIMA else ():
+            reference_line(ax, value, label)
 
 
 def _scale_steps(ax: matplotlib.axes.Axes, env_steps: np.ndarray, lines_before: int) -> None:
