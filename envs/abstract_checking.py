@@ -160,6 +160,8 @@ def _check_shapes(env: base.Environment, params: Params) -> tuple[int, ...]:
                 )
     _check_mask(env.action_space(params), mask, batch)
     _check_privileged(facts[0], facts[1], batch)
+    if (privileged := env.privileged_space(params)) is not None:
+        _require_like_space("privileged(...)", privileged, facts[0], batch)
     for name in ("active", "agent_terminated"):
         if name in info:
             _require_type(f'info["{name}"]', info[name], batch, jnp.bool_)
@@ -196,10 +198,10 @@ def _require_like_space(what: str, space: spaces.Space, obs: Observation, agents
     elif isinstance(space, spaces.Discrete | spaces.Box):
         box: Any = space
         shape = (*agents, *box.shape)
-        if obs.shape != shape or obs.dtype != box.dtype:
+        if not isinstance(obs, jax.ShapeDtypeStruct) or obs.shape != shape or obs.dtype != box.dtype:
             several = " for each agent, whose axes come first" if agents else ""
             fail(
-                f"observation law: {what} is {obs.dtype.name}{list(obs.shape)}; it must be "
+                f"observation law: {what} is {described(obs)}; it must be "
                 f"{jnp.dtype(box.dtype).name}{list(box.shape)} as in its space{several}."
             )
 

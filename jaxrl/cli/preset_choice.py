@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -215,10 +216,16 @@ def start_of(name: str, environment: str, args: Sequence[str]) -> Start:
     else:
         preset = None if no_preset else presets.find(name, environment)
     static = static_fields(args)
-    if preset is None:
-        algo = algorithms.make(name, envs.make(environment, **static))
-    else:
-        algo = preset.on(**static) if preset.algorithm == name else preset.of(name, **static)
+    with warnings.catch_warnings():
+        if any(option_words(args, f"config.{field}") is not None for field in ("actor_sees", "critic_sees")):
+            warnings.filterwarnings("ignore", "on .* the (actor|critic) sees ", RuntimeWarning)  # in place of these
+        if preset is None:
+            algo = algorithms.make(name, envs.make(environment, **static))
+        else:
+            algo = preset.on(**static) if preset.algorithm == name else preset.of(name, **static)
+    for field in getattr(type(algo.config), "elsewhere", {}):
+        if field not in vars(algo.config) and option_words(args, f"config.{field}") is not None:
+            type(algo.config)(**{field: None})  # raises the error that states which algorithms have it
     algo = _randomised(algo, option_words(args, "randomise"))
     start = Start(name, environment, algo, preset, static)
     refuse_gamma(args, start.hparams)

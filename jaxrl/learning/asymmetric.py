@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from envs.base import Environment
+from envs.base import Environment, spaces
 from envs.choices import Choices, encoded, with_choices
 from envs.errors import UserTypeError, UserValueError
 from envs.wrappers import asymmetric
@@ -96,9 +96,15 @@ def critic_shapes(env: Environment, view: View, agents: tuple[int, ...]) -> Any:
         return global_observation_shapes(env, state, agents)
     facts: Any = jax.eval_shape(env.privileged, state, params)
     if not jax.tree.leaves(facts):
+        space = env.observation_space(params)
+        hint = (
+            "; an entry of this name is ('privileged',)"
+            if isinstance(space, spaces.Dict) and "privileged" in space.spaces
+            else "; envs.wrappers.randomise(env, ...) adds one, which returns the drawn values"
+        )
         raise UserValueError(
             f"critic_sees='privileged' takes an environment with a method privileged(state, params), which {env.name} "
-            "does not have; an entry of this name is ('privileged',)"
+            f"does not have{hint}"
         )
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[len(agents) :], leaf.dtype), facts)
     space = env.privileged_space(params)

@@ -199,8 +199,11 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     known = options_of(takes)
     for name in options:
         if name not in known:
-            hint = near(name, [*known, *(parameter for parameter in inspect.signature(call).parameters)])
-            raise UserTypeError(f"{call.__name__} takes the options {', '.join(known)}, got {name}{hint}")
+            arguments = [name for name in inspect.signature(call).parameters if name not in ("args", "options")]
+            hint = near(name, [*known, *arguments])
+            raise UserTypeError(
+                f"{call.__name__} takes {', '.join(arguments)}, and the options {', '.join(known)}, got {name}{hint}"
+            )
     every = Options(options)
     if every.out is not None and not isinstance(every.out, str | Path):
         raise UserTypeError(f"out takes a directory, such as 'runs/x', got {every.out!r}")

@@ -38,7 +38,10 @@ def choose_setting(settings: Sequence[Mapping[str, Any]], coords: Mapping[str, A
         left = {path: values_of([settings[s] for s in matching], path) for path in paths}
         options = [f"{path} of {listed(values)}" for path, values in left.items() if len(values) > 1]
         which = "; ".join(options) or "among equal ones"
-        raise UserValueError(f"{len(matching)} settings have {_named(coords)}; choose {which}.")
+        several = (
+            f"{len(matching)} settings have {_named(coords)}" if coords else f"{whose} has {len(matching)} settings"
+        )
+        raise UserValueError(f"{several}; choose {which}.")
     return matching[0]
 
 
@@ -78,4 +81,4 @@ def labels_meant(labels: Sequence[Any], requested: Any) -> list[Any]:
 
 
 def _named(coords: Mapping[str, Any]) -> str:
-    return ", ".join(f"{path}={value}" for path, value in coords.items()) or "no coordinates given"
+    return ", ".join(f"{path}={value}" for path, value in coords.items())

@@ -600,7 +600,8 @@ ERRORS: dict[str, tuple[Any, str]] = {
     ),
     "nothing privileged": (
         lambda: jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(critic_sees="privileged")),
-        r"^critic_sees='privileged' takes an environment with a method privileged\(state, params\), which cartpole",
+        r"^critic_sees='privileged' takes an environment with a method privileged\(state, params\), which cartpole "
+        r"does not have; envs\.wrappers\.randomise\(env, \.\.\.\) adds one, which returns the drawn values$",
     ),
     "no critic": (
         lambda: jaxrl.DQNConfig(critic_sees="privileged_state"),  # pyright: ignore[reportCallIssue]

@@ -1,11 +1,13 @@
-"""The flags that are made from the options of a call."""
+"""The flags that are made from the options of a call, and the settings that options start from."""
 
+import warnings
 from types import SimpleNamespace
 
 import pytest
 
 from jaxrl.cli.options import run_flags, run_options
 from jaxrl.cli.parsing import option_words
+from jaxrl.cli.preset_choice import start_of
 from jaxrl.runtime.options import BanditOptions, PlanOptions, RunOptions, SearchOptions, options_of
 
 ELSEWHERE = {"on_chunk", "trackers", "progress"}  # no flag, --track, --no-progress
@@ -57,3 +59,16 @@ def test_words_of_an_option_are_those_of_its_last_occurrence(args: str, words: l
 
 def test_options_are_found_in_both_spellings() -> None:
     assert option_words(["--no_preset"], "no_preset") == option_words(["--no-preset"], "no_preset") == []
+
+
+def test_a_field_of_other_algorithms_is_refused_as_in_python() -> None:
+    with pytest.raises(TypeError, match=r"^DQNConfig has no field 'critic_sees'; ppo, sac, td3 and"):
+        start_of("dqn", "cartpole", ["--config.critic-sees", "all"])
+
+
+def test_nothing_is_said_of_a_default_that_the_options_replace() -> None:
+    with pytest.warns(RuntimeWarning, match="^on beacon the actor sees 'state' of the observations"):
+        start_of("td3", "beacon_task:Beacon", [])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        start_of("td3", "beacon_task:Beacon", ["--config.actor-sees", "all"])

@@ -298,7 +298,11 @@ ERRORS: dict[str, tuple[Any, str]] = {
     "a number": ({"length": 0.5}, r"^length of randomise takes a distribution with a method sample\(key\), such as"),
     "a range that leaves that of the parameter": (
         {"length": jaxrl.Uniform(0.0, 1.0)},
-        r"^env\.length must be above 0 and finite, got 0\.0$",
+        r"^randomise takes values of length that cartpole accepts: env\.length must be above 0 and finite, got 0\.0$",
+    ),
+    "one value of a thousand": (
+        {"length": jaxrl.Choice([0.5] * 999 + [-1.0])},
+        r"^randomise takes values of length that cartpole accepts: env\.length must be above 0 and finite, got -1\.0$",
     ),
     "a limit": ({"max_steps_in_episode": jaxrl.Choice([10, 20])}, r"^randomise takes parameters of cartpole, got 'max"),
     "an array": (

@@ -299,7 +299,7 @@ def test_names_of_algorithms_take_presets_on_every_task(monkeypatch):
         ((ALGO, ALGO), {"baseline": "paraboloid"}, ValueError, "^baseline is 'paraboloid'; did you mean"),
         ((ALGO, ALGO), {"normalise": {"Echo": (0, 1)}}, TypeError, "^normalise has no effect with until='decided'"),
         ((ALGO, ALGO), {"until": "sure"}, ValueError, "^until must be|^until takes"),
-        ((ALGO, ALGO), {"resume": True}, TypeError, "^compare takes the options .*, got resume"),
+        ((ALGO, ALGO), {"resume": True}, TypeError, "^compare takes .*, and the options .*, got resume"),
         ((ALGO, (ALGO, jaxrl.grid(ALGO.hparams, {"x": [0.0, 1.0]}))), {}, TypeError, "^compare takes hyper-parameters"),
         (({"one": [ALGO, ALGO], "two": [ALGO]},), {}, ValueError, "^one is on one task twice"),
         ((ALGO, jaxrl.preset("ppo", "cartpole")), {}, ValueError, "^the algorithms must be on the same tasks: "),

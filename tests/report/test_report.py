@@ -738,7 +738,7 @@ def test_the_page_shows_a_known_optimum_and_the_gap(browser, tmp_path):
     heads = [heading.text for heading in find(browser, "#table thead th")]
     at, row = heads.index("Optimum"), known.table().to_pandas().iloc[0]
     assert heads[at + 1] == "Gap"
-    assert "the gap is the optimum less the IQM" in browser.find_element("id", "table-help").text
+    assert "The gap is the optimum less the IQM" in browser.find_element("id", "table-help").text
     first, second, third = cells(browser)
     assert first[at] == "8.25" and second[at : at + 2] == ["\N{EN DASH}"] * 2
     assert third[at : at + 2] == ["\N{LESS-THAN OR EQUAL TO} 1", "\N{EN DASH}"]

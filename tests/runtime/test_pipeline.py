@@ -223,10 +223,14 @@ def test_omitted_options_have_their_defaults():
 @pytest.mark.parametrize(
     ("call", "wrong", "sentence"),
     [
-        (jaxrl.train, {"seed": 3}, r"^train takes the options block, .*, got seed; did you mean 'seeds'\?$"),
-        (jaxrl.train, {"worker": 3}, r"^train takes the options .*shard_environments, got worker$"),
-        (jaxrl.search, {"trackers": ()}, r"^search takes the options block, devices, memory, precision, out, progress"),
-        (jaxrl.plan, {"resume": True}, r"^plan takes the options block, devices, memory, precision, shard, .*"),
+        (jaxrl.train, {"seed": 3}, r"^train takes .*, and the options block, .*, got seed; did you mean 'seeds'\?$"),
+        (jaxrl.train, {"worker": 3}, r"^train takes .*, and the options .*shard_environments, got worker$"),
+        (
+            jaxrl.search,
+            {"trackers": ()},
+            r"^search takes .*, and the options block, devices, memory, precision, out, progress",
+        ),
+        (jaxrl.plan, {"resume": True}, r"^plan takes .*, and the options block, devices, memory, precision, shard, .*"),
         (jaxrl.population_based_training, {"shard": "0/2"}, r"^population_based_training takes .*, got shard"),
         (jaxrl.train, {"out": 3}, r"^out takes a directory, such as 'runs/x', got 3$"),
     ],

@@ -121,7 +121,7 @@ def test_index_finds_settings_by_any_form_of_a_discount():
     [
         ({"lr": 1.0, "discount": 0.98}, "lr is '1.0'; this sweep has 0.0003, 0.001."),
         ({"lr": 1e-3}, "3 settings have lr=0.001; choose discount of exp:gamma=0.98, beta:"),
-        ({}, "6 settings have no coordinates given; choose lr of 0.0003, 0.001; discount of"),
+        ({}, "has 6 settings; choose lr of 0.0003, 0.001; discount of"),
         ({"gamma": 0.9}, "gamma is not a coordinate; this sweep has the coordinates lr, discount."),
     ],
 )

@@ -454,7 +454,7 @@ MESSAGES: list[tuple[dict[str, Any], str]] = [
     ({"strategy": "open-se"}, "There is no evolution strategy 'open-se'"),
     ({"strategy": "sep-cma-es", "lr": 0.5}, "^lr has no effect with strategy='sep-cma-es'; leave it out$"),
     ({"strategy": "snes", "shaping": "raw"}, "^shaping='raw' has no effect with strategy='snes'"),
-    ({"seed": 3}, "^meta takes the options .*, got seed"),
+    ({"seed": 3}, "^meta takes .*, and the options .*, got seed"),
 ]
 
 
