@@ -31,6 +31,10 @@ PARAMETERS = {"cartpole": ("length", "masspole"), "pendulum": ("length", "mass")
 ALGORITHMS = ("ppo", "sac")
 USUAL, DRAWN, SEEN = "usual", "drawn", "drawn, seen by the critic"
 WHERE = ("usual", "inside", "outside")
+# Values are in the tens and units of a GRU at most 1, hence a layer after it; and batches of 16 windows of 16 steps.
+WITH_MEMORY: dict[tuple[str, str], dict[str, Any]] = {
+    ("sac", "cartpole"): {"memory_hidden": (64,), "batch_size": 256, "num_updates": 16}
+}
 
 __all__ = ["STUDY", "Learner", "Settings", "agent", "critics", "learners", "returns_by_place", "table"]
 
@@ -146,9 +150,11 @@ def run(settings: Settings, study: StudyRun) -> None:
 
 
 def agent(task: str, learner: Learner, settings: Settings) -> Algorithm:
-    """The preset of an algorithm on a task, with a memory and drawn parameters as a learner has them."""
+    """The preset of an algorithm on a task, with a memory, for which some fields change, and drawn parameters."""
     preset = jaxrl.preset(learner.algorithm, task)
-    fields: dict[str, Any] = {} if learner.memory == "none" else {"memory": learner.memory}
+    fields: dict[str, Any] = {}
+    if learner.memory != "none":
+        fields = {"memory": learner.memory, **WITH_MEMORY.get((learner.algorithm, task), {})}
     if learner.trained == SEEN:
         fields["critic_sees"] = "privileged"
     preset = preset._replace(config=dataclasses.replace(preset.config, **fields))

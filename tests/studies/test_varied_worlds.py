@@ -56,6 +56,9 @@ def test_learners_differ_in_one_thing() -> None:
     assert usual.hparams == drawn.hparams == seen.hparams
     for algorithm in ("ppo", "sac"):
         assert agent("cartpole", Learner(algorithm, "gru", USUAL), Settings()).config.memory == "gru"
+    changed = {"memory": "gru", "memory_hidden": (64,), "batch_size": 256, "num_updates": 16}
+    without, remembering = (agent("cartpole", Learner("sac", name, DRAWN), settings) for name in ("none", "gru"))
+    assert remembering.config == dataclasses.replace(without.config, **changed)
 
 
 def test_returns_are_split_into_places() -> None:
