@@ -58,7 +58,7 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Interval of the median with a confidence of at least 95 %, whatever the distribution; None below 6 values.
+    """Interval of at least 95 % of the median of independent values of one distribution; None below 6 values.
 
     Its ends are the k-th least and the k-th largest value, for the largest k at which at most 2.5 % of a binomial
     distribution with a probability of 1/2 lie below k.

@@ -129,7 +129,7 @@ def _check_shapes(env: base.Environment, params: Params) -> tuple[int, ...]:
         _check_space(f"observation_space of {type(env).__name__}", env.observation_space(params))
         reset = jax.eval_shape(reset_pair, key, params)
         agents = base.agent_axes(env.observation_space(params), reset[0])
-        _require_like_space("a reset's observation", env.observation_space(params), reset[0], agents)
+        _require_like_space("observation law: a reset's observation", env.observation_space(params), reset[0], agents)
         action = jax.eval_shape(lambda key: sample(env.action_space(params), key, agents), key)
         stepped = jax.eval_shape(step, key, reset[1], action, params)
         cut = jax.eval_shape(env.is_truncated, reset[1], params)
@@ -161,7 +161,8 @@ def _check_shapes(env: base.Environment, params: Params) -> tuple[int, ...]:
     _check_mask(env.action_space(params), mask, batch)
     _check_privileged(facts[0], facts[1], batch)
     if (privileged := env.privileged_space(params)) is not None:
-        _require_like_space("privileged(...)", privileged, facts[0], batch)
+        _check_space(f"privileged_space of {type(env).__name__}", privileged)
+        _require_like_space("privileged law: privileged(...)", privileged, facts[0], batch)
     for name in ("active", "agent_terminated"):
         if name in info:
             _require_type(f'info["{name}"]', info[name], batch, jnp.bool_)
@@ -184,15 +185,15 @@ def _check_shapes(env: base.Environment, params: Params) -> tuple[int, ...]:
 
 
 def _require_like_space(what: str, space: spaces.Space, obs: Observation, agents: tuple[int, ...]) -> None:
-    """Reject an observation whose shape or type is not that of its space, with the agents' leading axes."""
+    """Reject observations or facts whose shape or type is not that of their space, with the agents' leading axes."""
     if isinstance(space, spaces.Dict):
         if not isinstance(obs, dict) or set(obs) != set(space.spaces):
-            fail(f"observation law: {what} is not a dictionary with the keys {sorted(space.spaces)} of its space.")
+            fail(f"{what} is not a dictionary with the keys {sorted(space.spaces)} of its space.")
         for name, part in space.spaces.items():
             _require_like_space(f"{what} at {name!r}", part, obs[name], agents)
     elif isinstance(space, spaces.Tuple):
         if not isinstance(obs, tuple) or len(obs) != len(space.spaces):
-            fail(f"observation law: {what} is not a tuple of the {len(space.spaces)} parts of its space.")
+            fail(f"{what} is not a tuple of the {len(space.spaces)} parts of its space.")
         for index, part in enumerate(space.spaces):
             _require_like_space(f"{what} at {index}", part, obs[index], agents)
     elif isinstance(space, spaces.Discrete | spaces.Box):
@@ -201,7 +202,7 @@ def _require_like_space(what: str, space: spaces.Space, obs: Observation, agents
         if not isinstance(obs, jax.ShapeDtypeStruct) or obs.shape != shape or obs.dtype != box.dtype:
             several = " for each agent, whose axes come first" if agents else ""
             fail(
-                f"observation law: {what} is {described(obs)}; it must be "
+                f"{what} is {described(obs)}; it must be "
                 f"{jnp.dtype(box.dtype).name}{list(box.shape)} as in its space{several}."
             )
 

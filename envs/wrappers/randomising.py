@@ -61,7 +61,7 @@ def randomise(
       TypeError: `env` is not an environment, `parameters` is neither a mapping nor a function, or a distribution has no
         method `sample`.
       ValueError: `env` has no such parameter, or refuses a value: a bound of a distribution with `low` and `high`, one
-        of the `values` of a `jaxrl.Choice`, or one of 256 draws.
+        of a distribution with `values`, a tuple, or one of 256 draws.
     """
     named = isinstance(parameters, Mapping) and all(isinstance(name, str) for name in parameters)
     if not named and not callable(parameters):
@@ -153,11 +153,10 @@ class Randomise(ParamsWrapper):
         draws = {name: np.asarray(values) for name, values in drawn.items()}
         self._check_values(draws)
         for name, distribution in self.parameters if isinstance(self.parameters, tuple) else ():
-            values = getattr(distribution, "values", None)  # which few draws need not contain
-            if not isinstance(values, tuple):
-                values = tuple(getattr(distribution, end, None) for end in ("low", "high"))
-            if None not in values:
-                self._check_values({name: np.asarray(values, np.float32)})
+            ends = tuple(getattr(distribution, end, None) for end in ("low", "high"))
+            values = getattr(distribution, "values", ends)  # which few draws need not contain
+            if isinstance(values, tuple) and values and all(isinstance(value, int | float) for value in values):
+                self._check_values({name: np.asarray(values)})
 
     def _check_values(self, draws: Mapping[str, np.ndarray]) -> None:
         """Reject values `[count]` that are no values of a parameter, or that change a space."""
@@ -172,7 +171,7 @@ class Randomise(ParamsWrapper):
                 )
         try:
             self.inner.check_params(_replaced(params, draws))
-        except UserValueError as error:
+        except ValueError as error:
             names = " and ".join(draws)
             raise UserValueError(
                 f"randomise takes values of {names} that {self.inner.name} accepts: {error}"

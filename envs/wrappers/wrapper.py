@@ -65,8 +65,8 @@ class Wrapper(base.Environment):
     """An environment around another one, which it leaves unchanged by default; a subclass overrides some methods.
 
     A subclass whose parameters or states contain more than those of the inner environment defines
-    `inner_params` and `inner_state`, which return the latter. One that changes parameters of the inner environment in
-    some episodes defines `episode_params`; films then show them.
+    `inner_params` and `inner_state`, which return the latter. One that changes parameters of the inner environment for
+    an episode defines `episode_params`, which films show too, and a `reset_env` with the same parameters.
 
     Attributes:
       inner: Inner environment.

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tyro
 
 import envs
+from envs.wrappers.asymmetric import seen_from
 from jaxrl.algorithms import registry as algorithms
 from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.dataclass_options import config_of, hparam_leaves, option, refuse_gamma, split, static_fields
@@ -81,7 +82,7 @@ class Start(NamedTuple):
         Raises:
           CommandError: A hyper-parameter of the options has no effect under this configuration.
         """
-        algo = algorithms.make(self.name, self.algo.env, config_of(options, self.algo.config, args))
+        algo = algorithms.make(self.name, seen_from(self.algo.env), config_of(options, self.algo.config, args))
         fixed, several = split("hparams", options.hparams, self.hparams)
         for path in {**fixed, **several}:
             if getattr(algo.hparams, path) is None:
@@ -216,17 +217,16 @@ def start_of(name: str, environment: str, args: Sequence[str]) -> Start:
     else:
         preset = None if no_preset else presets.find(name, environment)
     static = static_fields(args)
-    with warnings.catch_warnings():
-        if any(option_words(args, f"config.{field}") is not None for field in ("actor_sees", "critic_sees")):
-            warnings.filterwarnings("ignore", "on .* the (actor|critic) sees ", RuntimeWarning)  # in place of these
+    with warnings.catch_warnings():  # of a configuration that the options may change: `configured` warns of theirs
+        warnings.filterwarnings("ignore", "(on .* )?the (actor|critic) sees ", RuntimeWarning)
         if preset is None:
             algo = algorithms.make(name, envs.make(environment, **static))
         else:
             algo = preset.on(**static) if preset.algorithm == name else preset.of(name, **static)
+        algo = _randomised(algo, option_words(args, "randomise"))
     for field in getattr(type(algo.config), "elsewhere", {}):
         if field not in vars(algo.config) and option_words(args, f"config.{field}") is not None:
             type(algo.config)(**{field: None})  # raises the error that states which algorithms have it
-    algo = _randomised(algo, option_words(args, "randomise"))
     start = Start(name, environment, algo, preset, static)
     refuse_gamma(args, start.hparams)
     return start

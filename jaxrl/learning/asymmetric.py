@@ -96,12 +96,11 @@ def critic_shapes(env: Environment, view: View, agents: tuple[int, ...]) -> Any:
         return global_observation_shapes(env, state, agents)
     facts: Any = jax.eval_shape(env.privileged, state, params)
     if not jax.tree.leaves(facts):
-        space = env.observation_space(params)
-        hint = (
-            "; an entry of this name is ('privileged',)"
-            if isinstance(space, spaces.Dict) and "privileged" in space.spaces
-            else "; envs.wrappers.randomise(env, ...) adds one, which returns the drawn values"
-        )
+        space = asymmetric.seen_from(env).observation_space(params)
+        names = [name for name in space.spaces if "privileged" in name] if isinstance(space, spaces.Dict) else []
+        listed = " or ".join(f"critic_sees={('privileged',) if name == 'privileged' else name!r}" for name in names)
+        hint = "; envs.wrappers.randomise(env, ...) adds one, which returns the drawn values"
+        hint = f"; {listed} shows that entry of the observations" if names else hint
         raise UserValueError(
             f"critic_sees='privileged' takes an environment with a method privileged(state, params), which {env.name} "
             f"does not have{hint}"

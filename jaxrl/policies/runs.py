@@ -19,7 +19,7 @@ from jaxrl.checks import random_key
 from jaxrl.policies.crowds import adapted, at_end
 from jaxrl.policies.playing import check_fit
 from jaxrl.pytrees import EnvParams, Policy
-from jaxrl.results.dataset import UNKNOWN, ResultError
+from jaxrl.results.dataset import unknown_algorithm
 from jaxrl.results.held_out import HELD_OUT
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -152,8 +152,7 @@ def _of_policy(policy: TrainedPolicy) -> _Trained:
 
 def _of_result(result: Result) -> _Trained:
     if result.algo is None:
-        reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
-        raise ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result in Python.")
+        raise unknown_algorithm(result.metrics)
     description, seeds = result.description(), result.seeds
     env_params = [
         jax.tree.map(lambda leaf, setting=setting: leaf[setting], result.env_params)

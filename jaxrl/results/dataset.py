@@ -33,6 +33,13 @@ class ResultError(UserValueError):
     """Error for a result that is missing or damaged, or that lacks the requested item."""
 
 
+def unknown_algorithm(metrics: xarray.Dataset) -> ResultError:
+    """Error for a result whose algorithm is needed and is not known, with the remedy for the reason."""
+    reason = metrics.attrs.get(UNKNOWN, "the result was made without one")
+    remedy = "" if "--allow" in reason else ": pass algo= to load_result in Python"
+    return ResultError(f"This result's algorithm is unknown ({reason}){remedy}.")
+
+
 def unmeasured(metrics: xarray.Dataset) -> xarray.Dataset:
     """Mask of metrics that no run has before training, such as those of the algorithm: bool, with the metrics' dims."""
     missing = {}

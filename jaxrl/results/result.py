@@ -15,7 +15,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.checks import check_choice
 from jaxrl.pytrees import EnvParams, HParams, Policy
 from jaxrl.results.best import KEPT, Best
-from jaxrl.results.dataset import RUN_DIMS, UNKNOWN, ResultError, main_metric
+from jaxrl.results.dataset import RUN_DIMS, ResultError, main_metric, unknown_algorithm
 from jaxrl.results.description import Description
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.sweeps.choosing import choose_setting, labels_meant, listed, values_of
@@ -233,13 +233,9 @@ class Result:
             )
         return alone
 
-    def _unknown(self) -> ResultError:
-        reason = self.metrics.attrs.get(UNKNOWN, "the result was made without one")
-        return ResultError(f"This result's algorithm is unknown ({reason}): pass algo= to load_result in Python.")
-
     def _best(self) -> Best:
         if self.best is None and self.algo is None:
-            raise self._unknown()
+            raise unknown_algorithm(self.metrics)
         if self.best is None:
             raise ResultError(
                 "this result has no best policies, since its call kept the last ones alone; keep='best' of "
@@ -270,7 +266,7 @@ class Result:
         if kept is not None:
             check_choice("kept", kept, KEPT)
         if self.algo is None:
-            raise self._unknown()
+            raise unknown_algorithm(self.metrics)
         try:
             setting = choose_setting(self.settings, coords, "this result")
         except ValueError as error:

@@ -16,7 +16,7 @@ from jaxrl.discounts.parsing import Discount, Prepared, as_discount, prepare
 from jaxrl.learning.actor import Actor
 from jaxrl.learning.evaluation import evaluate, finite_only
 from jaxrl.pytrees import DiscountLike, EnvParams, Policy
-from jaxrl.results.dataset import EVAL_DISCOUNT, RUN_DIMS, UNKNOWN, ResultError
+from jaxrl.results.dataset import EVAL_DISCOUNT, RUN_DIMS, unknown_algorithm
 from jaxrl.results.result import Result
 from jaxrl.runtime.layout import compile_programs, over_blocks, plan_layout, run_on_devices, shapes_on
 from jaxrl.runtime.programs import cached
@@ -134,11 +134,7 @@ def evaluate_result(result: Result, episodes: int, key: int = 0, *, discount: Di
     single = single_discount(discount)
     algo = result.algo
     if algo is None:
-        reason = result.metrics.attrs.get(UNKNOWN, "the result was made without one")
-        raise ResultError(
-            f"this result's algorithm is unknown ({reason}), so its policies cannot act; pass algo= to load_result in "
-            "Python"
-        )
+        raise unknown_algorithm(result.metrics)
     settings, seeds = result.settings, result.seeds
     runs = (len(settings), len(seeds))
     env_params = result.env_params

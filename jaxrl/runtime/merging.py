@@ -20,7 +20,7 @@ from jaxrl.results.description import attribute
 from jaxrl.results.description import hparams as saved_hparams
 from jaxrl.results.json_values import to_json
 from jaxrl.results.loading import load_result
-from jaxrl.results.optima import DISCOUNTED, NAME_OF_KIND, as_recorded, known_values
+from jaxrl.results.optima import BOUNDS, DISCOUNTED, NAME_OF_KIND, OPTIMA, as_recorded, known_values
 from jaxrl.results.result import Result
 from jaxrl.results.storage import CONFIG, METRICS, POLICIES, claim_directory
 from jaxrl.runtime.call import Part, assembled, split
@@ -239,12 +239,12 @@ def _assembled(shards: Sequence[_Shard], interrupted: bool) -> Result:
     hparams = None if known is None else known[0]
     loaded = {**(first.loaded or {}), **saved} if first.algo is None else None
     if loaded is not None:
-        for kind in NAME_OF_KIND:
-            loaded.pop(kind, None)
-            values = {metric: _in_any(shards, results, metric, kind) for metric in DISCOUNTED}
-            of_metrics = {metric: as_recorded(each) for metric, each in values.items() if np.isfinite(each).any()}
-            if of_metrics:
-                loaded[kind] = of_metrics
+        loaded = {key: value for key, value in loaded.items() if key not in NAME_OF_KIND}
+        for metric in DISCOUNTED:
+            best, most = (_in_any(shards, results, metric, kind) for kind in (OPTIMA, BOUNDS))
+            for kind, values in ((OPTIMA, best), (BOUNDS, np.where(np.isfinite(best), np.nan, most))):
+                if np.isfinite(values).any():
+                    loaded.setdefault(kind, {})[metric] = as_recorded(values)
     attrs = {name: value for name, value in first.metrics.attrs.items() if name not in ("shard", "whole")}
     each = [result.metrics.attrs for result in results]
     attrs |= {

@@ -199,7 +199,8 @@ def checked(call: Callable[..., Any], takes: type, options: Mapping[str, Any]) -
     known = options_of(takes)
     for name in options:
         if name not in known:
-            arguments = [name for name in inspect.signature(call).parameters if name not in ("args", "options")]
+            several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            arguments = [key for key, each in inspect.signature(call).parameters.items() if each.kind not in several]
             hint = near(name, [*known, *arguments])
             raise UserTypeError(
                 f"{call.__name__} takes {', '.join(arguments)}, and the options {', '.join(known)}, got {name}{hint}"

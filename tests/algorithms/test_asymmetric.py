@@ -551,6 +551,13 @@ def count(obs: Any) -> Any:
     return jnp.stack([jnp.sum(leaf, dtype=jnp.float32) for leaf in jax.tree.leaves(obs)])
 
 
+class Factless(Beacon):
+    """The task without facts for critics but the entries of its observations."""
+
+    def privileged(self, state: Any, params: Any) -> Any:
+        return envs.Environment.privileged(self, state, params)
+
+
 class Stated(Beacon):
     """The task with one entry, and a stated space of its privileged facts."""
 
@@ -602,6 +609,11 @@ ERRORS: dict[str, tuple[Any, str]] = {
         lambda: jaxrl.ppo(envs.make("cartpole"), jaxrl.PPOConfig(critic_sees="privileged")),
         r"^critic_sees='privileged' takes an environment with a method privileged\(state, params\), which cartpole "
         r"does not have; envs\.wrappers\.randomise\(env, \.\.\.\) adds one, which returns the drawn values$",
+    ),
+    "nothing privileged but an entry": (
+        lambda: jaxrl.ppo(Factless(), jaxrl.PPOConfig(critic_sees="privileged", actor_sees="state")),
+        r"^critic_sees='privileged' takes .*, which asymmetric_observation\(beacon\) does not have; "
+        r"critic_sees='privileged_state' shows that entry of the observations$",
     ),
     "no critic": (
         lambda: jaxrl.DQNConfig(critic_sees="privileged_state"),  # pyright: ignore[reportCallIssue]

@@ -49,7 +49,10 @@ def test_a_function_of_a_key_is_named_by_its_path() -> None:
         (["length"], "--randomise takes NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE, such as length=0.25:1"),
         (["length:0.25:1"], "--randomise takes NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE, such as"),
         ([":f"], "--randomise takes NAME=LOW:HIGH, NAME=log:LOW:HIGH or NAME=VALUE,VALUE, such as length=0.25:1"),
-        (["length=0:1"], "env.length must be above 0 and finite, got 0.0"),
+        (
+            ["length=0:1"],
+            "randomise takes values of length that cartpole accepts: env.length must be above 0 and finite, got 0.0",
+        ),
         (["lenght=1:2"], "randomise takes parameters of cartpole, got 'lenght'; did you mean 'length'?"),
         (["length=1:2", "length=1:3"], "--randomise has length twice"),
         (

@@ -1,13 +1,15 @@
 """The flags that are made from the options of a call, and the settings that options start from."""
 
+import re
 import warnings
 from types import SimpleNamespace
 
 import pytest
 
 from jaxrl.cli.options import run_flags, run_options
-from jaxrl.cli.parsing import option_words
+from jaxrl.cli.parsing import option_words, parse
 from jaxrl.cli.preset_choice import start_of
+from jaxrl.cli.train import options_class
 from jaxrl.runtime.options import BanditOptions, PlanOptions, RunOptions, SearchOptions, options_of
 
 ELSEWHERE = {"on_chunk", "trackers", "progress"}  # no flag, --track, --no-progress
@@ -66,9 +68,21 @@ def test_a_field_of_other_algorithms_is_refused_as_in_python() -> None:
         start_of("dqn", "cartpole", ["--config.critic-sees", "all"])
 
 
-def test_nothing_is_said_of_a_default_that_the_options_replace() -> None:
-    with pytest.warns(RuntimeWarning, match="^on beacon the actor sees 'state' of the observations"):
-        start_of("td3", "beacon_task:Beacon", [])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        start_of("td3", "beacon_task:Beacon", ["--config.actor-sees", "all"])
+@pytest.mark.parametrize("field", ["actor_sees", "critic_sees"])
+@pytest.mark.parametrize("further", [[], ["--randomise", "scale=0.5:2"]], ids=["", "randomise"])
+def test_what_the_actor_sees_is_said_once_of_the_options(field: str, further: list[str]) -> None:
+    """With "all" nothing is hidden from the actor; with a critic's part it is, by default."""
+    value = {"actor_sees": "all", "critic_sees": "privileged_state"}[field]
+    args = [f"--config.{field.replace('_', '-')}", value, *further]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = start_of("td3", "beacon_task:Beacon", args)
+        assert not caught
+        options = parse(options_class(start, args), args, "jaxrl train")
+        algo, _ = start.configured(options, args)
+    texts = [str(each.message) for each in caught if "sees" in str(each.message)]
+    assert len(texts) == (field == "critic_sees")
+    assert getattr(algo.config, field) == value
+    assert all(
+        re.match("on .*beacon.* the actor sees 'state' of the observations, and its critic", text) for text in texts
+    )

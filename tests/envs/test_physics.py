@@ -205,7 +205,7 @@ def test_bad_input_gets_one_sentence(do: Any, error: type, sentence: str):
 
 @pytest.mark.parametrize("name", ["gravity_scale", "friction_scale", "gear_scale"])
 def test_negative_factors_are_refused(name: str, pendulum: Any):
-    with pytest.raises(ValueError, match=rf"^env\.{name} must be at least 0 and finite, got -\d"):
+    with pytest.raises(ValueError, match=rf"^randomise takes .*: env\.{name} must be at least 0 and finite, got -\d"):
         envs.wrappers.randomise(pendulum, {name: jaxrl.Uniform(-1.0, 0.0)})
     pendulum.check_params(pendulum.default_params.replace(**{name: np.zeros(2)}))
 
@@ -364,9 +364,17 @@ class TestPlayground:
 
         monkeypatch.setattr(module, "_clone_with_progress", fail)
         playground._inner.cache_clear()
-        assert envs.make("playground/PointMass", episode_length=21).default_params.max_steps_in_episode == 21
         with pytest.raises(ImportError, match=r"Go1JoystickFlatTerrain takes the robots of mujoco_menagerie, .* 128"):
             envs.make("playground/Go1JoystickFlatTerrain", episode_length=20)
+
+    def test_another_error_of_a_task_is_not_one_of_robots(self, monkeypatch: pytest.MonkeyPatch):
+        def fail(*_: Any, **__: Any) -> None:
+            raise OSError("no space")
+
+        monkeypatch.setattr(importlib.import_module("mujoco_playground").registry, "load", fail)
+        playground._inner.cache_clear()
+        with pytest.raises(OSError, match=r"^no space$"):
+            envs.make("playground/PointMass", episode_length=20)
 
     def test_the_configuration_is_static(self):
         env: Any = envs.make("playground/PendulumSwingup", ctrl_dt=0.04)

@@ -156,7 +156,7 @@ def test_wrappers_are_drawn_as_their_inner_environment(outer: str) -> None:
     inner = state
     while not hasattr(inner, "theta"):
         inner = inner.inner
-    beside = 250 if outer == "randomise" else 0  # the values of the episode are written at the left
+    beside = 265 if outer == "randomise" else 0  # the values of the episode are written at the left
     picture, alone = rendering.frame(env, state, params), rendering.frame(CARTPOLE, inner, CARTPOLE.default_params)
     np.testing.assert_array_equal(picture[:, beside:], alone[:, beside:])
 

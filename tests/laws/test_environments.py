@@ -4,6 +4,7 @@ import dataclasses
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -704,6 +705,44 @@ class OtherLength(Walk):
 class OtherType(Walk):
     def observation_space(self, params: Any) -> spaces.Box:
         return spaces.Box(0, 5, (1,), jnp.int32)
+
+
+@dataclass(frozen=True)
+class Knows(Walk):
+    """A walk whose critics see its time, as the space of the facts says, or not."""
+
+    space: Callable[[], Any]
+    facts: bool = True
+
+    def privileged_space(self, params: Any) -> Any:
+        return self.space()
+
+    def privileged(self, state: Any, params: Any) -> Any:
+        return state.time if self.facts else ()
+
+
+@pytest.mark.parametrize(
+    ("env", "sentence"),
+    [
+        (Knows(lambda: spaces.Discrete(3)), r"^privileged law: privileged\(\.\.\.\) is \d+, outside its space"),
+        (
+            Knows(lambda: spaces.Box(0.0, 9.0, (3,))),
+            r"^privileged law: privileged\(\.\.\.\) is int32\[\]; it must be float32\[3\] as in its space\.$",
+        ),
+        (
+            Knows(lambda: spaces.Discrete(99), facts=False),
+            r"^privileged law: privileged\(\.\.\.\) is \(\); it must be int32\[\]",
+        ),
+        (
+            Knows(lambda: "Discrete"),
+            r"^space law: privileged_space of Knows is 'Discrete'; it must be a space of envs\.spaces",
+        ),
+    ],
+    ids=["outside", "another shape", "no facts", "no space"],
+)
+def test_facts_for_critics_lie_in_their_space(env: Any, sentence: str) -> None:
+    with pytest.raises(envs.ContractError, match=sentence):
+        envs.check(env, progress=False)
 
 
 @pytest.mark.parametrize(

@@ -70,20 +70,20 @@ def test_a_film_shows_the_values_that_each_episode_has_drawn() -> None:
 
 
 @dataclass(frozen=True)
-class Alternating(Wrapper):
-    """Short poles in the first half of an episode, without a wrapper of this package."""
+class ByStart(Wrapper):
+    """Short poles in the episodes that begin on the left, without a wrapper of this package."""
 
     def episode_params(self, state: Any, params: Any) -> Any:
-        return params.replace(length=np.where(state.time < 5, 0.25, 0.5))
+        return params.replace(length=np.where(state.x < 0, 0.25, 0.5))
 
 
 def test_a_film_shows_the_parameters_of_another_wrapper() -> None:
     plain = CartPole()
-    env = Alternating(plain)
+    env = ByStart(plain)
     scene = Scene(env, env.default_params)
     state = env.reset_env(jax.random.key(0), env.default_params)[1]
-    for time, length in ((0, 0.25), (5, 0.5), (0, 0.25)):
-        state = replace(state, time=np.int32(time))
+    for x, length in ((-0.1, 0.25), (0.1, 0.5), (-0.1, 0.25)):
+        state = replace(state, x=np.float32(x))
         expected = Scene(plain, replace(plain.default_params, length=length)).frame(state)
         np.testing.assert_array_equal(scene.frame(state), expected)
 

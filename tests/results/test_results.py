@@ -24,7 +24,7 @@ from jaxrl.algorithms.contract import Algorithm
 from jaxrl.cli.main import main
 from jaxrl.discounts.parsing import Exponential
 from jaxrl.learning.actor import Actor, memoryless
-from jaxrl.results.dataset import ResultError, metrics_dataset
+from jaxrl.results.dataset import UNKNOWN, ResultError, metrics_dataset, unknown_algorithm
 from jaxrl.results.loading import load_result
 from jaxrl.results.policy import TrainedPolicy
 from jaxrl.results.result import Result
@@ -512,3 +512,17 @@ def test_an_unknown_algorithm_in_a_shell_is_asked_for_in_python(tmp_path, capsys
     small_result().save(tmp_path / "run")
     assert main(["evaluate", str(tmp_path / "run")]) == 2
     assert "pass algo= to load_result in Python" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("reason", "sentence"),
+    [
+        (
+            "it was made by hand",
+            "This result's algorithm is unknown (it was made by hand): pass algo= to load_result in Python.",
+        ),
+        ("pass allow='m' (--allow m)", "This result's algorithm is unknown (pass allow='m' (--allow m))."),
+    ],
+)
+def test_an_unknown_algorithm_has_one_remedy(reason: str, sentence: str):
+    assert str(unknown_algorithm(xarray.Dataset(attrs={UNKNOWN: reason}))) == sentence

@@ -83,7 +83,7 @@ def _inner(env: PlaygroundEnvironment) -> Any:
         with jax.ensure_compile_time_eval():
             return registry.load(env.env_id, config_overrides=overrides)
     except (subprocess.CalledProcessError, OSError) as error:
-        if env.env_id in registry.dm_control_suite.ALL_ENVS:  # without models of its own
+        if env.env_id in registry.dm_control_suite.ALL_ENVS:  # whose models are in the package
             raise
         raise MissingPackageError(
             f"playground/{env.env_id} takes the robots of mujoco_menagerie, which MuJoCo Playground downloads the "

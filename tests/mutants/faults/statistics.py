@@ -48,8 +48,8 @@ FAULTS = (
     Fault(
         "gap-to-the-optimum-of-another-discount",
         "jaxrl/results/optima.py",
-        "value = optimum_of(task.env, params, task.discount)",
-        "value = optimum_of(task.env, params, None)",
+        "value = of_kind(task.env, params, task.discount)",
+        "value = of_kind(task.env, params, None)",
         "tests/results/test_optima.py::test_every_setting_has_the_optimum_of_its_own_parameters_and_discount"
         "[discounted_return]",
     ),
