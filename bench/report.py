@@ -7,7 +7,6 @@ so that an error loses no measurement.
 
 import argparse
 import json
-import math
 import shlex
 import statistics
 import sys
@@ -55,20 +54,6 @@ def ratios(over: Sequence[float], under: Sequence[float]) -> list[float]:
     if len(within) == 1:
         return within
     return [min(within), statistics.median(over) / statistics.median(under), max(within)]
-
-
-def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
-    """Interval of at least 95 % of the median of independent values of one distribution; None below 6 values.
-
-    Its ends are the k-th least and the k-th largest value, for the largest k at which at most 2.5 % of a binomial
-    distribution with a probability of 1/2 lie below k.
-    """
-    number, below, end = len(values), 0.0, 0
-    while below + math.comb(number, end) / 2**number <= 0.025:
-        below += math.comb(number, end) / 2**number
-        end += 1
-    ordered = sorted(values)
-    return (ordered[end - 1], ordered[-end]) if end else None
 
 
 def header_lines(columns: Mapping[str, str]) -> str:

@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 
 import jaxrl
@@ -269,22 +268,6 @@ def test_a_ratio_is_of_medians_between_those_within_turns():
     assert actual == [1.0, 4.0 / 3.0, 3.0]  # the median of the ratios is 2
     assert report.spread(actual, ".2f") == "1.33 (1.00 to 3.00)"
     assert report.ratios([3.0], [2.0]) == [1.5]
-
-
-def test_the_interval_of_a_median_is_made_of_order_statistics():
-    values = [float(value) for value in np.random.default_rng(0).permutation(33)]
-    assert report.median_interval(values) == (10.0, 22.0)  # the 11th and the 23rd of 33, of tables for the sign test
-    assert report.median_interval(values[:6]) == (min(values[:6]), max(values[:6]))
-    assert report.median_interval(values[:5]) is None
-
-
-@pytest.mark.parametrize("number", [6, 9, 17, 33])
-def test_the_interval_of_a_median_covers_it_as_often_as_promised(number: int):
-    samples = np.random.default_rng(number).exponential(size=(4000, number))
-    intervals = np.asarray([report.median_interval(sample) for sample in samples])
-    covered = np.mean((intervals[:, 0] <= np.log(2.0)) & (np.log(2.0) <= intervals[:, 1]))
-    assert covered >= 0.95 - 4 * np.sqrt(0.95 * 0.05 / len(samples))  # four standard errors
-    assert covered <= 0.97 + 4 * np.sqrt(0.97 * 0.03 / len(samples))  # no wider than the steps of the binomial need
 
 
 class Printed:
